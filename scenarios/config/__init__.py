@@ -1,4 +1,4 @@
-"""A scenario as frozen values, and the hardware it names: clusters, GPUs, hosts' costs, faults.
+"""A scenario as frozen values, and the hardware that it names: clusters, GPUs, host costs, faults.
 
-Files are read and checked in `toml`, values of a command line are laid over them in `overrides`.
+`toml` reads and checks files; `overrides` replaces their values by those of a command line or a study.
 """

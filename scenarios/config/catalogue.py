@@ -1,4 +1,4 @@
-"""Finds ready scenarios, hardware profiles and measured tables: this package's, and tables installed beside it."""
+"""Finds ready scenarios, hardware profiles and operator tables, in this package and in packages installed with it."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from importlib.util import find_spec
 from pathlib import Path
 
 _PACKAGE = Path(__file__).parent.parent
-# The profile to write one's own from: no machine that anybody has measured.
+# The profile that users copy to write their own; it describes no real machine.
 TEMPLATE = "template"
-# What names of whole tables begin with; a system that aiconfigurator-core has measured follows.
+# Prefix of the names of whole tables; the name of a system that aiconfigurator-core has measured follows.
 WHOLE_TABLE = "aiconfigurator/"
-# How files of measured operators end: tables, and traces of torch.profiler.
+# Suffixes of files of measured operators: tables, and traces of torch.profiler.
 TABLE_FILES = (".parquet", ".json", ".json.gz")
 
 
 def library_files() -> tuple[Path, ...]:
-    """The ready scenarios, by name."""
+    """Return the files of the ready scenarios, sorted by name."""
     return tuple(sorted((_PACKAGE / "library").glob("*.toml")))
 
 
 def scenario_file(path: str | os.PathLike[str]) -> str:
-    """The file of a scenario given by its path, or by the name of a ready one; a file that exists comes first.
+    """Return the file of a scenario given by its path or by the name of a ready one; an existing file takes precedence.
 
-    A ready scenario's file is relative where it lies below the working directory. A path of neither kind comes back as
-    it is, for its reader to refuse with `expected_scenario`.
+    A ready scenario's path is relative if the file lies below the working directory. If neither exists, `path` is
+    returned unchanged, and its reader raises an error that quotes `expected_scenario`.
     """
     given = os.fspath(path)
     if os.path.isfile(given):
@@ -38,7 +38,7 @@ def scenario_file(path: str | os.PathLike[str]) -> str:
 
 
 def expected_scenario(missing: str) -> str:
-    """What a user may have meant who named a file that does not exist."""
+    """Return what was expected instead of a missing file, as a phrase: similar or all ready scenarios' names."""
     names = [file.stem for file in library_files()]
     path = Path(missing)
     near = get_close_matches(path.stem, names) if path.name == missing else []
@@ -52,12 +52,12 @@ def expected_scenario(missing: str) -> str:
 
 
 def profile_files() -> tuple[Path, ...]:
-    """The ready hardware profiles, by name."""
+    """Return the files of the ready hardware profiles, sorted by name."""
     return tuple(sorted((_PACKAGE / "profiles").glob("*.toml")))
 
 
 def kernel_tables() -> tuple[Path, ...]:
-    """Return the files of the ready tables of measured operators, by name."""
+    """Return the files of the ready tables of measured operators, sorted by name."""
     return tuple(sorted((_PACKAGE / "profiles" / "tables").glob("*.parquet")))
 
 
@@ -72,22 +72,22 @@ def whole_tables() -> Path | None:
 
 
 def whole_table_names(folder: Path) -> tuple[str, ...]:
-    """Return the names of the whole tables below `whole_tables()`: systems of which linear layers were measured."""
+    """Return the names of the tables below `whole_tables()`: those systems whose linear layers were measured."""
     return tuple(f"{WHOLE_TABLE}{found.parent.name}" for found in sorted(folder.glob("*/gemm")))
 
 
 def kernel_table_file(name: str) -> Path:
-    """Return the file of a table of measured operators given by its path, or by its name; of a whole one its folder."""
+    """Return the file of a table of measured operators given by path or name; the folder of a whole table."""
     if name.startswith(WHOLE_TABLE) and (folder := whole_tables()) is not None:
         return folder / name.removeprefix(WHOLE_TABLE)
     return next((file for file in kernel_tables() if file.stem == name), Path(name))
 
 
 def profile_names() -> tuple[str, ...]:
-    """What `cluster.profile` may say."""
+    """Return the names that `cluster.profile` accepts."""
     return tuple(path.stem for path in profile_files())
 
 
 def profile_file(name: str) -> str | None:
-    """The file of a ready profile, None if there is none of that name."""
+    """Return the file of a ready profile, or None if no profile has that name."""
     return next((os.path.normpath(path) for path in profile_files() if path.stem == name), None)

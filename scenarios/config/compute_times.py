@@ -1,7 +1,8 @@
-"""Measured times of computations: read from a CSV file and found for each call.
+"""Measured times of computations, read from a CSV file and looked up for each call.
 
-A computation is known by its label and by how many of that label its rank has begun on that stream in this step: one
-label may stand for computations of several sizes (a gradient bucket's each), which come in the same order every step.
+A computation is identified by its label and its ordinal among the computations of that label on its rank's stream in
+this step. One label may cover computations of several sizes (such as all gradient buckets), which come in the same
+order in every step.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from scenarios.config.toml.look import utf8_content
 from scenarios.config.toml.mistakes import path_text, toml_text
 
 NEEDED = ("label", "time_us")
-COLUMNS = ("label", "call", "time_us", "spread", "samples")  # the last two are for people
-_MOST_US = 3600e6  # an hour, as of any time in a scenario
+COLUMNS = ("label", "call", "time_us", "spread", "samples")  # the last two are for readers of the file
+_MOST_US = 3600e6  # an hour, the limit of every time in a scenario
 
 
 class Costed(Protocol):
-    """A kernel or the span of one."""
+    """A kernel, or the span of one."""
 
     @property
     def flops(self) -> float: ...
@@ -35,8 +36,9 @@ class Costed(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComputeTime:
-    """What one computation takes in the mean: the `call`-th of its label in a step, from 1; with None, each one that
-    has no time of its own.
+    """The mean time of one computation: of the `call`-th with its label in a step, counted from 1.
+
+    If `call` is None, the time is that of every call of the label without a row of its own.
     """
 
     label: str
@@ -49,20 +51,20 @@ class ComputeTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComputeTimes:
-    """A file's times, in its order; each label and call is there once."""
+    """The rows of one file in its order; each pair of label and call occurs once."""
 
     path: Path
     rows: tuple[ComputeTime, ...]
 
 
 class Ordinals:
-    """Counts what each rank does of a kind in each of its steps."""
+    """A counter of what each rank does of each kind within a step."""
 
     def __init__(self) -> None:
         self._last: dict[tuple[int, Hashable], tuple[int, int]] = {}
 
     def next(self, rank: int, step: int, kind: Hashable) -> int:
-        """Which one of its kind in the step the next one is, from 1."""
+        """Return the ordinal, from 1, of the next occurrence of `kind` in the rank's step."""
         last_step, count = self._last.get((rank, kind), (step, 0))
         number = count + 1 if last_step == step else 1
         self._last[rank, kind] = step, number
@@ -70,15 +72,17 @@ class Ordinals:
 
 
 class ComputeCounter:
-    """Counts the computations of each rank, stream and step, and finds their times."""
+    """A counter of computations by rank, stream and step, which finds their measured times."""
 
     def __init__(self, times: ComputeTimes | None) -> None:
         self._times = {(row.label, row.call): row for row in times.rows} if times else {}
         self._ordinals = Ordinals()
 
     def next(self, rank: int, stream: str, step: int, label: str, *, cost: Costed) -> ComputeTime | None:
-        """That of the next computation, in the order of issue; None outside steps, of what is not in the file, and of
-        what has nothing to do: a rank may have no table of a kind that others have.
+        """Return the measured time of the next computation in issue order, or None.
+
+        Computations outside steps, without a row in the file, or without work (such as a rank without a table of some
+        kind) have none.
         """
         if not self._times or step < 0:
             return None
@@ -89,13 +93,13 @@ class ComputeCounter:
 
 
 def read_compute_times(path: Path) -> tuple[ComputeTimes, tuple[str, ...]]:
-    """The file's times, and a sentence for every mistake in it.
+    """Read the file's times, and return them with a sentence for every mistake in the file.
 
-    Columns may stand in any order: `label`, `time_us` and, where a label stands for several computations of a step,
-    `call`; `spread` and `samples` are not read.
+    Columns may come in any order: `label`, `time_us` and, if a label covers several computations of a step, `call`;
+    `spread` and `samples` are not read.
 
     Raises:
-        ValueError: what was expected instead of such a file, as a phrase.
+        ValueError: the file cannot be read as text; the message is the expected phrase.
     """
     file = _File(path_text(path))
     names: list[str] | None = None
@@ -112,7 +116,7 @@ def read_compute_times(path: Path) -> tuple[ComputeTimes, tuple[str, ...]]:
 
 
 class _File:
-    """What one file says: its rows by label and call, and its mistakes."""
+    """The rows of one file by label and call, and its mistakes."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -124,7 +128,7 @@ class _File:
         self.mistakes.append(f"{self._name}: {sentence}")
 
     def records(self, text: str) -> Iterator[tuple[int, list[str]]]:
-        """Each record that is not blank, with the line where it begins, counted from 1."""
+        """Yield each record that is not blank, with the line where the record begins, counted from 1."""
         reader, line = csv.reader(io.StringIO(text, newline=""), strict=True), 1
         try:
             for cells in reader:
@@ -135,7 +139,7 @@ class _File:
             self.say(f"line {line}: not CSV: {error}")
 
     def check_names(self, names: list[str]) -> bool:
-        """Whether the first line has the columns that are needed, each once, and no others."""
+        """Return whether the first line has the required columns, each once, and no unknown ones; record mistakes."""
         before = len(self.mistakes)
         expected = f"expected {', '.join(COLUMNS)}, with commas between them"
         if missing := [name for name in NEEDED if name not in names]:
@@ -148,7 +152,7 @@ class _File:
         return len(self.mistakes) == before
 
     def add(self, line: int, names: list[str], cells: list[str]) -> None:
-        """One row below the first line."""
+        """Add one row below the first line, or record its mistakes."""
         if len(cells) != len(names):
             values = f"{len(cells)} value{'' if len(cells) == 1 else 's'}"
             self.say(f"line {line}: {values}; expected {len(names)}, as in the first line")

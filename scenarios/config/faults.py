@@ -1,4 +1,4 @@
-"""Faults: parts of a cluster that do not reach their rates, and when. Planner and library know nothing of them."""
+"""Faults: parts of a cluster that run below their rates, and when. Planner and library do not see them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class GpuPart:
-    """One GPU, by its host and its number there. Its kernels are slowed, their launches are not."""
+    """One GPU, by its host and its number on the host; a fault slows its kernels, not their launches."""
 
     host: int
     gpu: int
@@ -16,7 +16,7 @@ class GpuPart:
 
 @dataclass(frozen=True, slots=True)
 class NicPart:
-    """One network interface, by its host and its number there, in both directions."""
+    """One network interface, by its host and its number on the host, in both directions."""
 
     host: int
     nic: int
@@ -30,7 +30,7 @@ class LeafPart:
 
     @property
     def host(self) -> None:
-        """No host: every one behind the leaf sees it."""
+        """None: a leaf belongs to no single host; all hosts behind the leaf are affected."""
         return None
 
 
@@ -40,23 +40,23 @@ Part = GpuPart | NicPart | LeafPart
 class Fault(ABC):
     """What is wrong with one part, as a function of time.
 
-    A new kind of fault is a subclass here, its keys in `SlowSection`, and how it is built from them.
+    A new kind of fault needs a subclass here, keys in `SlowSection`, and code that builds the fault from these keys.
     """
 
     part: Part
 
     @abstractmethod
     def speed_at(self, t_ns: int) -> float:
-        """The share of its rates that the part reaches at a time since the run's start, above 0."""
+        """Return the share of its rates, above 0, that the part reaches at `t_ns` since the run's start."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slowdown(Fault):
-    """A part that is slower by the same share all the time."""
+    """A fault that slows its part by a constant share."""
 
     part: Part
     speed: float
 
     def speed_at(self, t_ns: int) -> float:
-        """See `Fault`."""
+        """Return the constant speed."""
         return self.speed

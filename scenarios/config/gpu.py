@@ -1,4 +1,4 @@
-"""What is known of an accelerator: frozen values with units in their names, declared as in `hardware`."""
+"""Accelerators as frozen values with units in their names, declared like those in `hardware`."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Device:
     """What follows from a GPU's kind.
 
     Attributes:
-        runs_on_cores: its kernels run on cores of the host, which in that time do nothing else.
-        has_own_memory: it computes in memory of its own beside its host's.
-        sorts_ids: its kernels have the ids of gradients in order before they change rows, as fbgemm's have.
+        runs_on_cores: its kernels run on cores of the host, which do nothing else meanwhile.
+        has_own_memory: it computes in its own memory, separate from the host's.
+        sorts_ids: its kernels sort the ids of gradients before they change rows, like fbgemm's.
     """
 
     runs_on_cores: bool
@@ -40,7 +40,7 @@ class Device:
 
     @property
     def is_launched(self) -> bool:
-        """Whether the host launches its kernels, which it runs by itself."""
+        """Whether kernels are launched by the host and run asynchronously."""
         return not self.runs_on_cores
 
 
@@ -54,9 +54,9 @@ DEVICES = {
 class Gpu:
     """One accelerator, or the CPU process in its place.
 
-    `flops_per_s` is by dtype name, `efficiency`, `launches_ns` and `ramps_ns` by kind of kernel ("default" in
-    `efficiency`: kinds not listed). A ramp makes the efficiency grow with the size of the work. Equal GPUs have one
-    hash, to which mappings add nothing.
+    `flops_per_s` is by dtype name; `efficiency`, `launches_ns` and `ramps_ns` are by kind of kernel ("default" in
+    `efficiency` covers kinds that are not listed). A ramp makes the efficiency grow with the size of the work. Mappings
+    are left out of the hash, which equal GPUs share.
     """
 
     name: Annotated[Name, "What reports call it. Default: its kind."]
@@ -171,10 +171,10 @@ class Gpu:
 
     @property
     def device(self) -> Device:
-        """What follows from its kind."""
+        """The properties that follow from the GPU's kind."""
         return DEVICES[self.kind]
 
     @property
     def has_laws(self) -> bool:
-        """Whether kernels whose operators have a law are priced by it."""
+        """Whether kernels are priced by laws, for operators that have one."""
         return self.device.is_launched and self.priced_by == "laws" and self.multiprocessors is not None

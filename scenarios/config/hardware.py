@@ -1,7 +1,7 @@
-"""What a cluster is made of: frozen values with units in their names.
+"""Clusters, hosts and links as frozen values with units in their names.
 
-A field's annotation is the one declaration of its key in TOML. The section that reads it, the JSON schema, the
-reference of keys and the profiles that a calibration writes derive from it.
+A field's annotation is the only declaration of its TOML key. The section that reads the key, the JSON schema, the
+reference of keys and the profiles that a calibration writes are derived from it.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from scenarios.config.toml.values import (
     Text,
 )
 
-# NCCL's latencies are for choosing. Measured operations take longer to get going, the more so the more channels they
-# use: from LLMCompass's all-reduces of 8 B to 8 GiB on 4 A100s (docs/collectives.md).
+# NCCL's own latencies serve its choice of algorithm. Measured operations take longer to start, and longer with more
+# channels: fitted to LLMCompass's all-reduces of 8 B to 8 GiB on 4 A100s (docs/collectives.md).
 NCCL_START_NS = 32_000
-# Exchanges between all pairs: from NVIDIA's 8 A100s (GTC25 S72583).
+# Efficiency of exchanges between all pairs, from NVIDIA's 8 A100s (GTC25 S72583).
 NCCL_P2P_SHARE = 0.88
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """One direction of a cable. `burst_bytes` pass at once after a pause, where a token bucket shapes it."""
+    """One direction of a cable; a token bucket lets `burst_bytes` pass at once after a pause."""
 
     bytes_per_s: Rate
     latency_ns: Latency
@@ -52,14 +52,14 @@ class Link:
 class Inside:
     """How the GPUs of one host reach each other.
 
-    Each GPU has one such link in, and one out.
+    Each GPU has one `link` in and one out.
 
     "nvlink": every pair at the GPU's full rate (NVSwitch); the switch joins `hosts_per_domain` hosts. "pcie": the GPUs
-    also share the host's bridge, whose rate in each direction is `bridge_bytes_per_s`. "memory": ranks of one host
-    exchange through its memory, shared by all, at `bridge_bytes_per_s`.
+    also share the host's bridge, with `bridge_bytes_per_s` in each direction. "memory": ranks of one host exchange
+    through its memory, which all share at `bridge_bytes_per_s`.
 
-    "nvlink_mesh": no switch; `links[i][j]` NVLinks lead from GPU i to GPU j, each of them a `link`, and pairs without
-    any share the host's bridge, if there are such pairs. `links` may tell of more GPUs than the host has here.
+    "nvlink_mesh": no switch; `links[i][j]` NVLinks, each a `link`, lead from GPU i to GPU j. Pairs without NVLinks
+    share the host's bridge. `links` may describe more GPUs than the host has here.
     """
 
     kind: Annotated[
@@ -113,7 +113,7 @@ class Inside:
     ] = 1
 
     def gpu_bytes_per_s(self, gpus: int) -> float:
-        """Out of one of so many GPUs of a host, over all its links to the others; of the one with the fewest."""
+        """Return the rate out of one of a host's `gpus` GPUs over its links to all others; the least of all GPUs."""
         if self.kind != "nvlink_mesh":
             return self.link.bytes_per_s
         fewest = min(sum(row[:gpus]) for row in self.links[:gpus])
@@ -124,12 +124,12 @@ class Inside:
 class Nics:
     """The host's network interfaces.
 
-    `per = "gpu"` gives each GPU its own, `per = "host"` shares `count` of them.
+    `per = "gpu"` gives each GPU its own NIC; if `per = "host"`, the host's GPUs share `count` NICs, and GPU i uses NIC
+    i mod count.
 
-    With `per = "host"`, GPU i uses NIC i mod count. One TCP connection carries `connection_bytes_per_s` at most, and no
-    more than `window_bytes` in the time that a packet takes there and back; None: as much as the links. It begins with
-    `initial_window_bytes`, which each such time doubles; None: it may send all at once. gloo has one
-    connection for each pair of ranks, NCCL as many as it needs.
+    One TCP connection carries at most `connection_bytes_per_s`, and at most `window_bytes` per round trip; None: no
+    limit but the links'. A connection starts with `initial_window_bytes`, which double with each round trip; None: no
+    slow start. gloo has one connection for each pair of ranks, NCCL as many as it needs.
     """
 
     per: Annotated[Literal["gpu", "host"], "'gpu': one for each GPU; 'host': `count` for all of them. Required."]
@@ -186,11 +186,10 @@ class Host:
 class Network:
     """What joins the hosts.
 
-    `latency_ns` is added to the two NICs' latencies, once for each switch crossed.
-
-    "non_blocking": one ideal switch. "leaf_spine": `hosts_per_leaf` hosts a leaf; a leaf's uplinks carry, in each
-    direction, the sum of its hosts' NIC rates divided by `oversubscription`. "rail_only": an ideal switch for each
-    GPU number, and nothing between them. With `sharp`, switches reduce what NCCL's all-reduces send through them.
+    `latency_ns` is added to the two NICs' latencies, once for each switch crossed. "non_blocking": one ideal switch.
+    "leaf_spine": `hosts_per_leaf` hosts per leaf; a leaf's uplinks carry, in each direction, the sum of its hosts' NIC
+    rates divided by `oversubscription`. "rail_only": one ideal switch for each GPU number, and no path between these
+    switches. Switches reduce the data of NCCL's all-reduces if `sharp`.
     """
 
     kind: Annotated[NetworkKind, Key("kind", f"{SUMMARIES}. Default '{DEFAULT_NETWORK}'.", always=True)] = (
@@ -214,7 +213,7 @@ class Network:
 class Cost:
     """What a GPU costs and draws, with its share of the host; changes no time.
 
-    None: not known. `pue` is what the building takes over what the hosts take.
+    None: not known. `pue` is the power of the data center over that of its hosts.
     """
 
     usd_per_gpu_hour: Annotated[
@@ -234,7 +233,7 @@ class Cost:
     )
 
     def without_sources_of(self, keys: Collection[str]) -> Cost:
-        """Without what is said of figures that a scenario replaces, unless it replaces that, too."""
+        """Return the costs without the sources of the figures in `keys`, unless `keys` replaces the sources too."""
         said = {"usd_per_gpu_hour": ("price_source", "price_date"), "watts_per_gpu": ("power_source", "power_date")}
         stale: dict[str, Any] = {
             name: "" for key, names in said.items() if key in keys for name in names if name not in keys
@@ -248,13 +247,8 @@ class Cluster:
 
     Rank r is GPU r mod gpus of host r // gpus.
 
-    `payload_share` is the part of a network link's rate that carries payload (headers take the rest);
-    `nccl_efficiency` what NCCL's pipelines reach of what the links carry. Its collectives over several hosts take up to
-    `nccl_start_ns` to get going beyond NCCL's own latencies (within a host their start is in proportion), all take at
-    least `nccl_floor_ns`, and over NVLink its point-to-point exchanges reach `nccl_p2p_share` of what it counts a link
-    for; over TCP it has `nccl_sockets` connections for each pair of ranks. With `tcp` the hosts' side is known; with
-    `hosts_share_cores` all hosts are emulated on one machine, whose `host.cores` they share. For GPUs gloo adds and
-    copies in the host's memory, of which a core reads and writes `core_bytes_per_s` (None: that takes no time).
+    `hosts_share_cores`: all hosts are emulated on one machine, whose `host.cores` they share. `core_bytes_per_s` None:
+    gloo's sums and copies for GPUs, in host memory, take no time. `tcp` None: messages cost hosts nothing.
     """
 
     profile: str
@@ -315,17 +309,17 @@ class Cluster:
 
     @property
     def world_size(self) -> int:
-        """GPUs in all."""
+        """The number of GPUs of all hosts."""
         return self.hosts * self.host.gpus
 
     @property
     def hosts_per_domain(self) -> int:
-        """Hosts whose GPUs reach each other over NVLink, without a NIC."""
+        """The number of hosts whose GPUs reach each other over NVLink, without a NIC."""
         return min(self.hosts, self.host.inside.hosts_per_domain)
 
     @property
     def narrow_lanes_bytes_per_s(self) -> float | None:
-        """The rate of a GPU's lanes towards its NIC in each direction, if they are narrower than the NIC, else None."""
+        """The rate of a GPU's lanes to its NIC in each direction, in bytes/s, if below the NIC's rate; else None."""
         lanes_per_s = self.host.inside.host_bytes_per_s
         if lanes_per_s is None or lanes_per_s >= self.host.nics.link.bytes_per_s * self.payload_share:
             return None
@@ -337,5 +331,5 @@ class Cluster:
         return tuple(sorted({fault.part.host for fault in self.faults if fault.part.host is not None}))
 
     def speed_at(self, part: Part, t_ns: int = 0) -> float:
-        """The share of its rates that a part reaches at a time since the run's start; 1 where nothing is wrong."""
+        """Return the share of its rates that a part reaches at `t_ns` since the run's start; 1 without a fault."""
         return math.prod((fault.speed_at(t_ns) for fault in self.faults if fault.part == part), start=1.0)

@@ -1,4 +1,4 @@
-"""Host classes: hosts with the same work on the same hardware, of which one representative is simulated for all."""
+"""Host classes: sets of hosts with the same work on the same hardware, each simulated by one representative."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from scenarios.config.scenario import Scenario
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-# Ranks simulated at most, in whole hosts, beside those of hosts in a class of their own: some ms each a step.
+# Limit of simulated ranks, in whole hosts, without hosts in a class of their own: each rank costs some ms per step.
 MOST_RANKS = 256
-# Loads that differ by less differ by rounding.
+# Digits that count: smaller differences between loads are rounding errors.
 _DIGITS = 9
 
 
@@ -70,6 +70,7 @@ class HostClasses:
         np.add.at(means, classes, rows)
         means /= np.bincount(classes, minlength=count)[:, None]
         distance = (np.abs(rows - means[classes]) / _largest(rows)).sum(axis=1)
+        # Sorted by class, then distance, then number: the first host of each class represents it.
         order = np.lexsort((np.arange(len(rows)), distance, classes))
         nearest = order[np.searchsorted(classes[order], np.arange(count))]
         ascending = np.argsort(nearest)
@@ -83,7 +84,7 @@ class HostClasses:
         )
 
     def _by_host(self, hosts_per_domain: int) -> HostClasses:
-        """The classes of hosts that follow from these classes of domains."""
+        """Return the classes of hosts that follow from these classes of domains."""
         places = range(hosts_per_domain)
         return HostClasses(
             representatives=tuple(
@@ -96,7 +97,7 @@ class HostClasses:
         )
 
     def by_domain(self, hosts_per_domain: int) -> HostClasses:
-        """The classes of domains from which `of` made these."""
+        """Return the classes of domains from which `of` made these classes of hosts."""
         return HostClasses(
             representatives=tuple(host // hosts_per_domain for host in self.representatives[::hosts_per_domain]),
             counts=self.counts[::hosts_per_domain],
@@ -107,12 +108,12 @@ class HostClasses:
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """The ranks of the representatives, which are the ones simulated."""
+        """The ranks of the representatives, which are the simulated ranks."""
         return tuple(rank for host in self.representatives for rank in range(host * self.gpus, (host + 1) * self.gpus))
 
     @property
     def rank_counts(self) -> tuple[int, ...]:
-        """How many ranks each of `ranks` represents, itself among them."""
+        """The number of ranks that each of `ranks` represents, itself included."""
         return tuple(count for count in self.counts for _ in range(self.gpus))
 
     @property
@@ -121,7 +122,7 @@ class HostClasses:
         return self.spread == 0
 
     def most(self, values: Floats) -> tuple[int, ...]:
-        """For each of `ranks`, the rank with the largest of `values` [all ranks] among those that it represents."""
+        """Return, for each of `ranks`, the represented rank with the largest of `values` [all ranks]."""
         by_host = values.reshape(len(self.class_of_host), self.gpus)
         found = np.zeros((len(self.representatives), self.gpus), np.int64)
         for gpu in range(self.gpus):
@@ -131,7 +132,7 @@ class HostClasses:
         return tuple(found.ravel().tolist())
 
     def per_leaf(self, hosts_per_leaf: int) -> Ints:
-        """How many hosts of each class each leaf switch has: [leaves, classes]."""
+        """Return the number of hosts of each class behind each leaf switch: [leaves, classes]."""
         leaves = np.arange(len(self.class_of_host)) // hosts_per_leaf
         counts = np.zeros((int(leaves[-1]) + 1, len(self.representatives)), np.int64)
         np.add.at(counts, (leaves, self.class_of_host), 1)
@@ -139,7 +140,7 @@ class HostClasses:
 
 
 def uniform_host_classes(scenario: Scenario) -> HostClasses | None:
-    """The classes where every rank does the same work: one for all healthy hosts; None if every rank is simulated."""
+    """Return one class for all healthy hosts, which do the same work; None if every rank is simulated."""
     cluster = scenario.cluster
     if scenario.ranks == "each":
         return None
@@ -148,7 +149,7 @@ def uniform_host_classes(scenario: Scenario) -> HostClasses | None:
 
 
 def simulated_ranks(scenario: Scenario, classes: HostClasses | None) -> Iterable[tuple[int, int]]:
-    """Each rank that is simulated, and how many ranks it represents."""
+    """Return pairs of each simulated rank and the number of ranks that it represents."""
     if classes is None:
         return ((rank, 1) for rank in range(scenario.cluster.world_size))
     return zip(classes.ranks, classes.rank_counts, strict=True)
@@ -160,15 +161,18 @@ def _rounded(loads: Floats) -> Floats:
 
 
 def _largest(loads: Floats) -> Floats:
-    """The maximum of each column; 1 where all are 0."""
+    """Return the maximum of each column, or 1 where a column is 0 throughout."""
     largest = loads.max(axis=0, initial=0.0)
     return np.asarray(np.where(largest > 0, largest, 1.0))
 
 
 def _near(rows: Floats, own: npt.NDArray[np.bool_], most: int) -> tuple[Ints, float]:
-    """Cluster rows into at most `most` sets, beside those in `own`; each row's set, and the widest set's width.
+    """Cluster rows into at most `most` sets, apart from rows in `own`, which get a set each.
 
-    The widest set is split in the middle of its widest column until there are enough: outliers end up by themselves.
+    The widest set is split in the middle of its widest column until there are `most` sets, which isolates outliers.
+
+    Returns:
+        The number of each row's set, and the width of the widest set as a share of the column's maximum.
     """
     scaled = rows / _largest(rows)
     sets = [np.flatnonzero(~own)]

@@ -1,4 +1,4 @@
-"""What communication and eager PyTorch cost on the hosts' CPUs: frozen values whose annotations declare TOML keys."""
+"""Costs of communication and of eager PyTorch on host CPUs: frozen values whose annotations declare TOML keys."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from scenarios.config.keys import Key
 from scenarios.config.toml.values import Acknowledged, FlopRate, Latency, Quantiles, Rate, Size
 from scenarios.seam.host_work import HostWork
 
-# Turns of the loop of which `Eager.loop_ns` is the time.
+# Iterations of the loop that `Eager.loop_ns` times.
 LOOP_TURNS = 10_000
 
 
@@ -17,18 +17,17 @@ LOOP_TURNS = 10_000
 class Tcp:
     """What TCP and gloo's threads cost on the hosts, and how much waits where; a calibration writes it.
 
-    A connection has up to `queue_bytes` in the queue of its NIC. A send is over when the socket has taken it: it takes
-    `send_buffer_bytes` beyond what was acknowledged. Each byte of payload brings `acknowledged_share` bytes of
-    acknowledgements the other way. One core writes `send_bytes_per_s` to sockets, or reads `receive_bytes_per_s`; to
-    write a message costs it `post_ns` besides, to read one, or to go on after a wait, `message_ns`, and each operation
-    `issue_ns` before anything is sent, and `cold_ns` more where the step has computed before; a computation costs its
-    program `verb_ns` beside the kernel. A sleeping thread on an idle core runs `wake_ns` after it was told, on average;
-    `wake_spread` are that time's quantiles over the mean, equally far apart, from the least to the most; but it takes
-    `wake_soon_ns` if the core has been idle for less than `nap_ns`. `issue_spread` is that of `issue_ns`.
+    A connection queues up to `queue_bytes` at its NIC. A send ends when the socket has accepted the message; a socket
+    accepts `send_buffer_bytes` beyond the acknowledged bytes. Besides its bytes, a message takes a core `post_ns` to
+    write, and `message_ns` to read or to resume after a wait; an operation takes `issue_ns` before it sends, and
+    `cold_ns` more after a computation of its step; a computation takes `verb_ns` besides its kernel.
 
-    Where threads wait for cores, `spin_share` of the posts that come while their connections are served are held up by
-    a thread that spins for up to `spin_ns`. A thread whose core is taken does not move to an idle one in `stay_share`
-    of the cases.
+    A sleeping thread runs on an idle core `wake_ns` after its wake-up on average, and after `wake_soon_ns` if the core
+    has been idle for less than `nap_ns`. Spreads are quantiles over the mean, equally spaced from minimum to maximum.
+
+    Where threads wait for cores, a thread that spins for up to `spin_ns` delays `spin_share` of the posts that are
+    issued while their connections are served. A thread whose core is taken does not move to an idle core in
+    `stay_share` of the cases.
     """
 
     queue_bytes: Annotated[
@@ -88,12 +87,12 @@ class Tcp:
 
     @property
     def send_bytes_per_ns(self) -> float:
-        """`send_bytes_per_s` in the simulator's unit of time."""
+        """`send_bytes_per_s` in bytes/ns, the simulator's unit."""
         return self.send_bytes_per_s / 1e9
 
     @property
     def receive_bytes_per_ns(self) -> float:
-        """`receive_bytes_per_s` in the simulator's unit of time."""
+        """`receive_bytes_per_s` in bytes/ns, the simulator's unit."""
         return self.receive_bytes_per_s / 1e9
 
 
@@ -101,10 +100,10 @@ class Tcp:
 class Eager:
     """What PyTorch and Python take on a host between a GPU's launches, where no CUDA graph launches all at once.
 
-    Each is the time of one thread of a current server. The defaults are fitted on the step times of ten scripts on one
-    H200 (torch 2.11, TorchRec 1.6), beginning from what two profiles of its host say of each: the ten are predicted
-    5 % off in the mean, 11 % at most (docs/accuracy.md). A launch itself is `cluster.gpu.launch`. What the thread
-    computes on CPU tensors goes by two rates, of which `python -m benchmarks.cpu_operators` has those of a machine.
+    Each field is the time of one thread of a current server. The defaults are fitted to the step times of ten scripts
+    on one H200 (torch 2.11, TorchRec 1.6), starting from two profiles of its host: predictions of the ten are 5 % off
+    in the mean, 11 % at most (docs/accuracy.md). A launch itself is `cluster.gpu.launch`. Work on CPU tensors is priced
+    by two rates, which `python -m benchmarks.cpu_operators` measures on a machine.
     """
 
     dispatch_ns: Annotated[
@@ -163,7 +162,7 @@ class Eager:
     ] = 250_000
 
     def takes_ns(self, work: HostWork) -> int:
-        """Return what a host's thread takes for `work`, in ns, without launches and collectives."""
+        """Return the time of a host's thread for `work`, in ns, without launches and collectives."""
         return (
             self.dispatch_ns * work.dispatches
             + self.operator_ns * work.operators
@@ -178,6 +177,6 @@ class Eager:
         )
 
     def computes_ns(self, work: HostWork) -> int:
-        """Return what a host's thread computes of `work` itself, in ns, beside calls and launches."""
+        """Return the time of a host's thread for the computations in `work`, in ns, without calls and launches."""
         moved_s, products_s = work.cpu_bytes / self.cpu_bytes_per_s, work.cpu_flops / self.cpu_flops_per_s
         return round(1e9 * (moved_s + products_s) + self.loop_ns * work.turns / LOOP_TURNS)

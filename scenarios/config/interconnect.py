@@ -1,6 +1,6 @@
-"""Communication libraries and kinds of networks: what a scenario must know of each without loading what models it.
+"""Facts on communication libraries and kinds of networks that a scenario needs without loading their models.
 
-How a library behaves is found by its name: `sim.<name>.library` for the simulator and `real.libraries.<name>` for real
+A library's behavior is found by its name: `sim.<name>.library` for the simulator and `real.libraries.<name>` for real
 ranks, each with a `LIBRARY`. The paths of a network are in `sim.engine.network`.
 """
 
@@ -15,12 +15,12 @@ NetworkKind = Literal["non_blocking", "leaf_spine", "rail_only"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibraryFacts:
-    """What the checks of a scenario go by.
+    """What the checks of a scenario need of a library.
 
     Attributes:
-        device: the kind of GPU that it is the default for; real ranks give it tensors of this type of device.
-        serves: kinds of GPU that it can be chosen for.
-        can_fold: whether identical hosts can be simulated once.
+        device: the kind of GPU whose default library this is; real ranks pass tensors of this device type.
+        serves: kinds of GPU that may use the library.
+        can_fold: whether one host of each host class can be simulated for all.
         limits: what a prediction leaves out with another kind of GPU than `device`.
     """
 
@@ -41,33 +41,34 @@ LIBRARIES: dict[LibraryName, LibraryFacts] = {
 
 
 def default_library(gpu_kind: str) -> LibraryName:
-    """The library of a kind of GPU, where a scenario names none."""
+    """Return the default library of a kind of GPU."""
     return next(name for name, facts in LIBRARIES.items() if facts.device == gpu_kind)
 
 
 def quoted(names: list[LibraryName]) -> str:
-    """Names as a sentence has them: "'gloo' or 'nccl'"."""
+    """Format names for a sentence: "'gloo' or 'nccl'"."""
     return " or ".join(f"'{name}'" for name in names)
 
 
 def serving(gpu_kind: str) -> str:
-    """The libraries that a kind of GPU can have, as a sentence has them."""
+    """Return the libraries that a kind of GPU may use, formatted for a sentence."""
     return quoted([name for name, facts in LIBRARIES.items() if gpu_kind in facts.serves])
 
 
 def folding() -> str:
-    """The libraries with which identical hosts can be simulated once, as a sentence has them."""
+    """Return the libraries that allow host classes, formatted for a sentence."""
     return quoted([name for name, facts in LIBRARIES.items() if facts.can_fold])
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkFacts:
-    """What the checks of a scenario go by.
+    """What the checks of a scenario need of a kind of network.
 
     Attributes:
-        summary: what it is, in the reference of keys.
-        has_leaves: whether groups of hosts share uplinks, so that it has `hosts_per_leaf` and `oversubscription`.
-        by_rail: whether a NIC reaches only those of its number: then there is a NIC per GPU, and NVLink to reach it.
+        summary: its description in the reference of keys.
+        has_leaves: whether groups of hosts share uplinks, so that `hosts_per_leaf` and `oversubscription` apply.
+        by_rail: whether a NIC reaches only NICs of its own number, which requires a NIC per GPU, and NVLink to reach
+            it.
     """
 
     summary: str

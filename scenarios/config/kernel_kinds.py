@@ -1,10 +1,10 @@
-"""The kinds of kernels, and the tables of a profile that have a value for each of them or for each dtype."""
+"""The kinds of kernels, and the tables of a profile with a value for each kind or dtype."""
 
 from __future__ import annotations
 
 from scenarios.config.keys import Names
 
-# What kernels are told apart by, and what each does: the rows of efficiency, launches and ramps.
+# The kinds of kernels and what each does: the rows of efficiency, launches and ramps.
 KERNEL_KINDS = {
     "gemm": "Matrix multiplications.",
     "embedding_lookup": "Gathering and pooling embedding rows.",
@@ -17,7 +17,7 @@ KERNEL_KINDS = {
     "optimizer": "Updating dense parameters.",
 }
 
-# Of modules that are traced: what each does, and the kind whose figures it takes where it has none of its own.
+# Kinds in traced modules: what each does, and the kind whose figures apply where it has none of its own.
 TRACED_KINDS = {
     "attention": ("Fused attention.", "gemm"),
     "convolution": ("Convolutions.", "gemm"),

@@ -1,4 +1,4 @@
-"""How fields of frozen values are written in TOML: declared beside the field, read by whatever derives from it."""
+"""Declarations of TOML keys beside the fields of frozen values; sections, schema and docs derive from these."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 @dataclass(frozen=True, slots=True, eq=False)  # compared by identity: typing hashes it
 class Names:
-    """A table whose keys are names, all with values of one kind: its title in schemas, and what each name means."""
+    """A table whose keys are names, all with values of one kind: its title in schemas, and the meaning of each name."""
 
     title: str
     doc: str
     names: Mapping[str, str]
 
 
-REST = "*"  # in place of a key's name: the mapping has all keys of the table that are no field's
+REST = "*"  # stands for a key's name: the mapping takes all keys of the table that belong to no field
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Key:
-    """Field metadata: the key in the value's table, and what it means; a text alone is of a key of the field's name.
+    """Field metadata: the TOML key and its meaning; a bare string is the meaning of a key of the field's name.
 
-    A class's `file_keys` are those of its table that become no field, but decide others.
-    The field's own type says what the key accepts, unless `accepts` does; then `read` and `write` convert. `names` is
-    for mappings. A calibration writes a key that differs from the field's default, or `always`. `after`: the key
-    behind which it stands, if not the field before. `title`: what schemas call the value's table.
+    The field's type defines what the key accepts unless `accepts` does; then `read` and `write` convert. `names` is for
+    mappings. A calibration writes a key if it differs from the field's default, or `always`. `after`: the key behind
+    which this one stands, if not behind the previous field. `title`: the name of the value's table in schemas. A
+    class's `file_keys` are keys of its table that become no field, but affect others.
     """
 
     name: str = ""
@@ -45,7 +45,7 @@ class Key:
 class Inline:
     """Field metadata: the keys of a nested value stand in the table of the value around it.
 
-    `keys` are those of its fields, by name; none: as the nested class declares them.
+    `keys` are the keys of the nested fields, by field name; without any, those that the nested class declares.
     """
 
     def __init__(self, **keys: Key) -> None:
@@ -54,7 +54,7 @@ class Inline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
-    """One key: where its value is, from field to field, its declared type and default."""
+    """One key: the path of fields to its value, its declared type and default."""
 
     path: tuple[str, ...]
     key: Key
@@ -69,7 +69,7 @@ class Declared:
 
     @property
     def is_array(self) -> bool:
-        """Whether the key has several values."""
+        """Whether the key takes several values."""
         return get_origin(self.hint) is tuple
 
 
@@ -84,7 +84,7 @@ def declared(kind: Any) -> tuple[Declared, ...]:
 
 
 def _declared(kind: Any, keys: Mapping[str, Key] | None = None) -> Iterator[Declared]:
-    """`keys`: in place of those that the fields declare."""
+    """Yield a dataclass's keys in the order of its fields; `keys` replace those that the fields declare."""
     for key in getattr(kind, "file_keys", ()):
         yield Declared(path=(), key=key, hint=key.accepts, default=None)
     hints = get_type_hints(kind, include_extras=True)
@@ -113,7 +113,7 @@ def _key_of(name: str, marks: Sequence[object]) -> Key | None:
 
 
 def _unmarked(hint: Any) -> Any:
-    """A type without our marks, but with what reads its values."""
+    """Return a type without this module's marks, but with the marks that read its values."""
     if get_origin(hint) is not Annotated:
         return hint
     bare, *marks = get_args(hint)
@@ -124,15 +124,15 @@ def _unmarked(hint: Any) -> Any:
 
 
 def tenths_of(version: str) -> int:
-    """90 of '9.0'."""
+    """Return 90 for '9.0'."""
     return round(10 * float(version))
 
 
 def version_of(tenths: int) -> str:
-    """'9.0' of 90."""
+    """Return '9.0' for 90."""
     return str(tenths / 10)
 
 
 def one_or_list(names: tuple[str, ...]) -> str | tuple[str, ...]:
-    """Return the only name, else all names."""
+    """Return the name if there is only one, else all names."""
     return names[0] if len(names) == 1 else names

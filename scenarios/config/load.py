@@ -1,4 +1,4 @@
-"""scenario.toml to a `Scenario` that is true: the only reader of scenario files."""
+"""Loads scenario files into checked, frozen `Scenario`s: the only reader of scenario files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from scenarios.workloads import locate
 __all__ = ["OVERRIDES", "load", "load_measured", "load_profile", "report_mistakes"]
 
 _KEYS_NAMED = 4
-SCRIPT = "script"  # the program that runs a script of the user's
+SCRIPT = "script"  # the program that runs a user's script
 
 
 def load(
@@ -71,13 +71,13 @@ def load(
 
 
 def check_without_code(path: str | os.PathLike[str]) -> Scenario | None:
-    """Check a scenario file without importing what it names.
+    """Check a scenario file without importing the user's code that it names.
 
     Returns:
-        The scenario, if playing it runs no code but ours; otherwise None.
+        The scenario, if running it executes none but this project's code; otherwise None.
 
     Raises:
-        ScenarioError: as `load` does, but for what only the code of the file can say, such as the program's options.
+        ScenarioError: as `load` does, except for mistakes that only the user's code can find, such as in its options.
     """
     with locate.without_code():
         mistakes = read_tree(scenario_file(path), Overrides(None))
@@ -90,7 +90,7 @@ def check_without_code(path: str | os.PathLike[str]) -> Scenario | None:
 
 
 def _with_own_prices(cluster: Cluster, tree: Tree) -> Cluster:
-    """A scenario's price is not the one that its profile's source says."""
+    """Return the cluster without its profile's price source where the scenario sets a price of its own."""
     own = [str(path[1]) for path in tree.beside_profile if path[0] == "cost" and len(path) > 1]
     if cluster.cost is None or not own:
         return cluster
@@ -134,7 +134,7 @@ def _rests_on(document: Document, own: Sequence[KeyPath], profile: str, measured
 
 
 def load_profile(name: str) -> Cluster:
-    """One host of a ready profile, or of a profile file whose path ends in .toml; one GPU if it does not say how many.
+    """Load one host of a ready profile, or of a profile file ending in .toml; by default with one GPU.
 
     Raises:
         ScenarioError: as `load` does.
@@ -144,7 +144,7 @@ def load_profile(name: str) -> Cluster:
 
 
 def load_measured(name: str) -> Measured | None:
-    """Where the figures of such a profile come from; None if it was not measured. ScenarioError as `load_profile`."""
+    """Return where a profile's figures come from; None if it was not measured. ScenarioError as in `load_profile`."""
     measured = _read_profile(name)[0].measured
     return frozen(Measured, measured) if measured is not None else None
 

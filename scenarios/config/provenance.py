@@ -1,4 +1,4 @@
-"""Where a profile's figures come from, and how good they are known to be; no prediction depends on it."""
+"""Sources of a profile's figures, and their known errors; no prediction depends on them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scenarios.config.toml.values import Duration, Error, Machines, Size, Text
 class ErrorGroup:
     """One group of parameters: how far the model with them is off what was measured, relative to that.
 
-    The median error is what a fit keeps near 0; the worst has its sign.
+    The fit keeps the median error near 0. The worst error keeps its sign.
     """
 
     name: Annotated[Text, "What they describe: a kind of kernel, or of link. Required."]
@@ -43,7 +43,7 @@ class ErrorGroup:
 class Measured:
     """Where a profile's figures come from; allowed in profiles only, and without influence on what they predict.
 
-    What is "", and a duration of 0, is not known: nobody measured here, but read logs.
+    An empty text, or a duration of 0, means not known: the figures were read from logs, not measured by this project.
     """
 
     machine: Annotated[Text, "The machine's name. Required."]
@@ -63,10 +63,10 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownErrors:
-    """What is known of a prediction's error before it is made.
+    """What is known of a prediction's error before the prediction is made.
 
-    `typical_errors` are those of a calibration's groups. `sets_figures`: the scenario sets figures of its hardware
-    other than its profile's, and was held against nothing with these.
+    `typical_errors` are those of the calibration's groups. `sets_figures`: the scenario changes figures of its profile,
+    and the changed figures were never validated.
     """
 
     typical_errors: Mapping[str, float] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class KnownErrors:
 
 
 def come_from(measured: Measured | None) -> str:
-    """Where a profile's figures come from, in a few words."""
+    """Return in a few words where a profile's figures come from."""
     if measured is None:
         return "datasheet values and assumptions, not calibrated"
     machine = f"{measured.machine} ({measured.cpu})" if measured.cpu else measured.machine

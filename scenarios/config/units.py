@@ -1,7 +1,7 @@
-"""Quantities as people write them ("400 Gbit/s") to plain numbers and back.
+"""Converts quantities as users write them ("400 Gbit/s") to plain numbers, and formats numbers for people.
 
-Nothing else in the project knows units: past this door everything is bytes, bytes/s, ns, flop and flop/s. The rules of
-prefixes and dimensions are pint's, over a vocabulary of our own that has no `b`, so that bits must be spelt out.
+All other code uses bytes, bytes/s, ns, flop and flop/s. Prefixes and dimensions follow pint's rules, over a vocabulary
+without `b`, so that bits must be spelt out.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pint import UnitRegistry
 
 _NUMBER = (
-    r"[+-]?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,2})?"  # bounded, so that no text can cost much to read
+    r"[+-]?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,2})?"  # bounded, so that no text is expensive to parse
 )
 _UNIT = r"[A-Za-zµμ]+(?:\s*/\s*[A-Za-zµμ]+)?"
 _WRITTEN = re.compile(rf"\s*({_NUMBER})\s*({_UNIT})\s*")
@@ -41,7 +41,7 @@ _VOCABULARY = (
 )
 
 
-# What most files write, in the unit in which code counts it: read without pint, which takes 0.1 s to load.
+# The quantities of most files, in the units of the code: looked up without pint, which takes 0.1 s to import.
 COMMON = {
     **{
         (f"{prefix}{unit}{per}", f"{base}{per_second}"): factor * 10**power
@@ -64,7 +64,7 @@ COMMON = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantity:
-    """A kind of quantity: what people call it, how they write one, and the unit in which code counts it."""
+    """A kind of quantity: its noun and an example for messages, and the unit in which the code counts it."""
 
     noun: str
     example: str
@@ -72,7 +72,7 @@ class Quantity:
 
     @property
     def expected(self) -> str:
-        """The phrase of an error sentence."""
+        """The phrase for error messages."""
         return f"{self.noun} such as '{self.example}'"
 
 
@@ -84,7 +84,7 @@ FLOPS = Quantity(noun="an amount of arithmetic", example="250 GFLOP", unit="flop
 
 
 def parse(text: str, kind: Quantity) -> Fraction:
-    """The exact number of `kind.unit` that `text` says.
+    """Parse `text` into an exact number of `kind.unit`.
 
     Raises:
         ValueError: no number with a known unit of the right dimension; the message is `kind.expected`.
@@ -98,7 +98,7 @@ def parse(text: str, kind: Quantity) -> Fraction:
 
 @lru_cache(maxsize=1024)
 def quantity_of(text: str) -> tuple[Fraction, str] | None:
-    """A quantity of whatever kind, and the unit in which code counts it; None: it is none."""
+    """Return a quantity of any kind with its unit in the code; None if `text` is no quantity."""
     for kind in (RATE, SIZE, TIME, FLOP_RATE, FLOPS):
         try:
             return parse(text, kind), kind.unit
@@ -108,42 +108,42 @@ def quantity_of(text: str) -> tuple[Fraction, str] | None:
 
 
 def parse_rate(text: str) -> float:
-    """Bytes per second of "400 Gbit/s" or "25 GB/s"; ValueError as in `parse`."""
+    """Parse "400 Gbit/s" or "25 GB/s" into bytes/s; ValueError as in `parse`."""
     return float(parse(text, RATE))
 
 
 def parse_size(text: str) -> int:
-    """Bytes of "80 GiB", rounded to whole ones; ValueError as in `parse`."""
+    """Parse "80 GiB" into bytes, rounded; ValueError as in `parse`."""
     return round(parse(text, SIZE))
 
 
 def parse_time(text: str) -> int:
-    """Nanoseconds of "3 us", rounded to whole ones; ValueError as in `parse`."""
+    """Parse "3 us" into ns, rounded; ValueError as in `parse`."""
     return round(parse(text, TIME))
 
 
 def parse_flop_rate(text: str) -> float:
-    """Floating point operations per second of "67 TFLOP/s"; ValueError as in `parse`."""
+    """Parse "67 TFLOP/s" into floating point operations per second; ValueError as in `parse`."""
     return float(parse(text, FLOP_RATE))
 
 
 def parse_flops(text: str) -> float:
-    """Floating point operations of "250 GFLOP"; ValueError as in `parse`."""
+    """Parse "250 GFLOP" into floating point operations; ValueError as in `parse`."""
     return float(parse(text, FLOPS))
 
 
 def format_bytes(size_bytes: float) -> str:
-    """For people, three digits: 1536 -> "1.5 KiB"."""
+    """Format bytes for people, with three digits: 1536 -> "1.5 KiB"."""
     return _scaled(size_bytes, 1024, ("B", "KiB", "MiB", "GiB", "TiB", "PiB"))
 
 
 def format_rate(bytes_per_s: float) -> str:
-    """For people, three digits: 5e10 -> "50 GB/s"."""
+    """Format bytes/s for people, with three digits: 5e10 -> "50 GB/s"."""
     return _scaled(bytes_per_s, 1000, ("B/s", "kB/s", "MB/s", "GB/s", "TB/s", "PB/s"))
 
 
 def format_ns(time_ns: float) -> str:
-    """For people, three digits: 3210 -> "3.21 us"."""
+    """Format ns for people, with three digits: 3210 -> "3.21 us"."""
     return _scaled(time_ns, 1000, ("ns", "us", "ms", "s"))
 
 
@@ -159,18 +159,18 @@ def _registry() -> UnitRegistry[Fraction]:
 
 @lru_cache(maxsize=256)
 def _factor(unit: str, target: str) -> Fraction | None:
-    """How many `target` one `unit` is; None when there is no such unit or it measures something else."""
+    """Return how many `target` one `unit` is; None for an unknown unit or another dimension."""
     return COMMON.get((unit, target)) or converted(unit, target)
 
 
 def converted(unit: str, target: str) -> Fraction | None:
-    """Return what `_factor` does, by pint."""
+    """Compute `_factor` with pint."""
     from pint.errors import PintError  # noqa: PLC0415 - see _registry
 
     registry = _registry()
     try:
         return Fraction(registry.convert(Fraction(1), registry.parse_units(unit), registry.parse_units(target)))
-    except (PintError, ValueError, OverflowError):  # the latter two for "nan" and "inf", numbers to pint
+    except (PintError, ValueError, OverflowError):  # the latter two for "nan" and "inf", which pint reads as numbers
         return None
 
 

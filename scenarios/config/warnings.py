@@ -1,4 +1,4 @@
-"""What a user should know of a scenario that is valid but may not mean what it seems."""
+"""Notes on scenarios that are valid but may not mean what they seem."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ _MOST_NAMES = 8  # in a sentence
 
 
 def notes(scenario: Scenario, classes: HostClasses | None = None, effort: Effort | None = None) -> Iterator[str]:
-    """Yield one sentence each, with file, key and value; `classes`: host classes, if only representatives run."""
+    """Yield notes before a prediction, one sentence each, with file, key and value.
+
+    `classes` are the host classes, if only representatives run; `effort` is the cost of simulating.
+    """
     compression, gpu = scenario.workload.compression, scenario.cluster.host.gpu
     if compression.kind != "none" and compression.start_powerSGD_iter >= scenario.steps:
         least = LEAST_POWERSGD_START if compression.use_error_feedback or compression.warm_start else 0
@@ -55,9 +58,9 @@ def notes(scenario: Scenario, classes: HostClasses | None = None, effort: Effort
 
 
 def notes_of_measuring(scenario: Scenario, cores: int = 0, cpu: str = "") -> Iterator[str]:
-    """The same, of what predictions have and real runs have not.
+    """Yield notes before a real run: on what predictions have and real runs lack.
 
-    `cores` and `cpu`: of the machine on which all ranks run; 0 where they run on several.
+    `cores` and `cpu` describe the machine on which all ranks run; `cores` is 0 if they run on several.
     """
     if count := len(scenario.cluster.faults):
         yield (
@@ -84,7 +87,7 @@ def notes_of_measuring(scenario: Scenario, cores: int = 0, cpu: str = "") -> Ite
 
 
 def _notes_of_tables(scenario: Scenario) -> Iterator[str]:
-    """Yield why a GPU's tables are not fbgemm's, where that can be said before they are cut."""
+    """Yield why a GPU's tables cannot be fbgemm's, if that is known before they are sharded."""
     if not isinstance(scenario.workload, Recommender) or LIBRARIES[scenario.library].device != "cuda":
         return
     model, reason = scenario.workload.model, ""
@@ -104,7 +107,7 @@ def _notes_of_tables(scenario: Scenario) -> Iterator[str]:
 
 
 class NotesAfter:
-    """What measured times were for in a prediction, as its spans come, each stream's in the order of issue."""
+    """A summary of how measured times were used in a prediction; spans are added in each stream's issue order."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._path, self._times = scenario.path, scenario.compute_times
@@ -114,7 +117,7 @@ class NotesAfter:
         self._others: Counter[str] = Counter()
 
     def add(self, spans: Sequence[Span]) -> None:
-        """Further spans."""
+        """Add further spans."""
         if self._times is None:
             return
         for span in spans:
@@ -128,7 +131,7 @@ class NotesAfter:
                     self._others[span.label] += duration_ns
 
     def sentences(self) -> Iterator[str]:
-        """When all are there."""
+        """Yield the notes, after all spans have been added."""
         if self._times is None:
             return
         begin = f"{self._path}: run.compute_times = {toml_text(str(self._times.path))}"
@@ -141,17 +144,17 @@ class NotesAfter:
 
 
 def print_notes(scenario: Scenario, classes: HostClasses | None = None, effort: Effort | None = None) -> None:
-    """To stderr, each behind "note: "."""
+    """Print `notes` to stderr, each behind "note: "."""
     _print(notes(scenario, classes, effort))
 
 
 def print_notes_of_measuring(scenario: Scenario, cores: int = 0, cpu: str = "") -> None:
-    """The same before a real run; arguments as those of `notes_of_measuring`."""
+    """Print `notes_of_measuring` to stderr before a real run; same arguments."""
     _print(notes_of_measuring(scenario, cores, cpu))
 
 
 def print_notes_after(notes: NotesAfter) -> None:
-    """The same of what is known after a prediction."""
+    """Print the notes that are known only after a prediction."""
     _print(notes.sentences())
 
 

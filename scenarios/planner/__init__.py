@@ -1,4 +1,4 @@
-"""Where the shards of embedding tables go: TorchRec's planner, under its names."""
+"""TorchRec's planner, under its names: places the shards of embedding tables on ranks."""
 
 from scenarios.compute_kernel import ComputeKernel as EmbeddingComputeKernel  # TorchRec's name for it
 from scenarios.planner.estimators.perf import EmbeddingPerfEstimator

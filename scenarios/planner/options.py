@@ -1,4 +1,4 @@
-"""What a scenario lets the planner choose from: its cluster's topology, and the ways to shard each table."""
+"""The planner's input from a scenario: its cluster's topology, and the sharding options of each table."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ _MODULE = "model.tables"
 
 
 def topology_of(scenario: Scenario) -> Topology:
-    """The planner's view of a cluster: bandwidths of one rank in bytes/ms, and what it may fill with embeddings.
+    """Return the planner's view of a cluster: bandwidths of one rank in bytes/ms, and its memory for embeddings.
 
-    With replication it is that of one sharding group, whose nodes it takes for hosts, as TorchRec's planner does.
-
-    A CPU rank's memory counts as ddr. Shared NICs and bridges are divided among the GPUs that share them.
+    If there is replication, the topology is that of one sharding group, whose nodes count as hosts, as in TorchRec's
+    planner. A CPU rank's memory counts as ddr. Shared NICs and bridges are divided among the GPUs that share them.
     """
     cluster = scenario.cluster
     gpu = cluster.host.gpu
@@ -43,18 +42,18 @@ def topology_of(scenario: Scenario) -> Topology:
         ddr_mem_bw=memory_bytes_per_ms,
         hbm_to_ddr_mem_bw=HBM_TO_DDR_MEM_BW if to_host is None else to_host / 1000,
         intra_host_bw=inside,
-        # The estimator prices a replica's all-reduce by this rate also where there is no other host.
+        # The estimator prices a replica's all-reduce by this rate even on a single host.
         inter_host_bw=_network_bytes_per_s(cluster) / 1000 if cluster.hosts > 1 else inside,
     )
 
 
 def capacity_bytes(scenario: Scenario) -> int:
-    """Bytes of one rank's memory that embeddings may take."""
+    """Return the bytes of one rank's memory that embeddings may take."""
     return int(scenario.cluster.host.gpu.memory_bytes * (1 - Recommender.of(scenario.workload).planner.reserved_share))
 
 
 def host_capacity_bytes(scenario: Scenario) -> int:
-    """One rank's share of its host's memory, in bytes."""
+    """Return one rank's share of its host's memory, in bytes."""
     return scenario.cluster.host.memory_bytes // scenario.cluster.host.gpus
 
 
@@ -66,7 +65,7 @@ def _inside_bytes_per_s(host: Host) -> float:
 
 
 def _to_host_bytes_per_s(host: Host) -> float | None:
-    """What one GPU gets of its path to the host's memory, when all of them use theirs; None if nothing says."""
+    """Return one GPU's rate to the host's memory while all GPUs use theirs, in bytes/s; None if unknown."""
     inside = host.inside
     if inside.kind in ("pcie", "memory"):
         return _inside_bytes_per_s(host)
@@ -74,7 +73,7 @@ def _to_host_bytes_per_s(host: Host) -> float | None:
 
 
 def _network_bytes_per_s(cluster: Cluster) -> float:
-    """What one GPU gets of its host's way out, when all of them use it; payload only."""
+    """Return one GPU's rate out of its host while all GPUs use the network, in bytes/s of payload."""
     nics, network = cluster.host.nics, cluster.network
     rate = nics.link.bytes_per_s * cluster.payload_share
     if nics.per == "host":
@@ -84,8 +83,9 @@ def _network_bytes_per_s(cluster: Cluster) -> float:
 
 
 class _TableSharder:
-    """The sharding types that a scenario allows one table; replicas are looked up by the dense kernel, so that what is
-    in the host's memory has none.
+    """A sharder with the sharding types that a scenario allows one table.
+
+    Replicas use the dense kernel, so that tables in host memory have none.
     """
 
     module_type = Table
@@ -106,7 +106,7 @@ class _TableSharder:
 
 
 def options_of(table: Table, scenario: Scenario, topology: Topology) -> list[ShardingOption]:
-    """Each sharding type that the table may take, with perf and storage of its shards."""
+    """Return an option for each sharding type that the table may take, with perf and storage of its shards."""
     workload = Recommender.of(scenario.workload)
     model = workload.model
     kernel = scenario.kernel_of(table)

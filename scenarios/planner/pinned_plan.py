@@ -1,4 +1,4 @@
-"""Tables whose place a scenario gives: all of them by a plan's file, or single ones by their ranks."""
+"""Places tables where the scenario puts them: all tables by a plan file, or single tables by their ranks."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _LIES = f"{WHERE_SHARDS_LIE}; columns are cut evenly into multiples of {COLUMN_A
 
 
 def given_plan(scenario: Scenario, topology: Topology) -> Plan:
-    """The plan that the scenario's file gives, with the planner's estimates of perf and storage.
+    """Return the plan in the scenario's plan file, with the planner's estimates of perf and storage.
 
     Raises:
-        ScenarioError: it puts shards where their sharding type does not allow them, on ranks that are not there, or
-            more on a rank than this has for embeddings.
+        ScenarioError: a shard lies where its sharding type does not allow it, or on a rank that does not exist, or a
+            rank has too little memory for its shards.
     """
     file = Recommender.of(scenario.workload).planner.plan
     assert file is not None, "only a scenario that names a plan has one"
@@ -49,10 +49,10 @@ def given_plan(scenario: Scenario, topology: Topology) -> Plan:
 
 
 def rate_plan(given: Mapping[str, GivenTable], scenario: Scenario) -> Plan:
-    """The plan that has the scenario's tables there, with the planner's estimates, whether or not there is room.
+    """Return a plan with the given places and the planner's estimates, even if memory is short.
 
     Raises:
-        ScenarioError: it puts shards where their sharding type does not allow them, or on ranks that are not there.
+        ScenarioError: a shard lies where its sharding type does not allow it, or on a rank that does not exist.
     """
     return _placed(str(scenario.path), given, scenario, topology_of(scenario))[0]
 
@@ -60,7 +60,7 @@ def rate_plan(given: Mapping[str, GivenTable], scenario: Scenario) -> Plan:
 def _placed(
     place: str, given: Mapping[str, GivenTable], scenario: Scenario, topology: Topology
 ) -> tuple[Plan, list[ShardingOption]]:
-    """The plan and what it is made of; `place` begins the sentence of a mistake."""
+    """Return the plan and its sharding options; `place` begins the sentence of a mistake."""
     model = Recommender.of(scenario.workload).model
     proposal = []
     for table in model.tables:
@@ -78,13 +78,13 @@ def _placed(
 
 
 def place_pinned(scenario: Scenario, topology: Topology) -> dict[str, ShardingOption]:
-    """Options of the tables that the scenario pins, by name, placed, and charged to the topology's ranks.
+    """Place the tables that the scenario pins, charge them to the topology's ranks, and return their options by name.
 
-    Of the sharding types that the table may take and that can lie on just these ranks, the one whose slowest shard is
-    quickest.
+    Among the sharding types that the table may take and that fit exactly these ranks, the one with the fastest slowest
+    shard is used.
 
     Raises:
-        ScenarioError: no such type, or more on a rank than this has for embeddings.
+        ScenarioError: no type fits, or a rank has too little memory.
     """
     model = Recommender.of(scenario.workload).model
     found: dict[str, ShardingOption] = {}
@@ -114,10 +114,10 @@ def place_pinned(scenario: Scenario, topology: Topology) -> dict[str, ShardingOp
 
 
 def _shards(given: GivenTable, option: ShardingOption, topology: Topology) -> Sequence[Shard]:
-    """The table's shards on their ranks; those that are on every rank as runs.
+    """Return the table's shards with their ranks; shards on every rank are runs.
 
     Raises:
-        ValueError: there are no such ranks, or its sharding type wants others.
+        ValueError: a rank does not exist, or the sharding type requires others.
     """
     name, world, ranks = f"table {given.name!r} ({given.sharding_type})", topology.world_size, given.ranks
     kind = given.sharding_type
@@ -135,7 +135,7 @@ def _shards(given: GivenTable, option: ShardingOption, topology: Topology) -> Se
     ]
     if kind.is_on_all_ranks:
         rows, dim = option.tensor.shape
-        even = cut(kind, rows, dim, topology)  # looked at one by one, unlike the option's
+        even = cut(kind, rows, dim, topology)  # checked one by one, unlike the option's runs
         write_ranks_in_order(even)
         if not shards or _places(shards) == _places(even):
             write_ranks_in_order(option.shards)
@@ -144,9 +144,9 @@ def _shards(given: GivenTable, option: ShardingOption, topology: Topology) -> Se
 
 
 def _on_ranks(option: ShardingOption, ranks: Sequence[int], topology: Topology) -> Sequence[Shard] | None:
-    """Shards of the option on just these ranks, in this order; None where its sharding type cannot lie there.
+    """Return shards of the option on exactly these ranks, in this order; None if its sharding type does not allow them.
 
-    Columns are cut evenly: over the ranks, or, of a grid, over the hosts.
+    Columns are cut evenly over the ranks, or over the hosts of a grid.
     """
     kind, group = option.sharding_kind, topology.intra_group_size
     hosts = _hosts(ranks, topology)
@@ -171,7 +171,7 @@ def _on_ranks(option: ShardingOption, ranks: Sequence[int], topology: Topology) 
 
 
 def _columns(option: ShardingOption, count: int, topology: Topology) -> Sequence[Shard] | None:
-    """The option's shards with its columns cut into so many equal parts; None where they cannot be."""
+    """Return the option's shards with columns cut into `count` equal parts; None if they cannot be."""
     rows, dim = option.tensor.shape
     width, rest = divmod(dim, count)
     if rest or (count > 1 and width % COLUMN_ALIGNMENT):
@@ -180,7 +180,7 @@ def _columns(option: ShardingOption, count: int, topology: Topology) -> Sequence
 
 
 def _estimated(option: ShardingOption, shards: Sequence[Shard], topology: Topology) -> ShardingOption:
-    """The option with these shards, priced."""
+    """Set the option's shards and estimate their costs."""
     option.shards = shards
     EmbeddingPerfEstimator(topology).estimate([option])
     EmbeddingStorageEstimator(topology).estimate([option])
@@ -197,7 +197,7 @@ def _perf_by_rank(proposal: Sequence[ShardingOption], world_size: int) -> list[f
 
 
 def _check_room(place: str, tables: Sequence[ShardingOption], scenario: Scenario) -> None:
-    """Raise ScenarioError where a rank holds more than it has for embeddings, or of its host's memory."""
+    """Raise ScenarioError if a rank holds more than its memory for embeddings or its share of host memory."""
     own = device_tier(scenario)
     _check_tier(place, tables, scenario, tier=own, room_bytes=capacity_bytes(scenario), what="for embeddings")
     if scenario.uses_host_memory:

@@ -1,4 +1,4 @@
-"""Plans as values: which shard of which table is where, and what that makes of each rank."""
+"""Plans as values: the ranks of each table's shards, and the resulting bytes and ms of each rank."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from scenarios.seam.trace import PlanRow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedTable:
-    """One table; shards are in the order of the sharding type. Shards on every rank are `Runs`.
+    """One planned table, with shards in the order of the sharding type; shards on every rank are `Runs`.
 
     `load_factor` is that of its cache, if it has one.
     """
@@ -41,11 +41,18 @@ class PlannedTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """All tables in the model's order, and by rank: bytes of weights, of optimizer state, of both with buffers, and ms.
+    """All tables in the model's order, with the memory and time of each rank.
 
-    `host_bytes` are those of rows in the host's memory, all others in the device's, of which `capacity_bytes` is what
-    each rank has for embeddings. `tried` proposals were looked at; `fitting` of them fitted.
-    `row_runs` is as `rows`, where identical shards on many ranks are one run.
+    Attributes:
+        row_runs: like `rows`, with identical shards on many ranks as one run.
+        weight_bytes: weights by rank, in the device's memory.
+        optimizer_bytes: optimizer state by rank, in the device's memory.
+        storage_bytes: weights, state and buffers by rank, in the device's memory.
+        host_bytes: bytes by rank in the host's memory.
+        perf_ms: the planner's estimate by rank.
+        capacity_bytes: memory of each rank for embeddings.
+        tried: number of proposals tried.
+        fitting: number of these that fitted.
     """
 
     tables: tuple[PlannedTable, ...]
@@ -65,11 +72,11 @@ class Plan:
 
     @property
     def rows(self) -> tuple[PlanRow, ...]:
-        """All rows, made anew each time: as many as there are shards."""
+        """The rows of all shards, created on each access."""
         return tuple(self.row_runs)
 
     def rows_for(self, replicas: Sequence[int]) -> tuple[PlanRow, ...]:
-        """The rows of all shards, but of copied tables only the copies on these ranks."""
+        """Return the rows of all shards; for copied tables, only the copies on the ranks `replicas`."""
         rows: list[PlanRow] = []
         for count, first in self.row_runs.runs:
             ranks = replicas if first.sharding_kind.is_copied else range(first.rank, first.rank + count)
@@ -77,14 +84,14 @@ class Plan:
         return tuple(rows)
 
     def table(self, name: str) -> PlannedTable:
-        """The table of this name; KeyError if there is none."""
+        """Return the table of this name; KeyError if there is none."""
         return {table.name: table for table in self.tables}[name]
 
 
 def plan_of(
     proposal: Sequence[ShardingOption], perf: Sequence[float], scenario: Scenario, *, tried: int = 0, fitting: int = 0
 ) -> Plan:
-    """The plan of a placed proposal; `perf` is each rank's, in ms."""
+    """Return the plan of a placed proposal; `perf` is the load of each rank, in ms."""
     model = Recommender.of(scenario.workload).model
     by_name = {option.name: option for option in proposal}
     world = scenario.sharding_ranks
@@ -114,10 +121,10 @@ class RankBytes:
 
 
 def device_bytes(shard: PlanRow, model: Model, load_factors: Mapping[str, float]) -> RankBytes:
-    """What of a shard's rows is in its rank's own memory: none of those that lie in the host's, or a cache's share.
+    """Return the bytes of a shard in its rank's own memory: none of rows in host memory, except for a cache's share.
 
-    State for each row stays on the device; that for each element goes where the whole table is, uncached, as in
-    fbgemm's split_table_batched_embeddings_ops_training (v1.0, `construct_split_state`).
+    State for each row stays on the device. State for each element lies with the whole table, uncached, as in fbgemm's
+    split_table_batched_embeddings_ops_training (v1.0, `construct_split_state`).
     """
     share, is_in_host = 1.0, shard.kernel.is_in_host
     if is_in_host:
@@ -128,15 +135,15 @@ def device_bytes(shard: PlanRow, model: Model, load_factors: Mapping[str, float]
 
 
 def whole_bytes(shard: PlanRow, model: Model) -> RankBytes:
-    """All of a shard's rows, wherever they are."""
+    """Return the bytes of all rows of a shard, in whichever memory."""
     weights = shard.rows * shard.columns * ELEMENT_BYTES[model.embedding_dtype]
     return RankBytes(weights, shard.rows * model.optimizer.state_bytes(shard.columns))
 
 
 def planned_table(option: ShardingOption, tier: Callable[[Storage], int], world_size: int) -> PlannedTable:
-    """A placed option as a value; `tier` says which of a shard's bytes are in its rank's own memory."""
+    """Return a placed option as a value; `tier` returns which of a shard's bytes are in its rank's own memory."""
     ids = option.batch_size * sum(option.input_lengths)
-    if not option.sharding_kind.is_copied:  # a replica serves its own rank's samples only
+    if not option.sharding_kind.is_copied:  # a replica serves only the samples of its own rank
         ids *= world_size
     by_row = option.sharding_kind.cuts_rows
     rows = max((shard.offset[0] + count * shard.size[0] for count, shard in runs_of(option.shards)), default=0) or 1
@@ -176,20 +183,20 @@ def planned_table(option: ShardingOption, tier: Callable[[Storage], int], world_
 
 
 def _computed_ms(shard: Shard) -> dict[str, float]:
-    """What of a shard's perf is not exchanges; nothing is known of release 0.2.0's one number."""
+    """Return a shard's forward and backward compute times in ms; nothing for the single number of release 0.2.0."""
     if not isinstance(shard.perf, Perf):
         return {}
     return {"forward_ms": shard.perf.fwd_compute + shard.perf.prefetch_compute, "backward_ms": shard.perf.bwd_compute}
 
 
 def next_row(first: PlanRow, index: int) -> PlanRow:
-    """The row of the shard `index` ranks after the first: a copy, or the next block of rows."""
+    """Return the row of the shard `index` ranks after the first: a copy, or the next block of rows."""
     row_offset = first.row_offset + (index * first.rows if first.sharding_kind.cuts_rows else 0)
     return replace(first, shard=first.shard + index, rank=first.rank + index, row_offset=row_offset)
 
 
 def by_rank(tables: Sequence[PlannedTable], world_size: int, value: Callable[[PlanRow], int]) -> tuple[int, ...]:
-    """On each rank the sum of what a shard counts."""
+    """Return for each rank the sum of `value` over its shards."""
     sums = np.zeros(world_size, np.int64)
     for table in tables:
         for count, shard in runs_of(table.shards):
@@ -198,5 +205,5 @@ def by_rank(tables: Sequence[PlannedTable], world_size: int, value: Callable[[Pl
 
 
 def device_tier(scenario: Scenario) -> Callable[[Storage], int]:
-    """Says how much of a shard is in its rank's own memory: hbm on a GPU, ddr on a CPU."""
+    """Return a function from a shard's storage to the bytes in its rank's own memory: hbm on a GPU, ddr on a CPU."""
     return attrgetter("hbm" if scenario.cluster.host.gpu.device.has_own_memory else "ddr")

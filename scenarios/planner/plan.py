@@ -1,6 +1,5 @@
-"""Plans a scenario's tables: the bridge from `Scenario` to the planner.
+"""Plans a scenario's tables, with estimates from the cluster's own bandwidths and capacities.
 
-Costs come from the estimators with the cluster's own bandwidths and capacities;
 `plan_text.format_plan` prints the result.
 """
 
@@ -31,20 +30,20 @@ from scenarios.seam.errors import ScenarioError
 from scenarios.seam.kernel import ELEMENT_BYTES
 from scenarios.seam.run_length import runs_of
 
-# Shards placed in one search, over all proposals: keeps planning to seconds, however many ranks there are.
+# Limit of shards placed in one search over all proposals, which keeps planning to seconds for any number of ranks.
 _SHARD_BUDGET = 1_000_000
 _GRID_PROPOSALS = 256
 
 
 def plan_tables(scenario: Scenario) -> Plan:
-    """The best placement found for the scenario's tables: the least estimated perf on the busiest rank.
+    """Return the best placement found: the one with the least estimated perf on the busiest rank.
 
-    Looked at: the option of least memory for every table, one sharding type for all, the greedy walk by slowest shard
-    and by sum, and all combinations where they are few. The same scenario gives the same plan. Tables that the scenario
-    pins come first; where it names a plan, that one is taken as it is.
+    Proposals are: the option of least memory for every table, one sharding type for all, the greedy search by slowest
+    shard and by sum, and all combinations if they are few. Plans are deterministic. Tables that the scenario pins are
+    placed first; a plan that it names is used unchanged.
 
     Raises:
-        ScenarioError: no placement fits; the sentence names the table and how much it takes. Or what was given is none.
+        ScenarioError: no placement fits, with the table to blame and its bytes; or a given plan is invalid.
     """
     workload = Recommender.of(scenario.workload)
     model, planner = workload.model, workload.planner
@@ -85,7 +84,7 @@ def _proposers() -> list[Proposer]:
 def _misfits(
     scenario: Scenario, model: Model, topology: Topology, options: Mapping[int, Sequence[ShardingOption]]
 ) -> list[str]:
-    """One sentence for every table that fits nowhere by itself; if there is none, one for the largest of all."""
+    """Return a sentence for every table that does not fit even alone; if there is none, one for the largest table."""
     alone = [index for index, mine in options.items() if not any(_fits_alone(option, topology) for option in mine)]
     if alone:
         return [_alone_sentence(index, scenario, model, options[index]) for index in alone]
@@ -142,7 +141,7 @@ def _alone_sentence(index: int, scenario: Scenario, model: Model, options: Seque
 
 
 def _blamed(index: int, scenario: Scenario, model: Model, taken_bytes: int, stored_bytes: int) -> tuple[str, str]:
-    """The key of what takes most: a table's rows, or the batch, with which buffers grow; and how much these take."""
+    """Return the key to blame, a table's rows or the batch size if buffers are larger, and a phrase on the buffers."""
     buffer_bytes = taken_bytes - stored_bytes
     if buffer_bytes > stored_bytes:
         where = f"run.batch_size = {scenario.batch_size}"
@@ -159,6 +158,6 @@ def _stored_bytes(option: ShardingOption, model: Model) -> int:
 
 
 def _shard_bytes(shard: Shard, model: Model) -> int:
-    """Weights and optimizer state: what it takes whatever the batch is."""
+    """Return the bytes of weights and optimizer state, which do not depend on the batch."""
     rows, columns = shard.size
     return rows * (columns * ELEMENT_BYTES[model.embedding_dtype] + model.optimizer.state_bytes(columns))

@@ -1,4 +1,4 @@
-"""Plans as files: TorchRec's `ShardingPlan` in JSON, one `EmbeddingModuleShardingPlan` a module.
+"""Reads and writes plans as files: TorchRec's `ShardingPlan` in JSON, one `EmbeddingModuleShardingPlan` per module.
 
     {"sparse_arch.embedding_bag_collection": {
         "t_user": {
@@ -7,7 +7,7 @@
                 {"shard_offsets": [0, 0], "shard_sizes": [1000, 64], "placement": "rank:3/cuda:3"}]}}}}
 
 Names are those of TorchRec's `ParameterSharding`, `EnumerableShardingSpec` and `ShardMetadata`; a data_parallel table
-has no spec. docs/planner.md shows how to save one from a running job, and how to load one there.
+has no spec. docs/planner.md shows how to save a plan from a running TorchRec job, and how to load one there.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from scenarios.sharding_kind import ShardingKind
 MODULE = "sparse_arch.embedding_bag_collection"
 """Where TorchRec's own DLRM has its tables."""
 
-# In the folder of a run whose plan was found by simulation.
+# The plan's file in the folder of a run whose plan was found by simulation.
 PLAN_FILE = "plan.json"
-_MOST = 2**53  # of an offset, a size or a rank, so that sums of them stay numbers of 64 bits
+_MOST = 2**53  # of an offset, a size or a rank, so that their sums fit into 64 bits
 _PLACEMENT = re.compile(r"rank:(\d{1,9})(/.*)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenShard:
-    """A rectangle of a table, and whose it is."""
+    """A rectangle of a table, and its rank."""
 
     rank: int
     row_offset: int
@@ -49,9 +49,9 @@ class GivenShard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenTable:
-    """A table's place as a file gives it: ranks of its copies if it is data_parallel, else shards by column and row.
+    """A table's place in a plan file: the ranks of its copies if data_parallel, else shards by column and row.
 
-    `load_factor` is that of its cache; None: the file says nothing.
+    `load_factor` is that of its cache; None: the file has none.
     """
 
     name: str
@@ -63,18 +63,18 @@ class GivenTable:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Rows and columns that its shards make up; there must be some."""
+        """The number of rows and columns that the shards cover; there must be at least one shard."""
         ends = [(shard.row_offset + shard.rows, shard.column_offset + shard.columns) for shard in self.shards]
         rows, columns = zip(*ends, strict=True)
         return max(rows), max(columns)
 
 
 def read_plan(path: Path) -> dict[str, GivenTable]:
-    """Return the tables of a plan by name, of all its modules.
+    """Return the tables of all modules of a plan, by name.
 
     Raises:
-        ValueError: what was expected instead, as a phrase: of a file that is not there, that is no JSON or no plan, or
-            that has a sharding type, a kernel or a placement that nothing here runs.
+        ValueError: the file does not exist, is no plan in JSON, or has an unsupported sharding type, kernel or
+            placement; the message is the expected phrase.
     """
     content = utf8_content(path)
     try:
@@ -91,7 +91,7 @@ def read_plan(path: Path) -> dict[str, GivenTable]:
 
 
 def plan_json(plan: Plan, gpus_per_host: int, device: str, module: str = MODULE) -> str:
-    """The plan as text, a table a line; `device` is cuda or cpu."""
+    """Format the plan as JSON, one line per table; `device` is cuda or cpu."""
 
     def placement(rank: int) -> str:
         return f"rank:{rank}/{device}:{rank % gpus_per_host}" if device == "cuda" else f"rank:{rank}/{device}"
@@ -132,7 +132,7 @@ def _table(name: str, parameter: Mapping[str, Any]) -> GivenTable:
     listed = spec.get("shards")
     if not isinstance(listed, list) or not listed:
         raise ValueError(f"a list of shards in the sharding_spec of table {name!r}")
-    # Shards that are empty lie at one offset: the ranks that follow keep them in order.
+    # Empty shards have one offset; sorting them by rank makes their order unique.
     shards = sorted((_shard(each, name) for each in listed), key=attrgetter("column_offset", "row_offset", "rank"))
     held_by = tuple(shard.rank for shard in shards)
     if ranks and set(ranks) != set(held_by):
@@ -148,7 +148,7 @@ def _table(name: str, parameter: Mapping[str, Any]) -> GivenTable:
 
 
 def _load_factor(parameter: Mapping[str, Any], name: str) -> float | None:
-    """That of TorchRec's `CacheParams`, where the file has them."""
+    """Return the load factor in TorchRec's `CacheParams`; None if the file has none."""
     cache = parameter.get("cache_params")
     factor = None if cache is None else _mapping(cache, f"cache_params of table {name!r}").get("load_factor")
     if factor is None:

@@ -1,4 +1,4 @@
-"""A plan for people: what went where, what each rank has to do, and why it is uneven; 96 columns wide."""
+"""Formats a plan for people, 96 columns wide: places of shards, load of each rank, and causes of imbalance."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from scenarios.sharding_kind import ShardingKind
 
 _MOST_LINES = 16
 _NAMED_TABLES = 3
-_RANKS, _CAUSES = 14, 48  # letters
-_EVEN = 1.01  # busiest rank / mean that nobody asks about
+_RANKS, _CAUSES = 14, 48  # characters
+_EVEN = 1.01  # busiest rank / mean that needs no explanation
 
 
 @dataclass(frozen=True, slots=True)
 class _Figures:
-    """What is printed: tables, and by rank bytes, ms, and bytes that there are."""
+    """The printed figures: tables, and by rank bytes, ms, and capacity."""
 
     tables: Sequence[PlannedTable]
     storage_bytes: Sequence[int]
@@ -41,7 +41,7 @@ class _Figures:
 
 
 def format_plan(plan: Plan) -> str:
-    """Tables, ranks, imbalance and its causes; no trailing newline. Perf is the planner's estimate of a step, in ms."""
+    """Format tables, ranks, imbalance and its causes, without a trailing newline; perf is estimated, in ms."""
     capacity = [plan.capacity_bytes] * plan.world_size
     lines = _lines(_Figures(plan.tables, plan.storage_bytes, plan.perf_ms, capacity))
     if any(plan.host_bytes):
@@ -53,7 +53,7 @@ def format_plan(plan: Plan) -> str:
 
 
 def format_proposal(proposal: Sequence[ShardingOption], topology: Topology) -> str:
-    """The same for what a partitioner or a planner has placed; storage is hbm, or ddr on a device without.
+    """Format a proposal that a partitioner or planner has placed; storage is hbm, or ddr on a device without hbm.
 
     Raises:
         ValueError: a shard has no rank.
@@ -89,7 +89,7 @@ def _table(table: PlannedTable) -> str:
 
 
 def _ranks(figures: _Figures) -> list[str]:
-    """Ranks that look the same are one line; with too many lines, the busiest."""
+    """Format one line for all ranks with identical text; if there are too many lines, only the busiest."""
     starts = _starts(figures)
     loads = rank_loads(figures.tables, starts)
     by_line: dict[str, list[int]] = {}
@@ -105,7 +105,7 @@ def _ranks(figures: _Figures) -> list[str]:
 
 
 def _starts(figures: _Figures) -> list[int]:
-    """The first of every few ranks that follow each other and have the same shards and figures."""
+    """Return the first rank of each run of consecutive ranks with the same shards and figures."""
     starts = {0}
     for table in figures.tables:
         for count, shard in runs_of(table.shards):
@@ -139,7 +139,7 @@ def _imbalance(figures: _Figures) -> list[str]:
 
 
 def _reasons(figures: _Figures, busiest: int) -> list[str]:
-    """A line for each table of which the busiest rank has most above its share, and what keeps it there."""
+    """Format a line for each table that loads the busiest rank most above its mean, with the reason."""
     above = _above_mean(figures.tables, busiest, len(figures.ranks))
     worst = sorted(above, key=lambda name: -above[name])[:_NAMED_TABLES]
     tables = {table.name: table for table in figures.tables}
@@ -147,7 +147,7 @@ def _reasons(figures: _Figures, busiest: int) -> list[str]:
 
 
 def _reason(figures: _Figures, busiest: int, table: PlannedTable) -> str:
-    """Why the table's slowest shard on the busiest rank is not elsewhere."""
+    """Return why the table's slowest shard on the busiest rank is not elsewhere."""
     kind = ShardingKind(table.sharding_type)
     if kind.is_on_all_ranks:
         return "every rank has a shard of it, and this one's is larger"
@@ -171,7 +171,7 @@ def _reason_to_stay(figures: _Figures, busiest: int, shard: PlanRow) -> str:
 
 
 def _above_mean(tables: Sequence[PlannedTable], rank: int, world_size: int) -> dict[str, float]:
-    """What each table costs this rank more than it costs a rank on average, in ms; only what is more."""
+    """Return by table how many ms more it costs this rank than the mean rank; only positive differences."""
     own = rank_loads(tables, [rank])[rank]
     each = {table.name: (repeat(shard.perf_ms, count) for count, shard in runs_of(table.shards)) for table in tables}
     mean = {name: sum(chain.from_iterable(ms)) / world_size for name, ms in each.items()}
@@ -179,7 +179,7 @@ def _above_mean(tables: Sequence[PlannedTable], rank: int, world_size: int) -> d
 
 
 def rank_loads(tables: Sequence[PlannedTable], ranks: Sequence[int]) -> dict[int, dict[str, float]]:
-    """Milliseconds by table on each of these ranks, which ascend."""
+    """Return the ms of each table on each of these ranks, which must ascend."""
     loads: dict[int, dict[str, float]] = {rank: {} for rank in ranks}
     for table in tables:
         for run in runs_of(table.shards):
@@ -190,7 +190,7 @@ def rank_loads(tables: Sequence[PlannedTable], ranks: Sequence[int]) -> dict[int
 
 
 def rank_ranges(ranks: Sequence[int]) -> str:
-    """Sorted ranks in short: [0, 1, 2, 5] is "0-2,5"."""
+    """Format sorted ranks: [0, 1, 2, 5] is "0-2,5"."""
     runs: list[list[int]] = []
     for rank in ranks:
         if runs and rank == runs[-1][1] + 1:
@@ -209,7 +209,7 @@ def _causes(loads: dict[str, float]) -> str:
 
 
 def _few(ranks: Sequence[int]) -> str:
-    """Return sorted ranks in as few letters as their column has, with all their digits: how many, if not which."""
+    """Format sorted ranks in the width of their column: their ranges, or their number if ranges are too long."""
     words = rank_ranges(ranks)
     return words if len(words) <= _RANKS else f"{len(ranks):,} ranks"
 

@@ -1,4 +1,4 @@
-"""The planner: tries proposals, places each, and keeps the one whose busiest rank has the least to do."""
+"""The planner: tries proposals, places each, and keeps the one with the least load on its busiest rank."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from scenarios.sharding_kind import PartitionByType
 
 
 class Partitioner(Protocol):
-    """Writes ranks into a proposal's shards, or raises PlannerError; `devices` is what that leaves on each rank."""
+    """The interface of partitioners: `partition` writes ranks or raises PlannerError; `devices` is their state then."""
 
     @property
     def devices(self) -> Sequence[DeviceHardware]: ...
@@ -34,7 +34,7 @@ class Partitioner(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """The best of `tried` proposals, `fitting` of which fitted; `perf_ms` is its busiest rank's, or its rating."""
+    """The best of `tried` proposals, `fitting` of which fitted; `perf_ms` is its busiest rank's load, or its rating."""
 
     proposal: list[ShardingOption]
     devices: Sequence[DeviceHardware]
@@ -44,11 +44,10 @@ class Found:
 
 
 class Search:
-    """Tries proposals on one topology; `shard_budget` bounds how many shards are placed in all, whatever comes first:
-    identical shards on identical ranks count once.
-    `rate` rates a placed proposal, by default by the perf of its busiest rank.
+    """A search over proposals on one topology; results are deterministic, because no clock is read.
 
-    The first proposal is always tried. No clock is looked at: the same input gives the same plan.
+    `shard_budget` limits the number of shards placed in all; identical shards on identical ranks count once. The first
+    proposal is always tried. `rate` rates a placed proposal, by default by the perf of its busiest rank.
     """
 
     def __init__(
@@ -70,10 +69,10 @@ class Search:
         self._least: Storage | None = None
 
     def run(self, search_space: list[ShardingOption], proposers: Sequence[Proposer]) -> Found:
-        """The proposal with the least perf on its busiest rank, ranks written into it; ties: the first one tried.
+        """Return the proposal with the least perf on its busiest rank, with ranks; of equals, the first one tried.
 
         Raises:
-            PlannerError: no proposal could be placed (kind "no_plan"); its cause is why the last one could not.
+            PlannerError: no proposal could be placed (kind "no_plan"); its cause is the error of the last one.
         """
         for proposer in proposers:
             proposer.load(search_space)
@@ -93,7 +92,7 @@ class Search:
         )
 
     def _why(self) -> PlannerErrorType:
-        """Whether the smallest proposal takes more than all ranks have together."""
+        """Return whether even the smallest proposal exceeds the memory of all ranks, as an error type."""
         caps = [(count, device.storage) for count, device in runs_of(self._topology.devices)]
         whole = Storage(*(sum(count * getattr(cap, tier) for count, cap in caps) for tier in ("hbm", "ddr", "ssd")))
         fits = self._least is not None and self._least.fits_in(whole)
@@ -123,7 +122,7 @@ class Search:
 
 
 def _placings(proposal: Sequence[ShardingOption]) -> int:
-    """How often a shard is charged to a rank; shards on all ranks, to the first of each stretch of like ranks."""
+    """Return how often a shard is charged to a rank; shards on all ranks count once per stretch of identical ranks."""
     on_all = [option.shards for option in proposal if option.partition_by == PartitionByType.UNIFORM]
     alone = sum(option.num_shards for option in proposal) - sum(map(len, on_all))
     stretches = 1 + sum(run_count(shards) - 1 for shards in on_all)
@@ -131,7 +130,7 @@ def _placings(proposal: Sequence[ShardingOption]) -> int:
 
 
 def _ranks(shards: Sequence[Shard]) -> list[int | None] | None:
-    """The rank of each shard; None if they are runs, which are placed on all ranks in order only."""
+    """Return the rank of each shard; None if shards are runs, which are always placed on all ranks in order."""
     return None if run_count(shards) < len(shards) else [shard.rank for shard in shards]
 
 
@@ -144,7 +143,7 @@ def _restore(shards: Sequence[Shard], ranks: list[int | None] | None) -> None:
 
 
 class StorageReservation(Protocol):
-    """Reserves what a model needs besides its embeddings; returns the topology that is left for them."""
+    """A reservation of memory besides embeddings; returns the remaining topology."""
 
     def reserve(
         self,
@@ -157,7 +156,7 @@ class StorageReservation(Protocol):
 
 
 class PerfModel(Protocol):
-    """Rates a placed proposal; less is better."""
+    """A rating of placed proposals; less is better."""
 
     def rate(self, plan: list[ShardingOption]) -> float: ...
 
@@ -165,9 +164,9 @@ class PerfModel(Protocol):
 class EmbeddingShardingPlanner:
     """TorchRec's planner for a model of modules and sharders; `constraints` by table name.
 
-    The default proposers are the grid search, the greedy one by slowest shard and by sum, and the uniform one; a
-    proposal's rating is the perf of its busiest rank in ms. Each of `callbacks` gets the chosen plan and gives the one
-    to use. Nothing is reserved unless `storage_reservation` says so, and `debug` changes nothing.
+    The default proposers are grid search, greedy by slowest shard and by sum, and uniform; a proposal's rating is the
+    perf of its busiest rank in ms. Each of `callbacks` maps the chosen plan to the one to use. Nothing is reserved
+    without `storage_reservation`; `debug` has no effect.
 
     Raises:
         ValueError: `stats`, `timeout_seconds` or `plan_loader` is given.
@@ -212,10 +211,10 @@ class EmbeddingShardingPlanner:
         self._callbacks = callbacks or ()
 
     def plan(self, module: PlannedModule, sharders: Sequence[Sharder]) -> list[ShardingOption]:
-        """One option for every table of the model, with a rank in every shard.
+        """Return one option for every table of the model, with a rank in every shard.
 
         Raises:
-            PlannerError: nothing to choose from for a table ("no_options"), or nothing that fits ("no_plan").
+            PlannerError: a table has no option ("no_options"), or no proposal fits ("no_plan").
         """
         topology = self._topology
         if self._storage_reservation is not None:
@@ -225,7 +224,7 @@ class EmbeddingShardingPlanner:
         return self.choose(self._enumerator.enumerate(module, sharders), topology)
 
     def choose(self, search_space: list[ShardingOption], topology: Topology | None = None) -> list[ShardingOption]:
-        """The same for options that were enumerated already, on the planner's topology or what is left of it."""
+        """Choose among enumerated options, on `topology` or else the planner's own, and return one for every table."""
         rate = self._performance_model.rate if self._performance_model else None
         plan = (
             Search(topology or self._topology, self._partitioner, rate=rate).run(search_space, self._proposers).proposal

@@ -1,4 +1,4 @@
-"""What the planner knows of a cluster: memory of each rank, and the bandwidths that its formulas take."""
+"""The planner's model of a cluster: memory of each rank, and the bandwidths that its formulas use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scenarios.seam.run_length import KeptRuns, Run
 
 GIB = 1024**3
 
-# TorchRec 1.8's default constants. Bandwidths are bytes/ms here, as in its Topology; the figures are GiB/s.
+# TorchRec 1.8's default constants. Its Topology has bandwidths in bytes/ms; the figures here begin as GiB/s.
 HBM_CAP = 32 * GIB
 DDR_CAP = 128 * GIB
 SSD_CAP = 2 * 1024 * GIB
@@ -31,7 +31,7 @@ _CUSTOM_FIELDS = ("hbm_cap", "ddr_cap", "ssd_cap")
 
 
 class CollectiveType(StrEnum):
-    """What the ranks do together."""
+    """A collective whose bandwidth the estimator needs."""
 
     ALL_TO_ALL = "all_to_all"
     REDUCE_SCATTER = "reduce_scatter"
@@ -40,20 +40,20 @@ class CollectiveType(StrEnum):
 
 
 class GeneralizedCommsBandwidth(Protocol):
-    """Bytes/ms of one rank, by collective: a user's measurements may replace the two figures of the basic one."""
+    """Bandwidths of one rank by collective, in bytes/ms; a user's measurements may replace the two basic figures."""
 
     @property
     def inter_host_bw(self) -> float: ...
     @property
     def intra_host_bw(self) -> float: ...
     def get_bw(self, local_world_size: int, world_size: int, collective_type: CollectiveType) -> float:
-        """Bandwidth of a collective of `world_size` ranks, `local_world_size` to a host."""
+        """Return the bandwidth of a collective of `world_size` ranks, `local_world_size` to a host."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class BasicCommsBandwidths:
-    """One figure inside a host and one between hosts; an all-reduce uses all of a host's ways out."""
+    """Two figures, inside a host and between hosts; an all-reduce uses all links out of a host."""
 
     inter_host_bw: float = CROSS_NODE_BANDWIDTH
     intra_host_bw: float = INTRA_NODE_BANDWIDTH
@@ -66,7 +66,7 @@ class BasicCommsBandwidths:
 
 @dataclass(slots=True)
 class DeviceHardware:
-    """One rank's memory that is still free, and the work that it has got already."""
+    """One rank's free memory, and the load that it has already."""
 
     rank: int
     storage: Storage
@@ -74,13 +74,13 @@ class DeviceHardware:
 
 
 def next_device(first: DeviceHardware, index: int) -> DeviceHardware:
-    """The rank that comes `index` ranks after the first and is like it."""
+    """Return a copy of the first rank's state, for the rank `index` after it."""
     return DeviceHardware(first.rank + index, replace(first.storage), replace(first.perf))
 
 
 @dataclass(frozen=True, slots=True)
 class CustomTopologyData:
-    """Capacities in bytes that differ by rank: "hbm_cap", "ddr_cap", "ssd_cap", each with one value a rank."""
+    """Capacities in bytes that differ by rank: "hbm_cap", "ddr_cap", "ssd_cap", each with one value per rank."""
 
     data: Mapping[str, Sequence[int]]
     world_size: int
@@ -98,18 +98,18 @@ class CustomTopologyData:
         return key in self.data
 
     def get_data(self, key: str) -> Sequence[int]:
-        """One value a rank; KeyError if there are none."""
+        """Return one value per rank; KeyError if there are none."""
         return self.data[key]
 
 
 @dataclass(slots=True, eq=False)
 class Topology:
-    """Ranks, their capacities in bytes (ddr and ssd too are a rank's) and bandwidths in bytes/ms.
+    """Ranks, their capacities in bytes (ddr and ssd per rank, too) and bandwidths in bytes/ms.
 
-    Without `local_world_size` all ranks are on one host. `hbm_cap` counts on devices that have it (cuda, mtia, tpu).
+    All ranks are on one host unless `local_world_size` is set. `hbm_cap` counts on devices with hbm (cuda, mtia, tpu).
     `pod_size` hosts together count as one host. `generalized_comms_bandwidths` replaces the two host bandwidths.
-    Arguments are in TorchRec 1.8's order; 0.2.0, which has no ssd_cap and no pod_size, is served by keywords.
-    `created_by_factory` is taken and not looked at: there it silences a warning. `devices[i].rank` is i.
+    Arguments are in TorchRec 1.8's order; use keywords for 0.2.0, which lacks ssd_cap and pod_size.
+    `created_by_factory` has no effect: in TorchRec it silences a warning. `devices[i].rank` is i.
     """
 
     world_size: int
@@ -154,7 +154,7 @@ class Topology:
 
     @property
     def intra_group_size(self) -> int:
-        """Ranks that count as one host."""
+        """The number of ranks that count as one host."""
         return self.local_world_size * self.pod_size if self.pod_size else self.local_world_size
 
     def _caps(self, name: str, default: int) -> list[int]:
@@ -165,7 +165,7 @@ class Topology:
 
 
 def _runs(caps: Iterable[tuple[int, int, int]]) -> Iterator[Run[DeviceHardware]]:
-    """Ranks with these bytes of hbm, ddr and ssd, nothing to do on any."""
+    """Yield runs of ranks with these bytes of hbm, ddr and ssd, and without load."""
     rank = 0
     for storage, ranks in groupby(caps):
         count = len(list(ranks))

@@ -19,14 +19,14 @@ RELEASES = ("1.8.0", "0.2.0")
 
 
 class SortBy(StrEnum):
-    """Which groups the partitioner places first: the largest ones, or the slowest ones."""
+    """The order in which the partitioner places groups: largest first, or slowest first."""
 
     STORAGE = "storage"
     PERF = "perf"
 
 
 class PlannerErrorType(StrEnum):
-    """Which part of planning failed."""
+    """The part of planning that failed."""
 
     INSUFFICIENT_STORAGE = "insufficient_storage"
     STRICT_CONSTRAINTS = "strict_constraints"
@@ -37,8 +37,9 @@ class PlannerErrorType(StrEnum):
 class PlannerError(Exception):
     """No placement, or no plan.
 
-    `kind` says why: uniform_shard_count, uniform_no_fit, device_no_fit, cw_kv_too_many_shards, cw_kv_no_fit, no_host,
-    no_hosts, grid_not_multiple_of_local, group_length; no_options from the enumerator and no_plan from the planner.
+    `kind` is the cause: uniform_shard_count, uniform_no_fit, device_no_fit, cw_kv_too_many_shards, cw_kv_no_fit,
+    no_host, no_hosts, grid_not_multiple_of_local, group_length; no_options from the enumerator; no_plan from the
+    planner.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class Storage:
         return Storage(self.hbm - other.hbm, self.ddr - other.ddr, self.ssd - other.ssd)
 
     def fits_in(self, other: Storage) -> bool:
-        """Whether every tier is at most the other's: a tier that is overdrawn already takes nothing, not even 0."""
+        """Return whether every tier is at most the other's; a negative tier of `other` holds nothing, not even 0."""
         return self.hbm <= other.hbm and self.ddr <= other.ddr and self.ssd <= other.ssd
 
     @staticmethod
@@ -77,7 +78,7 @@ class Storage:
 
 @dataclass(slots=True, unsafe_hash=True)
 class Perf:
-    """Milliseconds a step, by what they are spent on; smaller means a smaller `total`."""
+    """Milliseconds per step, by activity; compared by `total`."""
 
     fwd_compute: float
     fwd_comms: float
@@ -88,7 +89,7 @@ class Perf:
 
     @property
     def total(self) -> float:
-        """Total milliseconds, without the input exchange."""
+        """The total in ms, without the input exchange."""
         return self.fwd_compute + self.bwd_compute + self.fwd_comms + self.bwd_comms + self.prefetch_compute
 
     def __add__(self, other: Perf) -> Perf:
@@ -107,9 +108,9 @@ class Perf:
 
 @dataclass(slots=True)
 class Shard:
-    """A rectangle of a table: [rows, columns] and where it starts. `rank` is written by a partitioner.
+    """A rectangle of a table: its size [rows, columns] and its offset; a partitioner writes `rank`.
 
-    `perf` is a Perf, or for release 0.2.0 one number of ms.
+    `perf` is a Perf, or one number of ms in release 0.2.0.
     """
 
     size: Sequence[int]
@@ -126,19 +127,19 @@ class Shard:
 
 
 class CacheStatistics(Protocol):
-    """What is known of a table's accesses, to price a cache."""
+    """Statistics of a table's accesses, which price a cache."""
 
     @property
     def expected_lookups(self) -> int: ...
 
     def expected_miss_rate(self, clf: float) -> float:
-        """The share of lookups that miss a cache which holds `clf` of the rows."""
+        """Return the share of lookups that miss a cache with `clf` of the rows."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class MultiPassPrefetchConfig:
-    """A prefetch that is cut into passes."""
+    """A prefetch that is split into passes."""
 
     num_passes: int = 12
     min_splitable_pass_size: int = 6 * 1024**2
@@ -148,8 +149,8 @@ class MultiPassPrefetchConfig:
 class CacheParams:
     """The cache in front of a table in host memory: `load_factor` is the share of rows that it holds.
 
-    With `prefetch_pipeline` lookups find their rows there. `algorithm`, `reserved_memory` and `precision` are the
-    kernels': taken, and not priced.
+    Lookups find their rows in the cache if `prefetch_pipeline`. `algorithm`, `reserved_memory` and `precision` are for
+    kernels: accepted, but not priced.
     """
 
     algorithm: object | None = None
@@ -162,7 +163,7 @@ class CacheParams:
 
 
 class TableTensor(Protocol):
-    """What the planner needs of a table's weight: a torch.Tensor has it, and `TensorShape` needs no torch."""
+    """The planner's view of a table's weight; a torch.Tensor fits, and `TensorShape` needs no torch."""
 
     @property
     def shape(self) -> Sequence[int]: ...
@@ -172,7 +173,7 @@ class TableTensor(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TensorShape:
-    """A table's weight without values: [rows, dim], bytes an element, and bytes a row that its optimizer keeps."""
+    """A table's weight without values: [rows, dim], bytes of an element, optimizer bytes of a row and an element."""
 
     shape: tuple[int, int]
     element_bytes: int = 4
@@ -185,10 +186,10 @@ class TensorShape:
 
 @dataclass(frozen=True, slots=True)
 class ParameterConstraints:
-    """What a user wants for one table, by name; None leaves it to the planner. `min_partition` in columns.
+    """A user's constraints on one table; None leaves the choice to the planner. `min_partition` is in columns.
 
-    The enumerator hands from `enforce_hbm` on to the options, except `device_group` and `use_virtual_table`, which are
-    for clusters of several kinds of device and for tables without a fixed size: nothing here looks at them.
+    The enumerator passes the fields from `enforce_hbm` on to the options, except `device_group` and `use_virtual_table`
+    (for mixed devices and tables without a fixed size), which have no effect.
     """
 
     sharding_types: Sequence[str] | None = None
@@ -211,7 +212,7 @@ class ParameterConstraints:
 
 @dataclass(slots=True, eq=False)
 class ShardingOption:
-    """One way to shard one table. `module` is (path, module); `input_lengths` ids a sample, by feature.
+    """One way to shard one table; `module` is (path, module), `input_lengths` are ids per sample by feature.
 
     Options with the same `dependency` are placed together. `is_pooled` None means pooled.
     """
@@ -238,17 +239,17 @@ class ShardingOption:
 
     @property
     def sharding_kind(self) -> ShardingKind:
-        """What its sharding type is."""
+        """The properties of the sharding type."""
         return ShardingKind(self.sharding_type)
 
     @property
     def kernel(self) -> ComputeKernel:
-        """What its compute kernel is."""
+        """The properties of the compute kernel."""
         return ComputeKernel(self.compute_kernel)
 
     @property
     def path(self) -> str:
-        """Where the module is in the model."""
+        """The module's path in the model."""
         return self.module[0]
 
     @property
@@ -262,12 +263,12 @@ class ShardingOption:
 
     @property
     def num_inputs(self) -> int:
-        """How many features look ids up in the table."""
+        """The number of features that look ids up in the table."""
         return len(self.input_lengths)
 
     @property
     def cache_load_factor(self) -> float | None:
-        """The share of rows that its cache holds, if somebody said so."""
+        """The share of rows that the cache holds; None if not set."""
         return self.cache_params.load_factor if self.cache_params else None
 
     def get_shards_assignment(self) -> list[int | None]:
@@ -284,20 +285,20 @@ class ShardingOption:
 
     @property
     def total_perf(self) -> float:
-        """Milliseconds of all shards added up; every shard must have been estimated."""
+        """The sum over all shards in ms; every shard must have been estimated."""
         parts = (repeat(perf_ms(shard), count) for count, shard in runs_of(self.shards))
-        return sum(chain.from_iterable(parts))  # one by one: the last bit counts
+        return sum(chain.from_iterable(parts))  # added one by one, because the last bit decides ties
 
 
 def known_storage(shard: Shard) -> Storage:
-    """The shard's storage; ValueError if nobody has estimated it."""
+    """Return the shard's storage; ValueError if it was not estimated."""
     if shard.storage is None:
         raise ValueError(f"{shard}: its storage has not been estimated")
     return shard.storage
 
 
 def known_perf(shard: Shard) -> Perf:
-    """The shard's perf; ValueError if nobody has estimated it, or if it is the one number of release 0.2.0."""
+    """Return the shard's perf; ValueError if it was not estimated, or is one number as in release 0.2.0."""
     if shard.perf is None:
         raise ValueError(f"{shard}: its perf has not been estimated")
     if not isinstance(shard.perf, Perf):
@@ -306,12 +307,12 @@ def known_perf(shard: Shard) -> Perf:
 
 
 def perf_ms(shard: Shard) -> float:
-    """Return the shard's perf in one number; ValueError if nobody has estimated it."""
+    """Return the shard's perf as one number in ms; ValueError if it was not estimated."""
     return shard.perf if isinstance(shard.perf, int | float) else known_perf(shard).total
 
 
 def write_ranks_in_order(shards: Sequence[Shard]) -> None:
-    """Rank 0 into the first shard, 1 into the next, and so on."""
+    """Write rank 0 into the first shard, 1 into the next, and so on."""
     rank = 0
     for count, shard in runs_of(shards):
         shard.rank = rank

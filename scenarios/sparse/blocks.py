@@ -1,4 +1,4 @@
-"""What bucketizing takes and gives: blocks of rows, and bags cut by bucket."""
+"""The input and output values of bucketizing: blocks of rows, and bags cut by bucket."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Column = npt.NDArray[np.int64]
 class Bucketized:
     """Bags cut by bucket: bucket 0's bags of every feature and sample, then bucket 1's.
 
-    `lengths` [my_size * bags]; `values`, and where asked for `weights` and `positions` (in the old bag), laid out by
-    it; `unbucketize_permute[i]` is the slot that id i went to.
+    `lengths` is [my_size * bags]. `values`, and `weights` and `positions` (in the old bag) if requested, are laid out
+    by it. `unbucketize_permute[i]` is the slot of id i.
     """
 
     lengths: Tensor
@@ -38,11 +38,11 @@ class Bucketized:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocks:
-    """How the rows of every feature are cut into `my_size` buckets: columns of one item a feature.
+    """The blocks of each feature's rows that `my_size` buckets hold; columns have one item per feature.
 
-    A bucket holds `rows` (at least 1), or those from one of the feature's `bounds` up to the next; features that are
-    `empty` have no rows. An id past the last bucket becomes `id // total`, and goes where block `id % total` is, of
-    `total` blocks shared evenly. Where `keep`, ids stay as they are.
+    A bucket holds `rows` rows (at least 1), or the rows from one of the feature's `bounds` to the next; `empty`
+    features have no rows. An id past the last bucket becomes `id // total` in the bucket of block `id % total`, where
+    `total` blocks are divided evenly among buckets. Ids are unchanged if `keep`.
     """
 
     my_size: int
@@ -61,10 +61,10 @@ class Blocks:
         block_bucketize_pos: Sequence[Sequence[int] | Tensor] | None = None,
         keep_orig_idx: bool | Sequence[bool] = False,
     ) -> Blocks:
-        """From the arguments of `block_bucketize`.
+        """Make blocks from the arguments of `block_bucketize`.
 
         Raises:
-            RuntimeError: they do not fit each other.
+            RuntimeError: the arguments do not fit each other.
         """
         if my_size < 1:
             raise RuntimeError(f"block_bucketize: my_size = {my_size}, expected at least 1")
@@ -89,7 +89,7 @@ class Blocks:
 
     @property
     def largest(self) -> int:
-        """The largest number that an id is compared with or divided by."""
+        """The largest number by which an id is compared or divided."""
         ends = [bounds[-1] for bounds in self.bounds or ()]
         return max(self.my_size, *ends, int(self.total.max(initial=1)), int(self.rows.max(initial=1)))
 

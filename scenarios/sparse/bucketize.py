@@ -1,6 +1,7 @@
-"""Sorts ids into buckets by the shard of a row-wise cut table that owns them.
+"""Sorts ids into buckets by the row-wise shard that owns them.
 
-Behaves as `fbgemm.block_bucketize_sparse_features` of fbgemm-gpu 1.8.0 on CPU; order inside a bag is kept everywhere.
+Results equal those of `fbgemm.block_bucketize_sparse_features` of fbgemm-gpu 1.8.0 on CPU, with the order inside a bag
+kept on all devices.
 """
 
 from __future__ import annotations
@@ -32,20 +33,27 @@ def block_bucketize(
     device: torch.device | None = None,
     is_checked: bool = False,
 ) -> Bucketized:
-    """Cut every bag into `my_size` by the block of rows that its ids fall into.
+    """Cut every bag into `my_size` buckets by the block of rows of its ids.
 
-    An id, read as unsigned of its width, goes to bucket `id // block` as `id % block`; past the last block, to bucket
-    `id % my_size` as `id // my_size`. `lengths` [features * batch], feature-major, or [sum of
-    `batch_size_per_feature`]. With `total_num_blocks` (a multiple of `my_size`) a bucket holds its share of so many
-    blocks, and an id past the last goes where block `id % total_num_blocks` is, as `id // total_num_blocks`. With
-    `block_bucketize_pos`, for each feature my_size + 1 ascending rows from 0, bucket b holds the rows from the b-th
-    up to the next. `keep_orig_idx` (for all features, or by feature) leaves ids as they are. `sequence` asks for
-    `unbucketize_permute`, `bucketize_pos` for `positions`; both have the dtype of `ids`. `device` is where the results
-    but `lengths` live; for meta only their shapes are made, while `ids` must be real, since they decide the sizes.
-    `is_checked`: lengths are known to be those of the ids, for which the host would wait for their device.
+    An id, read as unsigned, goes to bucket `id // block` as `id % block`; past the last block, to bucket `id % my_size`
+    as `id // my_size`.
+
+    Args:
+        lengths: [features * batch], feature-major, or [sum of `batch_size_per_feature`].
+        ids: [sum of lengths]; must be real, because they decide sizes.
+        block_sizes: rows of a block, by feature.
+        bucketize_pos: also return `positions`, of the dtype of `ids`.
+        sequence: also return `unbucketize_permute`, of the dtype of `ids`.
+        block_bucketize_pos: for each feature, my_size + 1 ascending rows from 0; bucket b holds rows from the b-th to
+            the next.
+        keep_orig_idx: whether ids are unchanged, for all features or by feature.
+        total_num_blocks: a multiple of `my_size`; each bucket holds its share of the blocks, and an id past the last
+            goes to the bucket of block `id % total_num_blocks` as `id // total_num_blocks`.
+        device: of all results but `lengths`; with meta only their shapes are made.
+        is_checked: lengths are known to match the ids; checking them would make the host wait for their device.
 
     Raises:
-        RuntimeError: arguments that do not fit each other, or ids on the meta device.
+        RuntimeError: arguments do not fit each other, or ids are on the meta device.
     """
     blocks = Blocks.of(
         block_sizes,
@@ -80,10 +88,9 @@ def bucketize_kernel(
     sequence: bool = False,
     is_checked: bool = False,
 ) -> Kernel:
-    """What it costs: one pass over bags and ids to count, one to place them; both need prefix sums of lengths.
+    """Return the kernel of bucketizing: one pass over bags and ids to count and one to place, both with prefix sums.
 
-    On the host the lengths are looked at twice by torch, unless `is_checked`, and compiled functions assign ids and
-    place each tensor.
+    Torch reads the lengths twice on the host unless `is_checked`; compiled functions assign ids and place each tensor.
     """
     bags, width = lengths.numel() * lengths.element_size(), ids.numel() * ids.element_size()
     carried = 0 if weights is None else weights.numel() * weights.element_size()
@@ -103,7 +110,7 @@ def _bucketize(lengths: Tensor, ids: Tensor, my_size: int, weights_bytes: int) -
 
 
 def _kernels(device: torch.device) -> ModuleType:
-    """The kernels for a device; loaded when first needed, for numba takes a while."""
+    """Return the kernels for a device, imported on first use because numba loads slowly."""
     if device.type == "cuda":
         from scenarios.sparse import kernels_device  # noqa: PLC0415
 
@@ -132,7 +139,7 @@ def _check_lengths(lengths: Tensor, ids: Tensor) -> None:
 
 
 def _batches(bags: int, features: int, given: Sequence[int] | Tensor | None) -> list[int]:
-    """Bags of each feature."""
+    """Return the number of bags of each feature."""
     if given is None:
         if bags % max(features, 1) or (bags and not features):
             raise RuntimeError(f"block_bucketize: {bags} lengths, expected a multiple of {features}")

@@ -1,9 +1,8 @@
-"""What an exchange of features is expected to send, by formula, and the exchange of features known by expected counts.
+"""Computes the expected traffic of a feature exchange by formula, and exchanges features of expected sizes.
 
-Traffic is kept as vectors over ranks: between two ranks it is an outer product, what the source sends times the
-destination's share. `ExpectedJagged` travels as `KeyedJagged` does: the same verbs in the same order with the same
-labels, of expected sizes. So a rank of a world of any size holds one number per key, where drawn lengths would be one
-per key and sample of all ranks.
+Traffic is stored as vectors over ranks: between two ranks it is the product of the source's total and the destination's
+share. `ExpectedJagged` is exchanged like `KeyedJagged`, with the same verbs, order and labels, but expected sizes. A
+rank therefore stores one number per key, instead of a drawn length per key and sample of all ranks.
 """
 
 from __future__ import annotations
@@ -29,39 +28,41 @@ from scenarios.sparse.tables import Layout, Piece
 
 Floats = npt.NDArray[np.float64]
 
-# Lengths, ids and the batch, and of weighted ids their weights: what every rank is told before data moves.
+# Numbers that each rank announces before data: lengths, ids and the batch; weighted ids add their weights.
 _SIZES = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CountMoments:
-    """Mean and variance of random counts, of the same shape; float64."""
+    """Means and variances of random counts, float64 of one shape."""
 
     mean: Floats
     variance: Floats
 
 
 class Draws(Protocol):
-    """What ranks draw of one feature in a step, from the same distribution on all ranks."""
+    """The ids that ranks draw of one feature in a step, with one distribution for all ranks."""
 
     @property
     def samples(self) -> int:
-        """Bags a rank."""
+        """The number of bags per rank."""
         ...
 
     def moments(self, blocks: int = 1, *, joined: int = 1, ranks: int = 1) -> CountMoments:
-        """Ids that `ranks` consecutive ranks, the first a multiple of `ranks`, draw in each part of the table.
+        """Return moments of the ids that `ranks` consecutive ranks draw in each part of the table.
 
         The table's rows are cut into `blocks` blocks of ceil(rows / blocks), the last ones shorter or empty; a part is
-        `joined` consecutive blocks. Both moments are [blocks / joined].
+        `joined` consecutive blocks. Both moments are [blocks / joined]. The first of the ranks is a multiple of
+        `ranks`.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RankFlows:
-    """One number a rank, [ranks] float64: what it sends in all, in its host (with itself) and to itself (`kept`), and
-    what it receives in all and from its host.
+    """Amounts sent and received by rank, [ranks] float64.
+
+    A rank's own host includes the rank itself; `kept` is the amount that it sends to itself.
     """
 
     sent: Floats
@@ -73,12 +74,11 @@ class RankFlows:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class InputTraffic:
-    """What one step's input exchange of a group sends: `ids` (expected), their standard `deviation`s, and `lengths`.
+    """The traffic of one step's input exchange of a group: expected `ids`, their standard `deviation`s, and `lengths`.
 
-    Source s sends destination d `ids.sent[s] * shares[d]` ids on average; `shares` [ranks] add up to 1. With
-    copied tables a rank keeps all that it draws, and shares are 0. Lengths are elements: one a sample and key.
-
-    The numbers of one rank are not independent: what it keeps is part of what it sends.
+    Source s sends destination d `ids.sent[s] * shares[d]` ids on average; `shares` [ranks] add up to 1. A rank keeps
+    all ids of copied tables, whose shares are 0. Lengths are elements: one for each sample and key. The numbers of one
+    rank are not independent: kept ids are part of sent ones.
     """
 
     ids: RankFlows
@@ -88,12 +88,12 @@ class InputTraffic:
 
 
 def expected_traffic(layout: Layout, draws: Mapping[str, Draws], local_world_size: int) -> InputTraffic:
-    """The traffic of the group with this layout; `draws` by feature, of which each counts as independent of the others.
+    """Return the traffic of the group with this layout; `draws` are by feature, and independent of each other.
 
     Time and memory grow with the pieces of tables times the ranks that cut one, never with ranks squared.
 
     Raises:
-        ValueError: the layout's owners are neither made of whole hosts of `local_world_size` ranks nor parts of one.
+        ValueError: the layout's owners are neither whole hosts of `local_world_size` ranks nor parts of one.
     """
     span, world_size = layout.span, len(layout.pieces) * layout.span
     if world_size % local_world_size or (span % local_world_size and local_world_size % span):
@@ -114,19 +114,19 @@ def expected_traffic(layout: Layout, draws: Mapping[str, Draws], local_world_siz
     )
 
 
-# How many pieces of a feature's table each owner has: all get the same ids, so that their numbers add up before
-# variances.
+# Each owner's number of pieces of a feature's table. All pieces get the same ids, so their counts are added before
+# variances are computed.
 _Held = Counter[tuple[int, str]]
 
 
 def _staying(held: _Held, draws: Mapping[str, Draws], world_size: int) -> dict[str, CountMoments]:
-    """Every rank looks up what it draws."""
+    """Return the moments of copied tables, where every rank looks up all ids that it draws."""
     own = _over_ranks(_sums(held, draws, 1), world_size)
     return dict.fromkeys(("sent", "sent_in_host", "kept", "received", "received_in_host"), own)
 
 
 def _travelling(layout: Layout, held: _Held, draws: Mapping[str, Draws], local: int) -> dict[str, CountMoments]:
-    """Moments by the names of `RankFlows`' fields."""
+    """Return the moments of tables whose ids are sent, by the names of `RankFlows`' fields."""
     owners, span, blocks = len(layout.pieces), layout.span, layout.buckets
     world_size = owners * span
     in_all, in_host = _joined(held, owners), _joined(held, max(1, local // span))
@@ -151,7 +151,7 @@ def _joined(held: _Held, owners: int) -> _Held:
 def _sums(
     held: _Held, draws: Mapping[str, Draws], owners: int, blocks: int = 1, *, joined: int = 1, ranks: int = 1
 ) -> CountMoments:
-    """Ids of all features that `ranks` ranks draw for each part of each owner, [owners * blocks / joined]."""
+    """Return moments of all features' ids that `ranks` ranks draw for each part: [owners * blocks / joined]."""
     shape = (owners, blocks // joined)
     total = CountMoments(np.zeros(shape), np.zeros(shape))
     for (owner, feature), pieces in held.items():
@@ -168,7 +168,7 @@ def _over_ranks(moments: CountMoments, world_size: int) -> CountMoments:
 
 
 def _lengths(layout: Layout, held: _Held, draws: Mapping[str, Draws], local: int) -> RankFlows:
-    """Every rank sends all the samples of a key to each rank that holds a piece of it, whatever its rows."""
+    """Return the flows of lengths: every rank sends all samples of a key to each rank with a piece of it."""
     owned = np.zeros(len(layout.pieces))
     for (owner, feature), pieces in held.items():
         owned[owner] += pieces * draws[feature].samples
@@ -186,9 +186,9 @@ def _lengths(layout: Layout, held: _Held, draws: Mapping[str, Draws], local: int
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedJagged:
-    """`ids` [keys] are expected, of `stride` samples each; `batch_per_rank` is by member of the world's group.
+    """Expected features: `ids` [keys] in `stride` samples each; `batch_per_rank` is by member of the world's group.
 
-    `ids_dtype` and `lengths_dtype` are what they travel as.
+    `ids_dtype` and `lengths_dtype` are those of the tensors that are sent.
     """
 
     keys: tuple[str, ...]
@@ -201,17 +201,17 @@ class ExpectedJagged:
 
     @property
     def values(self) -> Tensor:
-        """The shape of the ids: on meta."""
+        """A meta tensor of the ids' shape."""
         return _shape(sum(self.ids), self.ids_dtype)
 
     @property
     def weights(self) -> Tensor | None:
-        """The shape of the ids' weights, if they have some: on meta."""
+        """A meta tensor of the shape of the ids' weights; None without weights."""
         return _shape(sum(self.ids), torch.float32) if self.weighted else None
 
     @property
     def lengths(self) -> Tensor:
-        """The shape of a number for each key and sample: on meta."""
+        """A meta tensor of the lengths' shape: a number for each key and sample."""
         return _shape(len(self.keys) * self.stride, self.lengths_dtype)
 
     def length_per_key(self) -> list[float]:
@@ -219,14 +219,14 @@ class ExpectedJagged:
 
 
 class ExpectedInput:
-    """The input exchange of all tables with one layout, as the SparseFeaturesDist classes do it.
+    """The input exchange of all tables with one layout, like the SparseFeaturesDist classes, with expected sizes.
 
-    One object serves every rank: all draw from the same distribution. `means` are by feature the ids of a rank for each
-    block of rows.
+    One object serves every rank, because all draw from the same distribution. `means` are by feature a rank's ids for
+    each block of rows.
     """
 
     def __init__(self, layout: Layout, draws: Mapping[str, Draws], label: str = "", *, sequence: bool = False) -> None:
-        """`draws` by feature; with `sequence` ids' rows shall find back to them."""
+        """Make the exchange; `draws` are by feature; with `sequence`, rows are returned to their ids."""
         self._layout, self.label, self._sequence = layout, label + LABEL, sequence
         self._sent = tuple(piece.feature for piece in layout.sent)
         blocks = 1 if layout.sharding_type.is_copied else layout.buckets
@@ -237,26 +237,26 @@ class ExpectedInput:
         self._loads: dict[tuple[int, ...], _Loads] = {}
 
     async def __call__(self, rank: Rank, features: ExpectedJagged) -> ExpectedJagged:
-        """This rank's keys; `features` holds what each rank has of every key."""
+        """Return the features that arrive at this rank; `features` are what each rank has of every key."""
         (arrived,) = await exchange_expected(rank, [(self, features)])
         return arrived
 
     async def prepare(self, rank: Rank, features: ExpectedJagged) -> ExpectedJagged:
-        """What is to be exchanged."""
+        """Select and bucketize the features to send."""
         taken = await self._select(rank, features)
         if self._layout.sharding_type.cuts_rows:
             await self._bucketize(rank, taken)
         return taken
 
     def moves(self, rank: Rank) -> bool:
-        """Whether anything leaves the rank."""
+        """Return whether any data leave the rank."""
         return not self._layout.sharding_type.is_copied and rank.world.size > 1
 
     def tell(self, rank: Rank, taken: ExpectedJagged) -> Work[Tensor]:
         return _tell(rank, _SIZES + taken.weighted, self.label)
 
     async def arrive(self, rank: Rank, taken: ExpectedJagged, works: Sequence[Work[Tensor]]) -> ExpectedJagged:
-        """What comes for what was `taken`, when that is done which `issue` began."""
+        """Return the features that arrive for `taken`, after awaiting `works`, which `issue` began."""
         if self._layout.sharding_type.is_copied:
             return replace(taken, batch_per_rank=(taken.stride,))
         for work in works:
@@ -278,7 +278,7 @@ class ExpectedInput:
         return arrived
 
     def ids_for(self, place: int) -> list[float]:
-        """Expected ids of one source for the rank of this place, by its keys."""
+        """Return the expected ids from one source for the rank of this place, by that rank's keys."""
         block = place % self._layout.span if self._layout.buckets > 1 else 0
         return [float(self.means[piece.feature][block]) for piece in self._pieces(place)]
 
@@ -290,7 +290,7 @@ class ExpectedInput:
             return features
         share = len(self._sent) / len(features.keys)
         ids = dict(zip(features.keys, features.ids, strict=True))
-        # A loader counts its ids: so are those of a batch that is expected.
+        # The host knows the number of ids per key of a drawn batch, so it knows that of an expected one, too.
         known = sum(ids[key] for key in self._sent) / (sum(features.ids) or 1)
         given = features.lengths, features.values, features.weights
         kernel = chunks_kernel(share, *given, share_of_ids=known)
@@ -315,7 +315,7 @@ class ExpectedInput:
             await rank.compute(kernel, do_nothing, label=f"{self.label}.shuffle")
 
     def issue(self, rank: Rank, taken: ExpectedJagged) -> list[Work[Tensor]]:
-        """Send lengths, values and weights, once sizes are known."""
+        """Send lengths, values and weights, after the announced sizes have arrived."""
         world, mine, batch = rank.world, self.ids_for(rank.place), taken.stride
 
         def issue(name: str, of_each: Sequence[float], own: float, dtype: torch.dtype) -> Work[Tensor]:
@@ -333,7 +333,7 @@ class ExpectedInput:
         return works
 
     def _loads_of(self, places: tuple[int, ...]) -> _Loads:
-        """Found once for all ranks."""
+        """Return the loads of each member, computed once for all ranks."""
         found = self._loads.get(places)
         if found is None:
             ids = [sum(self.ids_for(place)) for place in places]
@@ -344,7 +344,7 @@ class ExpectedInput:
 async def exchange_expected(
     rank: Rank, exchanges: Sequence[tuple[ExpectedInput, ExpectedJagged]], *, fused_label: str = ""
 ) -> list[ExpectedJagged]:
-    """As `feature_exchange.exchange_features` does it, of each exchange with its features."""
+    """Run `feature_exchange.exchange_features` with expected sizes, for each pair of an exchange and its features."""
     rank, taken, told = rank.for_role(IDS), [], []
     for one, features in exchanges:
         taken.append(await one.prepare(rank, features))
@@ -371,7 +371,7 @@ def _tell(rank: Rank, numbers: int, label: str) -> Work[Tensor]:
 
 
 class _Loads(NamedTuple):
-    """What one source sends to each member of a group."""
+    """The keys and ids that one source sends to each member of a group."""
 
     keys: list[int]
     ids: list[float]

@@ -1,7 +1,7 @@
-"""Exchanges keyed jagged features between all ranks of a group, given which keys go where.
+"""Exchanges keyed jagged features between all ranks of a group, given the destination of each key.
 
-One small all-to-all of sizes, then one all-to-all a tensor, then a local reordering from source-major to key-major.
-Several such exchanges go together, as TorchRec 1.8.0 has them: all sizes are on their way before the first is awaited.
+A small all-to-all of sizes is followed by one all-to-all per tensor, and a local reordering from source-major to
+key-major. Several exchanges run together, as in TorchRec 1.8.0: all sizes are sent before the first are awaited.
 """
 
 from __future__ import annotations
@@ -27,10 +27,9 @@ from scenarios.sparse.keyed_jagged import CHUNK_SUMS_LAUNCHES, KeyedJagged, chun
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """Who gets what: `keys_per_rank[r]` consecutive keys go to group rank r; `keys` are the names of those that come.
+    """The destinations of keys: `keys_per_rank[r]` consecutive keys go to group rank r; `keys` names the arriving ones.
 
-    `source_order`: the sources (group ranks) in the order in which their samples shall lie for every key; default: as
-    they are numbered.
+    `source_order`: sources (group ranks) in the order of their samples within every key; by default in rank order.
     """
 
     group: Group
@@ -42,10 +41,9 @@ class Route:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sending:
-    """What a rank sends: `features` with keys in sending order, values where payload lives; without `route` nothing.
+    """A rank's features to send, keys in sending order, values on the payload's device; without `route` they stay.
 
-    Where rows must find back to their ids, `own` is what the features were before they were cut into buckets, and
-    `moved` the place there that each id went to.
+    If rows are returned to their ids, `own` are the features before bucketizing, and `moved` is each id's place after.
     """
 
     features: KeyedJagged
@@ -55,17 +53,17 @@ class Sending:
 
     @property
     def moves(self) -> bool:
-        """Whether anything leaves this rank: a group of one moves nothing."""
+        """Whether any data leave this rank: a group of one moves nothing."""
         return self.route is not None and self.route.group.size > 1
 
 
 async def exchange_features(
     rank: Rank, prepare: Sequence[Callable[[], Awaitable[Sending]]], *, fused_label: str = ""
 ) -> list[tuple[Sending, KeyedJagged]]:
-    """Send each member its keys, and give back this rank's, with the samples of all sources; for each of `prepare`.
+    """Send each member its keys, and return this rank's keys with the samples of all sources, for each of `prepare`.
 
-    What is prepared tells its sizes at once, and sends when it knows those of the others. With a `fused_label` the
-    sizes of all travel in one call of that label; their groups must be the same.
+    Each exchange announces its sizes as soon as it is prepared, and sends data when the others' sizes are known. The
+    sizes of all exchanges are sent in one call if there is a `fused_label`, which requires equal groups.
     """
     sendings, moving, works = [], [], []
     for make in prepare:
@@ -86,7 +84,7 @@ async def exchange_features(
 
 
 async def exchange_one(rank: Rank, sending: Sending) -> KeyedJagged:
-    """The same of one alone."""
+    """Run one exchange alone, and return its arriving features."""
 
     async def prepared() -> Sending:
         return sending
@@ -103,7 +101,9 @@ def _stayed(sending: Sending) -> KeyedJagged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrived:
-    """Source-major tensors as they came. `strides[s][k]`: samples that source s sent of key k; None: `batches[s]`."""
+    """Source-major tensors as received; `strides[s][k]` is the number of samples of key k from source s; None:
+    `batches[s]`.
+    """
 
     values: Tensor
     lengths: Tensor
@@ -113,7 +113,7 @@ class Arrived:
 
 
 async def reorder(rank: Rank, arrived: Arrived, route: Route) -> KeyedJagged:
-    """From source-major to key-major, every key's sources in the route's order."""
+    """Reorder from source-major to key-major, with each key's sources in the route's order."""
     return await rank.compute(
         chunks_kernel(1.0 if route.keys else 0.0, arrived.lengths, arrived.values, arrived.weights),
         _key_major,
@@ -125,17 +125,17 @@ async def reorder(rank: Rank, arrived: Arrived, route: Route) -> KeyedJagged:
 
 
 def permute_kernel(tensor: Tensor, launches: int = 1) -> Kernel:
-    """Moving a tensor in memory once: all bytes are read and written."""
+    """Return the kernel that moves a tensor in memory once: all bytes are read and written."""
     size, numel = float(size_bytes(tensor)), tensor.numel()
     operations = (contiguous("copy_", numel, dtype_name(tensor)),) if numel else ()
     return Kernel(kind="permute", bytes_read=size, bytes_written=size, launches=launches, operations=operations)
 
 
 def chunks_kernel(share: float, lengths: Tensor, *others: Tensor | None, share_of_ids: float | None = None) -> Kernel:
-    """Moving a share of the keys' chunks of all tensors once; as if all keys had as many ids.
+    """Return the kernel that moves a share of the keys' chunks of all tensors once; all keys count as equally long.
 
-    How long the chunks are is summed up first: lengths are read, and their offsets, int64, set to zero and filled. Not
-    so where the host knows it, and so which `share_of_ids` moves.
+    First, chunk lengths are summed: lengths are read, and their int64 offsets zeroed and filled. The host skips that if
+    it knows the sums, and thus the `share_of_ids` that moves.
     """
     moved = [lengths, *(tensor for tensor in others if tensor is not None)]
     is_known = share_of_ids is not None
@@ -160,7 +160,7 @@ def _permutation(lengths: Tensor, others: Sequence[Tensor]) -> tuple[Operation, 
 
 
 def per_rank(items: Sequence[int], counts: Sequence[int]) -> list[int]:
-    """Sums of consecutive items, `counts[r]` of them for group rank r."""
+    """Sum consecutive items, `counts[r]` of them for group rank r."""
     ends = [0, *accumulate(items)]
     bounds = [0, *accumulate(counts)]
     return [ends[high] - ends[low] for low, high in pairwise(bounds)]
@@ -197,7 +197,7 @@ class _Sizes:
 
 @dataclass(slots=True)
 class _Moving:
-    """One exchange on its way."""
+    """An exchange in progress."""
 
     features: KeyedJagged
     route: Route
@@ -214,9 +214,10 @@ class _Moving:
         return _Moving(features, route, _Sizes(lengths=lengths, values=values))
 
     def sizes(self) -> list[list[int]]:
-        """What to tell every member: one row a tensor, and the batch where all keys have the same one.
+        """Return the numbers to announce, by member: one row per tensor, and the batch if all keys have the same.
 
-        Ranks that send different tensors (weights on some only, say) differ here in size, before any data moves.
+        Ranks that send different tensors (for example weights on some only) are found by these sizes, before any data
+        move.
         """
         batch, size = self.features.stride, self.route.group.size
         rows = [self.sent.lengths, self.sent.values]
@@ -227,13 +228,13 @@ class _Moving:
         return _tell(rank, self.sizes(), self.route.group, self.route.label)
 
     def received(self, told: Sequence[Sequence[int]]) -> _Sizes:
-        """Sizes from what every member told."""
+        """Return the sizes that arrive, from the members' announcements."""
         lengths, values, *_, last = told
         batches = () if self.features.stride is None else tuple(last)
         return _Sizes(lengths=list(lengths), values=list(values), batches=batches)
 
     def issue(self, rank: Rank, received: _Sizes) -> None:
-        """Send all tensors; none is awaited."""
+        """Send all tensors without awaiting any."""
         features, route, sent = self.features, self.route, self.sent
 
         def issue(name: str, tensor: Tensor, sends: Sequence[int], receives: Sequence[int]) -> None:
@@ -266,19 +267,19 @@ class _Moving:
 
 
 def _tell(rank: Rank, rows: list[list[int]], group: Group, label: str) -> Work[Tensor]:
-    """Each row has a number for each member."""
+    """Announce `rows`, each with a number for each member."""
     sent = sent_to(torch.tensor(rows, dtype=torch.int64).t().contiguous(), rank.control_device)
     return rank.all_to_all_single(torch.empty_like(sent), sent, group=group, label=f"{label}.splits", role=SIZES)
 
 
 def _rows(came: Tensor) -> list[list[int]]:
-    """What all members told, row by row."""
+    """Return all members' announcements, row by row."""
     rows: list[list[int]] = came.t().tolist()
     return rows
 
 
 async def _told(rank: Rank, moving: Sequence[_Moving], label: str) -> list[list[list[int]]]:
-    """The same of all exchanges in one call."""
+    """Announce the sizes of all exchanges in one call, and return those that arrive, by exchange."""
     if not moving:
         return []
     each = [one.sizes() for one in moving]

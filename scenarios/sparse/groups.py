@@ -1,7 +1,7 @@
-"""Groups sharded tables by sharding type and gives each group its input and output exchange.
+"""Groups sharded tables by sharding type, with an input and an output exchange for each group.
 
-Each sharding type present is one `ShardedGroup`, as in TorchRec 1.8.0. Groups of ranks come from the rank that calls,
-so one group serves every rank and every stream.
+Each sharding type present is one `ShardedGroup`, as in TorchRec 1.8.0. Process groups come from the calling rank, so
+that one `ShardedGroup` serves every rank and every stream.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from scenarios.sparse.tables import Layout, Piece, ShardedTable, layouts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lookup:
-    """The part of a table that one rank holds and looks up; ids that come for it count from `row_offset`."""
+    """The part of a table that one rank holds and looks up; arriving ids count from `row_offset`."""
 
     table: str
     row_offset: int
@@ -51,7 +51,7 @@ class Lookup:
 
 
 class InputDist(Protocol):
-    """What all input exchanges have in common."""
+    """The interface of all input exchanges."""
 
     async def __call__(self, rank: Rank, features: KeyedJagged) -> KeyedJagged: ...
     async def prepare(self, rank: Rank, features: KeyedJagged) -> Sending: ...
@@ -59,7 +59,7 @@ class InputDist(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableGroup:
-    """All tables of one sharding type. `columns` says what stands where in what its output exchange gives."""
+    """All tables of one sharding type; `columns` are the pieces in the output of its output exchange, in order."""
 
     layout: Layout
     columns: tuple[Piece, ...]
@@ -74,7 +74,7 @@ class TableGroup:
 
     @property
     def reads_ids(self) -> bool:
-        """Whether ids decide what is sent: their values are read."""
+        """Whether ids decide what is sent, so that their values are read."""
         return self.sharding_type.cuts_rows
 
     @property
@@ -83,38 +83,38 @@ class TableGroup:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """The keys that it takes, in sending order; one whose table is cut by columns comes once a shard."""
+        """The keys that the group takes, in sending order; a key occurs once per shard of a table cut by columns."""
         return tuple(piece.feature for piece in self.columns)
 
     @property
     def width(self) -> int:
-        """Columns of `forward`'s output."""
+        """The number of columns of `forward`'s output."""
         return sum(column.columns for column in self.columns)
 
     def output_shape(self, batch: int) -> tuple[int, ...]:
-        """What `forward` gives."""
+        """Return the shape of `forward`'s output."""
         return batch, self.width
 
     def parts(self, output: Tensor) -> Sequence[Tensor]:
-        """What its output exchange gave, by `columns`: [batch, columns] each."""
+        """Split the output of the output exchange by `columns`: [batch, columns] each."""
         return torch.split_with_sizes(output, [column.columns for column in self.columns], dim=1)
 
     def lookups(self, place: int) -> tuple[Lookup, ...]:
-        """What the rank of this place looks up: one for each key that `input` gives it, in the same order."""
+        """Return the lookups of the rank of this place: one for each key that `input` gives it, in that order."""
         owner, slot = divmod(place, self.layout.span)
         return tuple(_lookup(piece, self.layout.buckets, slot) for piece in self.layout.pieces[owner])
 
     async def prepare(self, rank: Rank, features: KeyedJagged) -> Sending:
-        """What is to be exchanged of `features`, which hold at least the keys in `features`.
+        """Select the group's keys of `features`, and prepare their exchange.
 
-        Where ids are cut by rows, their values must be real.
+        If ids are cut by rows, their values must be real.
 
         Raises:
             ValueError: a key is missing.
         """
-        ids = features.length_per_key()  # of the features that all groups share, where nobody has counted them yet
+        ids = features.length_per_key()  # all groups share `features`, and so the counts that this call makes known
         if not self.reads_ids:
-            features = features.to_payload(rank.device)  # nobody reads the ids from here on
+            features = features.to_payload(rank.device)  # no code reads the ids from here on
         if features.keys != self.features:
             order = features.positions(self.features)
             share = len(order) / len(features.keys)
@@ -129,22 +129,22 @@ class TableGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardedGroup(TableGroup):
-    """Pooled tables of one sharding type, and their way there and back."""
+    """Pooled tables of one sharding type, with their input and output exchange."""
 
     output_dist: PooledEmbeddingDist
 
     def way(self, rank: Rank, sent: Sending, arrived: KeyedJagged) -> tuple[int, ...]:
-        """What the output exchange wants to know of the input exchange: `batch_per_rank`."""
+        """Return what the output exchange needs of the input exchange: `batch_per_rank`."""
         return arrived.batch_per_rank
 
     def expected_way(self, rank: Rank, features: ExpectedJagged, exchange: ExpectedInput) -> tuple[int, ...]:
-        """The same of `features` whose exchange is expected."""
+        """Return `batch_per_rank` for features of expected sizes."""
         return (features.stride,) * (1 if self.sharding_type.is_copied else len(rank.world.ranks))
 
     async def input(self, rank: Rank, features: KeyedJagged) -> KeyedJagged:
-        """This rank's keys with the samples of all ranks; ids are rows of its shards.
+        """Return this rank's keys with the samples of all ranks; ids are rows of its shards.
 
-        `features` holds at least the keys in `features`; where ids are cut by rows, their values must be real.
+        `features` must have at least the group's keys; if ids are cut by rows, their values must be real.
 
         Raises:
             ValueError: a key is missing.
@@ -152,9 +152,9 @@ class ShardedGroup(TableGroup):
         return await exchange_one(rank, await self.prepare(rank, features))
 
     async def forward(self, rank: Rank, pooled: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
-        """[batch, width] from what this rank pooled, [samples, columns of its lookups]; samples as `input` gave them.
+        """Send pooled rows [samples, columns of the lookups] to their samples' ranks; return [batch, width].
 
-        `batch_per_rank` is what `input` gave.
+        Samples are in the order of `input`, whose result has the `batch_per_rank`.
 
         Raises:
             ValueError: the group was built for other hosts than this rank's, or batches differ by key.
@@ -162,7 +162,7 @@ class ShardedGroup(TableGroup):
         return await self.output_dist.forward(rank, pooled, batch_per_rank)
 
     async def backward(self, rank: Rank, grad: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
-        """The gradient of `pooled` from that of the output; a sum over samples, not divided by the number of ranks."""
+        """Return the gradient of `pooled` from that of the output: summed over samples, not divided by ranks."""
         return await self.output_dist.backward(rank, grad, batch_per_rank)
 
 
@@ -175,14 +175,14 @@ def build_groups(
     label: str = "",
     codecs: QuantizedComms = PLAIN,
 ) -> tuple[ShardedGroup, ...]:
-    """One group a sharding type, in the order in which the types first come.
+    """Build one group per sharding type, in the order in which the types first occur.
 
-    If any table of a group has a feature processor, the whole group sends positions, on every rank. `label` stands
-    before the labels of all that the groups issue, with "{sharding_type}" replaced. `codecs` encode pooled rows and
-    their gradients.
+    If any table of a group has a feature processor, the whole group sends positions, on every rank. `label` is a prefix
+    of the labels of all that the groups issue, with "{sharding_type}" replaced. `codecs` encode pooled rows and their
+    gradients.
 
     Raises:
-        ValueError: shards that are not laid out as their sharding type says.
+        ValueError: shards are not laid out as their sharding type requires.
     """
     groups = []
     for layout in layouts(tables, world_size, local_world_size):
@@ -203,7 +203,7 @@ def build_groups(
 
 
 def outputs_to_tables(groups: Sequence[TableGroup], outputs: Sequence[Tensor]) -> dict[str, Tensor]:
-    """What the groups' forwards gave, by feature: [batch, ..., dim] each, in the order of the groups' columns."""
+    """Join the groups' outputs by feature: [batch, ..., dim] each, in the order of the groups' columns."""
     parts: dict[str, list[tuple[int, Tensor]]] = {}
     for group, output in zip(groups, outputs, strict=True):
         for column, part in zip(group.columns, group.parts(output), strict=True):
@@ -212,7 +212,7 @@ def outputs_to_tables(groups: Sequence[TableGroup], outputs: Sequence[Tensor]) -
 
 
 def tables_to_outputs(groups: Sequence[ShardedGroup], grads: dict[str, Tensor]) -> list[Tensor]:
-    """The transpose of `outputs_to_tables`: gradients by feature, [batch, dim] each, to one tensor a group."""
+    """Transpose `outputs_to_tables`: turn gradients by feature, [batch, dim] each, into one tensor per group."""
     return [
         _join([grads[one.feature][:, one.column_offset : one.column_offset + one.columns] for one in group.columns])
         for group in groups
@@ -242,7 +242,7 @@ def _lookup(piece: Piece, buckets: int, slot: int) -> Lookup:
 def _dists(
     layout: Layout, world: Group, need_pos: bool, label: str, codecs: QuantizedComms
 ) -> tuple[InputDist, PooledEmbeddingDist]:
-    """The input and the output exchange of a layout, by how its tables are cut."""
+    """Return the input and the output exchange of a layout."""
     input_label, processor = label + LABEL, layout.has_feature_processor
     kind = layout.sharding_type
     if kind.is_copied:

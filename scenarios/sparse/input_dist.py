@@ -1,8 +1,8 @@
-"""The input exchanges, one per way of cutting tables: ids to the ranks that look them up.
+"""The input exchanges, one per way of cutting tables, which send ids to the ranks that look them up.
 
-Behave as TorchRec 1.8.0's SparseFeaturesDist classes of the same names. All take features whose keys stand in sending
-order, and give this rank's keys with the samples of all ranks. Groups come from the rank that calls; what is handed to
-a constructor says who takes part, so that one object serves every rank and stream.
+Results equal those of TorchRec 1.8.0's SparseFeaturesDist classes of the same names. All take features with keys in
+sending order, and return this rank's keys with the samples of all ranks. Groups come from the calling rank; the group
+given to a constructor only names the participants, so that one object serves every rank and stream.
 """
 
 from __future__ import annotations
@@ -25,16 +25,19 @@ LABEL = "input_dist"
 
 
 class TwRwSparseFeaturesDist:
-    """Each table on one host, cut by rows over its ranks; also for grids, host by host.
+    """The exchange of tables on one host each, cut by rows over its ranks; also of grids, host by host.
 
-    `pg` names the ranks that take part, `local_size` of them a host. Rank r takes `features_per_rank[r]` features,
-    the same number on all ranks of a host (the host's first rank decides). Features come host by host;
-    `feature_hash_sizes` are their tables' rows. `has_feature_processor` sends each id's position in its bag as its
-    weight where there are no weights; `need_pos` does so where there are, and warns that they are replaced.
-    For every key, samples come out staggered: for local rank x, for host y, those of rank y * local_size + x.
+    Samples of every key are returned staggered: for local rank x, for host y, those of rank y * local_size + x.
+
+    Args:
+        pg: the participating ranks, `local_size` of them per host.
+        features_per_rank: features of each rank, equal on all ranks of a host (the host's first rank decides).
+        feature_hash_sizes: rows of the features' tables; features come host by host.
+        has_feature_processor: send each id's position in its bag as its weight, if there are no weights.
+        need_pos: do so even if there are weights, with a warning that they are replaced.
 
     Raises:
-        ValueError: sizes that do not fit each other.
+        ValueError: sizes do not fit each other.
     """
 
     def __init__(
@@ -62,17 +65,17 @@ class TwRwSparseFeaturesDist:
         self.source_order = staggered_sources(hosts, local_size)
 
     async def __call__(self, rank: Rank, features: KeyedJagged) -> KeyedJagged:
-        """This rank's features: ids are rows of its shards; `features.values` must be real."""
+        """Return this rank's features, whose ids are rows of its shards; `features.values` must be real."""
         return await exchange_one(rank, await self.prepare(rank, features))
 
     async def prepare(self, rank: Rank, features: KeyedJagged) -> Sending:
-        """What is to be exchanged."""
+        """Bucketize the features, and return them with their route."""
         group = group_of(self.pg, rank)
         cut = await self.bucketized(rank, features)
         return Sending(features=cut, route=self.route(group, features.keys, group.index(rank.rank)))
 
     async def bucketized(self, rank: Rank, features: KeyedJagged) -> KeyedJagged:
-        """What this rank sends: bucketized by local rank, in the order of the receivers."""
+        """Return the features to send, bucketized by local rank, in the order of the receivers."""
         position = wants_positions(features, self.has_feature_processor, self.need_pos)
         cut, _ = await bucketize_features(
             rank,
@@ -89,7 +92,7 @@ class TwRwSparseFeaturesDist:
         return await rank.compute(kernel, cut.permute, self.staggered_shuffle, label=f"{self.label}.shuffle", role=IDS)
 
     def route(self, group: Group, keys: Sequence[str], index: int) -> Route:
-        """Who gets what, as group rank `index` sees it."""
+        """Return the route as group rank `index` sees it."""
         host = index // self.local_size
         start = sum(self.features_per_node[:host])
         return Route(
@@ -102,7 +105,7 @@ class TwRwSparseFeaturesDist:
 
 
 class TwSparseFeaturesDist:
-    """Whole tables, or blocks of their columns: rank r takes `features_per_rank[r]` of the features, in order.
+    """The exchange of whole tables, or blocks of columns: rank r takes `features_per_rank[r]` features, in order.
 
     Raises:
         ValueError: the number of ranks differs.
@@ -115,11 +118,11 @@ class TwSparseFeaturesDist:
         self.pg, self.features_per_rank, self.device, self.label = pg, tuple(features_per_rank), device, label
 
     async def __call__(self, rank: Rank, features: KeyedJagged) -> KeyedJagged:
-        """This rank's features; samples by source rank."""
+        """Return this rank's features, with samples by source rank."""
         return await exchange_one(rank, await self.prepare(rank, features))
 
     async def prepare(self, rank: Rank, features: KeyedJagged) -> Sending:
-        """What is to be exchanged."""
+        """Return the features on the payload's device, with their route."""
         group = group_of(self.pg, rank)
         index = group.index(rank.rank)
         start = sum(self.features_per_rank[:index])
@@ -133,9 +136,10 @@ class TwSparseFeaturesDist:
 
 
 class RwSparseFeaturesDist:
-    """Every table cut by rows over all ranks: each rank takes all features, and of the ids those of its rows.
+    """The exchange of tables cut by rows over all ranks: each rank takes all features, with the ids of its rows.
 
-    `has_feature_processor` and `need_pos` as in TwRwSparseFeaturesDist. Of a sequence rows must find back to their ids.
+    `has_feature_processor` and `need_pos` as in TwRwSparseFeaturesDist. Rows are returned to their ids if
+    `is_sequence`.
 
     Raises:
         ValueError: the number of features differs.
@@ -160,11 +164,11 @@ class RwSparseFeaturesDist:
         self.has_feature_processor, self.need_pos = has_feature_processor, need_pos
 
     async def __call__(self, rank: Rank, features: KeyedJagged) -> KeyedJagged:
-        """This rank's features: ids are rows of its shards; samples by source rank; `features.values` must be real."""
+        """Return this rank's features, ids as rows of its shards, samples by source; `features.values` must be real."""
         return await exchange_one(rank, await self.prepare(rank, features))
 
     async def prepare(self, rank: Rank, features: KeyedJagged) -> Sending:
-        """What is to be exchanged, bucket by bucket; of a sequence also the place there that each id went to."""
+        """Bucketize the features, and return them with their route; for a sequence, also with each id's place after."""
         group, keys = group_of(self.pg, rank), features.keys
         cut, moved = await bucketize_features(
             rank,
@@ -181,17 +185,17 @@ class RwSparseFeaturesDist:
 
 
 class DpSparseFeaturesDist:
-    """Every rank holds every table: nothing is sent."""
+    """The exchange of copied tables, which every rank holds: nothing is sent."""
 
     def __init__(self, *, device: torch.device | None = None) -> None:
         self.device = device
 
     async def __call__(self, rank: Rank, features: KeyedJagged) -> KeyedJagged:
-        """The same features, where payload lives."""
+        """Return the features on the payload's device."""
         return await exchange_one(rank, await self.prepare(rank, features))
 
     async def prepare(self, rank: Rank, features: KeyedJagged) -> Sending:
-        """Nothing is to be exchanged."""
+        """Return the features without a route."""
         return Sending(features=features.to_payload(self.device or rank.device), own=features)
 
 
@@ -206,9 +210,10 @@ async def bucketize_features(
     device: torch.device | None,
     label: str,
 ) -> tuple[KeyedJagged, Tensor | None]:
-    """All keys once for every bucket, bucket by bucket; with `positions` they stand in for the weights.
+    """Repeat all keys for every bucket, bucket by bucket; with `positions` these replace the weights.
 
-    With `sequence` also the place there that each id went to.
+    Returns:
+        The bucketized features; with `sequence`, also the place of each id among them.
     """
     weights = None if positions else features.weights
     is_checked = features.ids_per_key is not None
@@ -245,7 +250,7 @@ async def bucketize_features(
 
 
 def wants_positions(features: KeyedJagged, has_feature_processor: bool, need_pos: bool) -> bool:
-    """Whether positions travel as weights; says so when that drops weights of the user's."""
+    """Return whether positions are sent as weights; warn if they replace the user's weights."""
     if features.weights is None:
         return has_feature_processor
     if need_pos:
@@ -254,7 +259,7 @@ def wants_positions(features: KeyedJagged, has_feature_processor: bool, need_pos
 
 
 def staggered_shuffle(features_per_node: Sequence[int], local_size: int) -> tuple[int, ...]:
-    """Bucketized keys (bucket-major) in the order of their receivers: host by host, local rank by local rank."""
+    """Return the order of bucketized keys (bucket-major) by receiver: host by host, local rank by local rank."""
     total = sum(features_per_node)
     order, start = [], 0
     for count in features_per_node:
@@ -264,17 +269,17 @@ def staggered_shuffle(features_per_node: Sequence[int], local_size: int) -> tupl
 
 
 def staggered_sources(hosts: int, local_size: int) -> tuple[int, ...]:
-    """Source ranks by local rank, then by host: a reduce-scatter in the host then cuts between local ranks."""
+    """Return source ranks by local rank, then host: a reduce-scatter in the host then cuts between local ranks."""
     return tuple(host * local_size + local for local in range(local_size) for host in range(hosts))
 
 
 def block_size(rows: int, buckets: int) -> int:
-    """Rows of each bucket but the last ones: rows / buckets, rounded up."""
+    """Return the rows of each bucket but the last ones: rows / buckets, rounded up."""
     return -(-rows // buckets)
 
 
 def group_of(pg: Group, rank: Rank) -> Group:
-    """The ranks of `pg` on the stream of `rank`: its own world where that is meant, by places in it."""
+    """Return `pg` on the stream of `rank`: the rank's world if `pg` consists of its places, else `pg` itself."""
     return rank.world if pg.ranks == rank.places else pg
 
 

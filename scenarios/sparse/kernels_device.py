@@ -1,4 +1,4 @@
-"""Bucketizes with torch operations, on any device (`kernels_host` is faster on CPUs)."""
+"""Bucketizes with torch operations on any device (`kernels_host` is faster on CPUs)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def bucketize(
     positions: bool,
     sequence: bool,
 ) -> Bucketized:
-    """As `kernels_host.bucketize`."""
+    """Bucketize as `kernels_host.bucketize` does."""
     bucket, local = _assign(ids, lengths, batches, blocks)
     order = torch.argsort(bucket, stable=True)
     places = _positions(ids, lengths).index_select(0, order) if positions else None
@@ -37,12 +37,12 @@ def bucketize(
 
 
 def count(ids: Tensor, lengths: Tensor, batches: Sequence[int], blocks: Blocks) -> Tensor:
-    """As `kernels_host.count`."""
+    """Count as `kernels_host.count` does."""
     return _count(_assign(ids, lengths, batches, blocks)[0], lengths, blocks.my_size)
 
 
 def _assign(ids: Tensor, lengths: Tensor, batches: Sequence[int], blocks: Blocks) -> tuple[Tensor, Tensor]:
-    """Each id's bucket, in as few bits as a radix sort needs to look at, and its id there."""
+    """Return each id's bucket, in the narrowest dtype, which saves passes of the radix sort, and its id there."""
     wide = ids.to(torch.int64)
     if ids.dtype == torch.int32:
         wide = wide & 0xFFFFFFFF
@@ -51,7 +51,7 @@ def _assign(ids: Tensor, lengths: Tensor, batches: Sequence[int], blocks: Blocks
     outside = (bucket < 0) | (bucket >= blocks.my_size)
     if blocks.empty.any():
         outside = outside | spread(blocks.empty)
-    # Whether there are any, the host would have to wait for.
+    # All ids are computed, because testing for any outside would make the host wait for the device.
     total = spread(blocks.total)
     place, block = _unsigned_divmod(wide, total)
     bucket = torch.where(outside, block // (total // blocks.my_size), bucket)
@@ -62,7 +62,7 @@ def _assign(ids: Tensor, lengths: Tensor, batches: Sequence[int], blocks: Blocks
 
 
 class _Spread:
-    """Columns of one item a feature as one item an id; a scalar where all are equal."""
+    """A function that expands columns of one item per feature to one item per id; a scalar if all items are equal."""
 
     def __init__(self, ids: Tensor, lengths: Tensor, batches: Sequence[int]) -> None:
         ends = sent_to(torch.tensor([0, *np.cumsum(batches)]), lengths.device)
@@ -76,7 +76,7 @@ class _Spread:
 
 
 def _divide(ids: Tensor, spread: _Spread, blocks: Blocks) -> tuple[Tensor, Tensor]:
-    """Buckets, not of 0 to my_size - 1 for ids past the last, and the ids there."""
+    """Return buckets and ids there; a bucket outside 0 to my_size - 1 marks an id past the last block."""
     rows = spread(blocks.rows)
     if blocks.largest * blocks.my_size >= 1 << 63:
         return _unsigned_divmod(ids, rows)
@@ -85,7 +85,7 @@ def _divide(ids: Tensor, spread: _Spread, blocks: Blocks) -> tuple[Tensor, Tenso
 
 
 def _search(ids: Tensor, spread: _Spread, bounds: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-    """As `_divide`, feature by feature."""
+    """Return buckets and ids there like `_divide`, from bounds, feature by feature."""
     bucket, local = torch.empty_like(ids), torch.empty_like(ids)
     parts = (torch.split_with_sizes(one, spread.sizes.tolist()) for one in (ids, bucket, local))
     for rows, part, into, place in zip(bounds, *parts, strict=True):
@@ -99,7 +99,7 @@ def _count(bucket: Tensor, lengths: Tensor, my_size: int) -> Tensor:
     bags = lengths.numel()
     bag = torch.arange(bags, device=lengths.device)
     cells = torch.repeat_interleave(bag, lengths, output_size=bucket.numel()) + bucket.to(torch.int64) * bags
-    # bincount waits for the largest cell.
+    # Not torch.bincount: the host would wait for the largest cell.
     return lengths.new_zeros(my_size * bags).index_add_(0, cells, lengths.new_ones(1).expand(cells.numel()))
 
 
@@ -115,7 +115,7 @@ def _inverse(order: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _unsigned_divmod(ids: Tensor, divisors: Tensor) -> tuple[Tensor, Tensor]:
-    """Quotient and remainder of int64 read as unsigned: half of it is divided, then mended by at most one."""
+    """Divide int64 read as unsigned: half of the number is divided, and the quotient corrected by at most one."""
     half = (ids >> 1) & 0x7FFFFFFFFFFFFFFF
     quotient = torch.div(half, divisors, rounding_mode="trunc") << 1
     remainder = ids - quotient * divisors

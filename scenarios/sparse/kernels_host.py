@@ -1,8 +1,8 @@
-"""Bucketizes CPU tensors, compiled by numba (`kernels_device` does it on accelerators).
+"""Bucketizes CPU tensors with loops compiled by numba (`kernels_device` serves accelerators).
 
-Compiled, since one loop does with an id at once what takes numpy ten passes over all (docs/sparse.md has the times).
-The first pass finds buckets and counts; as bags come in order, the others write each bucket's ids one behind the other.
-A first call compiles, for some seconds, and leaves the code on disk for later processes.
+One compiled loop replaces ten numpy passes over all ids (docs/sparse.md has the times). The first pass finds buckets
+and counts; bags come in order, so later passes write each bucket's ids consecutively. A first call compiles for some
+seconds, and leaves the code on disk for later processes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def bucketize(
     positions: bool,
     sequence: bool,
 ) -> Bucketized:
-    """Bucketize; feature f has `batches[f]` bags, and `positions` and `sequence` say which further results to make."""
+    """Bucketize ids; feature f has `batches[f]` bags; `positions` and `sequence` request these further results."""
     assigned = _Assigned.of(ids, lengths, batches, blocks)
     return Bucketized(
         lengths=assigned.lengths,
@@ -45,13 +45,13 @@ def bucketize(
 
 
 def count(ids: Tensor, lengths: Tensor, batches: Sequence[int], blocks: Blocks) -> Tensor:
-    """The new lengths alone."""
+    """Return only the new lengths."""
     return _Assigned.of(ids, lengths, batches, blocks).lengths
 
 
 @dataclass(frozen=True, slots=True)
 class _Assigned:
-    """Each id's bucket and its id there; `lengths` [my_size * bags] and `sizes` [my_size]: ids per bag and bucket."""
+    """Each id's bucket and id there, and numbers of ids: `lengths` [my_size * bags], `sizes` [my_size] by bucket."""
 
     local: Tensor
     buckets: Array
@@ -70,20 +70,20 @@ class _Assigned:
         return _Assigned(narrow, buckets, torch.from_numpy(new.reshape(-1)), sizes)
 
     def scattered(self, given: Tensor) -> Tensor:
-        """One item an id, by bucket."""
+        """Reorder one item per id by bucket."""
         items = _bits(given)
         out = np.empty_like(items)
         _scatter(items, self.buckets, self._starts(), out)
         return torch.from_numpy(out).view(given.dtype)
 
     def positions(self, lengths: Tensor) -> Tensor:
-        """Position of each id in its old bag, by bucket."""
+        """Return each id's position in its old bag, by bucket."""
         out = np.empty(self.buckets.size, np.dtype(f"i{self.local.element_size()}"))
         _scatter_positions(lengths.contiguous().numpy(), self.buckets, self._starts(), out)
         return torch.from_numpy(out)
 
     def slots(self) -> Tensor:
-        """Where each id went."""
+        """Return the slot of each id after bucketizing."""
         out = np.empty(self.buckets.size, np.dtype(f"i{self.local.element_size()}"))
         _number(self.buckets, self._starts(), out)
         return torch.from_numpy(out)
@@ -94,7 +94,7 @@ class _Assigned:
 
 
 class _Output(NamedTuple):
-    """What `_assign` fills: `lengths` [my_size, bags], the others as in `_Assigned`."""
+    """The outputs of `_assign`: `lengths` [my_size, bags], the others as in `_Assigned`."""
 
     local: Array
     buckets: Array
@@ -103,10 +103,10 @@ class _Output(NamedTuple):
 
 
 class _FeatureLayout(NamedTuple):
-    """What `_assign` knows of each, in the ids' type, as numba takes mixed signs for floating point.
+    """The features' blocks for `_assign`, in the ids' dtype, because numba makes mixed signs floating point.
 
-    An id goes to bucket `id // rows`, or the last of `bounds` [features, my_size + 1 or 0] not above it; from `ends` on
-    it is dealt out.
+    An id goes to bucket `id // rows`, or to the last of `bounds` [features, my_size + 1 or 0] that is not above it; ids
+    from bucket `ends` on are distributed by remainder.
     """
 
     batches: Array
@@ -131,7 +131,7 @@ class _FeatureLayout(NamedTuple):
 
 
 def _bits(tensor: Tensor) -> Array:
-    """The same elements as unsigned integers of their width, which numba compiles for once."""
+    """Return the elements as unsigned integers of their width, so that numba compiles once for both signs."""
     flat = tensor.detach().contiguous()
     array: Array = flat.view(_BITS[flat.element_size()]).numpy()
     return array
@@ -142,7 +142,7 @@ _compiled = compiler(__file__)
 
 @_compiled
 def _search(row: Any, bounds: Array) -> tuple[Any, Any]:
-    """The last bound that is not above a row, and how far it is below."""
+    """Return the index of the last bound not above a row, and the row's distance from it."""
     low, high = 0, bounds.size
     while high - low > 1:
         middle = (low + high) // 2

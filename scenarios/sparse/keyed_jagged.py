@@ -1,7 +1,7 @@
-"""Ragged lists of ids by feature and sample, and how they are cut and joined.
+"""Ragged lists of ids by feature and sample, with functions that cut and join them.
 
-Sizes are always real: `lengths` lives where values can be read. `values` and `weights` may live on the meta device, and
-nothing here then reads them: every result has the shape that it would have with values.
+Sizes are always real: `lengths` lives where values can be read. `values` and `weights` may be on the meta device; they
+are never read here, and every result has the shape that it would have with values.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from torch import Tensor
 class KeyedJagged:
     """A bag of ids for every key (feature) and sample.
 
-    `values` [ids] and `weights` [ids] (or none) hold the bags one after the other, key-major: all samples of the first
-    key, then of the second. `lengths` [sum of `stride_per_key`] holds the bags' sizes in the same order. Every key has
-    `stride` samples, unless `stride_per_key_per_rank` says how many for each key, by source, in the order in which
-    they lie; `stride` is None then. `batch_per_rank` is how many samples came from each rank, by group rank; an
-    exchange fills it, and the output exchange needs it to send the pooled rows home. `ids_per_key` is what
-    `length_per_key` gives, where the host knows it: else it waits for the device that has `lengths`, once.
+    Attributes:
+        values: [ids], key-major: all samples' bags of the first key, then of the second.
+        weights: [ids], or None.
+        lengths: [sum of `stride_per_key`] sizes of the bags in the same order.
+        stride: samples of every key; None if `stride_per_key_per_rank` gives them by key and source, in order.
+        batch_per_rank: samples from each source, by group rank; set by an exchange, for the output exchange.
+        ids_per_key: the result of `length_per_key` if the host knows it; otherwise its first call waits for the device
+            of `lengths`.
 
     Raises:
         ValueError: the parts do not fit each other.
@@ -67,12 +69,12 @@ class KeyedJagged:
         stride: int | None = None,
         stride_per_key_per_rank: Sequence[Sequence[int]] | None = None,
     ) -> KeyedJagged:
-        """From what a user has, looked at closely; arguments in the order of TorchRec's KeyedJaggedTensor (1.8.0).
+        """Make features from a user's tensors, checked; arguments in the order of TorchRec's KeyedJaggedTensor (1.8.0).
 
-        Without `stride` all keys have the same number of samples. A key comes once.
+        All keys have equally many samples unless `stride_per_key_per_rank` is given. A key occurs once.
 
         Raises:
-            ValueError: the parts do not fit each other, a length is negative, or a key comes twice.
+            ValueError: the parts do not fit each other, a length is negative, or a key occurs twice.
         """
         twice = [key for index, key in enumerate(keys) if key in keys[:index]]
         if twice:
@@ -103,7 +105,7 @@ class KeyedJagged:
         stride: int | None = None,
         stride_per_key_per_rank: Sequence[Sequence[int]] | None = None,
     ) -> KeyedJagged:
-        """As `from_lengths_sync`; `offsets` [lengths + 1] begins with 0 and ends with the number of ids.
+        """Make features as `from_lengths_sync`; `offsets` [lengths + 1] begins with 0 and ends with the number of ids.
 
         Raises:
             ValueError: as there, or the first offset is not 0.
@@ -114,31 +116,31 @@ class KeyedJagged:
 
     @property
     def stride_per_key(self) -> tuple[int, ...]:
-        """Samples of each key."""
+        """The number of samples of each key."""
         if self.stride_per_key_per_rank is None:
             assert self.stride is not None
             return (self.stride,) * len(self.keys)
         return tuple(sum(strides) for strides in self.stride_per_key_per_rank)
 
     def offsets(self) -> Tensor:
-        """Where each bag starts, and at the end the number of ids: int64 [lengths + 1], where `lengths` lives."""
+        """Return each bag's start, then the number of ids: int64 [lengths + 1], on the device of `lengths`."""
         return offsets_of(self.lengths)
 
     def length_per_key(self) -> list[int]:
-        """Ids of each key; reads `lengths` the first time, if nobody knew."""
+        """Return the number of ids of each key; the first call reads `lengths` if the host does not know it."""
         if self.ids_per_key is None:
             object.__setattr__(self, "ids_per_key", tuple(chunk_sums(self.lengths, self.stride_per_key)))
         return list(self.ids_per_key or ())
 
     def to_payload(self, device: torch.device) -> KeyedJagged:
-        """The same with `values` and `weights` on `device`; towards meta only the shapes go."""
+        """Return the features with `values` and `weights` on `device`; on meta only shapes remain."""
         if self.values.device == device:
             return self
         weights = None if self.weights is None else self.weights.to(device)
         return replace(self, values=self.values.to(device), weights=weights)
 
     def sizes_only(self) -> KeyedJagged:
-        """Return the same with everything on meta and what the host knows of it: it holds none of the tensors."""
+        """Return the features with all tensors on meta and `ids_per_key` set; no real tensor is kept alive."""
         ids = tuple(self.length_per_key())
         meta = torch.device("meta")
         weights = None if self.weights is None else self.weights.to(meta)
@@ -146,7 +148,7 @@ class KeyedJagged:
         return replace(self, values=values, lengths=lengths, weights=weights, ids_per_key=ids)
 
     def permute(self, order: Sequence[int]) -> KeyedJagged:
-        """The keys at the positions `order`, in that order; a position may come twice, or not at all."""
+        """Return the keys at the positions `order`, in that order; positions may repeat or be left out."""
         sizes = self.length_per_key()
         by_rank = self.stride_per_key_per_rank
         return replace(
@@ -160,18 +162,18 @@ class KeyedJagged:
         )
 
     def select(self, keys: Sequence[str]) -> KeyedJagged:
-        """The keys named, in that order.
+        """Return the named keys, in that order.
 
         Raises:
-            ValueError: a key is not there.
+            ValueError: a key is missing.
         """
         return self.permute(self.positions(keys))
 
     def positions(self, keys: Sequence[str]) -> list[int]:
-        """Where the keys named stand.
+        """Return the positions of the named keys.
 
         Raises:
-            ValueError: a key is not there.
+            ValueError: a key is missing.
         """
         position = {key: index for index, key in enumerate(self.keys)}
         missing = [key for key in keys if key not in position]
@@ -180,7 +182,7 @@ class KeyedJagged:
         return [position[key] for key in keys]
 
     def split(self, counts: Sequence[int]) -> list[KeyedJagged]:
-        """Cut by keys: the first `counts[0]` keys, the next `counts[1]`, and so on.
+        """Split by keys: the first `counts[0]` keys, the next `counts[1]`, and so on.
 
         Raises:
             ValueError: the counts do not add up to the number of keys.
@@ -195,7 +197,7 @@ class KeyedJagged:
 
 
 def concat(parts: Sequence[KeyedJagged]) -> KeyedJagged:
-    """All keys of all parts in one, in order; the samples must be the same ones.
+    """Join the keys of all parts in order; all parts must have the same samples.
 
     Raises:
         ValueError: no parts, different strides, or weights in some parts only.
@@ -223,9 +225,10 @@ def concat(parts: Sequence[KeyedJagged]) -> KeyedJagged:
 
 
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """torch.cat; of meta tensors only the shape.
+    """Concatenate tensors; for meta tensors return only the shape.
 
-    On meta torch's own loads its compiler first, which costs seconds once and some 100 us a call (torch 2.13).
+    Given meta tensors, torch.cat first loads torch's compiler, which costs seconds once and some 100 us per call (torch
+    2.13).
     """
     first = tensors[0]
     if not first.is_meta:
@@ -242,14 +245,14 @@ def _stride(lengths: int, keys: int) -> int:
 
 
 def offsets_of(lengths: Tensor) -> Tensor:
-    """Exclusive prefix sums with the total at the end: int64 [lengths + 1]."""
+    """Return exclusive prefix sums with the total at the end: int64 [lengths + 1]."""
     offsets = torch.zeros(lengths.numel() + 1, dtype=torch.int64, device=lengths.device)
     torch.cumsum(lengths, 0, out=offsets[1:])
     return offsets
 
 
 def chunk_sums(lengths: Tensor, sizes: Sequence[int]) -> list[int]:
-    """What consecutive chunks of `lengths`, of the given sizes, add up to."""
+    """Sum consecutive chunks of `lengths`, of the given sizes."""
     bounds = sent_to(offsets_of(torch.tensor(list(sizes), dtype=torch.int64)), lengths.device)
     ends: Tensor = offsets_of(lengths)[bounds]
     sums: list[int] = ends.diff().tolist()
@@ -257,18 +260,18 @@ def chunk_sums(lengths: Tensor, sizes: Sequence[int]) -> list[int]:
 
 
 def sent_to(tensor: Tensor, device: torch.device) -> Tensor:
-    """Copy what the host has to a device without waiting for it: a CUDA device reads it from pinned memory."""
+    """Copy a host tensor to a device without waiting; a CUDA device reads it from pinned memory."""
     if device.type == "cuda" and tensor.device.type == "cpu":
         tensor = tensor.pin_memory()
     return tensor.to(device, non_blocking=True)
 
 
-# Launches of `chunk_sums`: two for each offsets, looking them up, the difference.
+# Launches of `chunk_sums`: two for each of the two offsets, one to index them, one for the difference.
 CHUNK_SUMS_LAUNCHES = 6
 
 
 def take_chunks(tensor: Tensor, sizes: Sequence[int], order: Sequence[int]) -> Tensor:
-    """Consecutive chunks of `tensor`, of the given sizes, in another order; on meta only the shape."""
+    """Return consecutive chunks of `tensor`, of the given sizes, in another order; on meta only the shape."""
     if tensor.is_meta:
         return tensor.new_empty(sum(sizes[index] for index in order))
     chunks = torch.split_with_sizes(tensor, list(sizes)) if sizes else ()

@@ -1,10 +1,10 @@
-"""The pooled output exchanges, forward and backward: rows of embeddings to the ranks of their samples.
+"""The pooled output exchanges, forward and backward, which send rows of embeddings to the ranks of their samples.
 
-A forward gives [batch, dims of all features of the group]; which columns are whose is said by each class. Every
-backward is the exact transpose of its forward: gradients are moved and copied, not divided by the number of ranks.
-`batch_per_rank` is what the input exchange found, for each member of the world's group; batches may differ by rank.
-With codecs (`scenarios.quantized`) what travels is encoded; gradients that were encoded are divided by the number of
-ranks where they are decoded, as in TorchRec.
+A forward returns [batch, dims of all features of the group], with the columns in the order that each class states.
+Every backward is the exact transpose of its forward: gradients are moved and copied, not divided by the number of
+ranks. `batch_per_rank` comes from the input exchange, for each member of the world's group; batches may differ by rank.
+Codecs (`scenarios.quantized`) encode sent data; encoded gradients are divided by the number of ranks when decoded, as
+in TorchRec.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ LABEL_BACKWARD = "output_dist_backward"
 
 
 class PooledEmbeddingDist(Protocol):
-    """What all have in common; the arguments of `backward` are those of the forward that it undoes."""
+    """The interface of all output exchanges; `backward` takes the arguments of its forward."""
 
     async def forward(self, rank: Rank, pooled: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
-        """`pooled` [samples of all ranks, dims of this rank's keys], samples as the input exchange ordered them."""
+        """Send `pooled` [samples of all ranks, dims of this rank's keys] home; samples are in input order."""
         ...
 
     async def backward(self, rank: Rank, grad: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
-        """`grad` [batch, dims of all keys] to the gradient of `pooled`."""
+        """Return the gradient of `pooled` from `grad` [batch, dims of all keys]."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwRwPooledEmbeddingDist:
-    """Partial sums are reduce-scattered in the host, then exchanged across hosts; columns come host by host.
+    """The output exchange that reduce-scatters partial sums in the host, then exchanges across hosts; columns by host.
 
     `dim_sum_per_node[n]` is the width of host n's features.
     """
@@ -73,7 +73,7 @@ class TwRwPooledEmbeddingDist:
         return await copy_to_all(rank, rank.intra, rows, chunks, label=label, codec=codec)
 
     def _staggered(self, rank: Rank, batch_per_rank: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Samples of all hosts by local rank, and of each host for this local rank."""
+        """Return the samples of all hosts by local rank, and of each host for this local rank."""
         hosts, local = len(rank.cross.ranks), rank.intra.size
         if len(self.dim_sum_per_node) != rank.cross.size:
             raise ValueError(
@@ -91,7 +91,7 @@ class TwRwPooledEmbeddingDist:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwPooledEmbeddingDist:
-    """One all-to-all: each rank's rows to the samples' ranks; columns come rank by rank.
+    """The output exchange by one all-to-all of each rank's rows to the samples' ranks; columns by rank.
 
     `dim_sum_per_rank[r]` is the width of rank r's features.
     """
@@ -120,7 +120,7 @@ class TwPooledEmbeddingDist:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RwPooledEmbeddingDist:
-    """Partial sums are reduce-scattered over all ranks; columns stand in the order of the features."""
+    """The output exchange that reduce-scatters partial sums over all ranks; columns in the order of the features."""
 
     label: str = ""
     codecs: QuantizedComms = PLAIN
@@ -138,7 +138,7 @@ class RwPooledEmbeddingDist:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DpPooledEmbeddingDist:
-    """Each rank pooled its own samples: nothing moves. The tables' gradients are for the program to all-reduce."""
+    """The output exchange of copied tables: nothing moves; the program must all-reduce the tables' gradients."""
 
     async def forward(self, rank: Rank, pooled: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
         return pooled
@@ -150,13 +150,13 @@ class DpPooledEmbeddingDist:
 async def sum_to_owner(
     rank: Rank, group: Group, rows: Tensor, counts: Sequence[int], *, label: str, codec: Codec | None = None
 ) -> Tensor:
-    """Rows [sum of counts, dims], summed over the group; each member keeps its chunk [counts[member], dims].
+    """Sum rows [sum of counts, dims] over the group; each member keeps its chunk [counts[member], dims].
 
-    Even chunks are one reduce-scatter. torch.distributed has none for uneven ones: they are exchanged and summed here,
-    which moves the same bytes as a direct reduce-scatter. With a codec, encoded elements are added.
+    Even chunks use one reduce-scatter. torch.distributed has none for uneven chunks, which are exchanged and summed
+    here, with the same bytes as a direct reduce-scatter. Encoded elements are added if there is a codec.
 
     Raises:
-        ValueError: a codec whose elements cannot be added.
+        ValueError: elements of the codec cannot be added.
     """
     shape = counts[group.index(rank.rank)], rows.shape[1]
     if group.size == 1:
@@ -193,9 +193,9 @@ async def _summed(rank: Rank, group: Group, rows: Tensor, counts: Sequence[int],
 async def copy_to_all(
     rank: Rank, group: Group, rows: Tensor, counts: Sequence[int], *, label: str, codec: Codec | None = None
 ) -> Tensor:
-    """The transpose of `sum_to_owner`: every member gets all chunks [sum of counts, dims], in group order.
+    """Transpose `sum_to_owner`: return all members' chunks [sum of counts, dims], in group order.
 
-    With a codec they are divided by the size of the group.
+    Decoded chunks are divided by the size of the group.
     """
     shape = group.total(counts), rows.shape[1]
     if group.size == 1:
@@ -231,7 +231,7 @@ async def rows_home(
     label: str,
     codec: Codec | None = None,
 ) -> Tensor:
-    """Rows [sum of counts, dims[me]] go to the members whose samples they are: [counts[me], width].
+    """Send rows [sum of counts, dims[me]] to the members that own the samples; return [counts[me], width].
 
     `width` is that of all ranks: the sum of `dims`, unless members represent several identical ranks.
     """
@@ -259,9 +259,9 @@ async def rows_back(
     label: str,
     codec: Codec | None = None,
 ) -> Tensor:
-    """The transpose of `rows_home`: [counts[me], sum of dims] to [sum of counts, dims[me]].
+    """Transpose `rows_home`: send [counts[me], sum of dims] back to the rows' ranks; return [sum of counts, dims[me]].
 
-    With a codec they are divided by the size of the group.
+    Decoded gradients are divided by the size of the group.
     """
     if group.size == 1:
         return grad

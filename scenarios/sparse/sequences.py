@@ -1,7 +1,7 @@
-"""The exchanges of tables whose rows are not pooled: each id's row goes to the rank of its sample.
+"""The exchanges of tables whose rows are not pooled: each id's row is sent to the rank of its sample.
 
-The rows' way is that of TorchRec 1.8.0's EmbeddingCollection, which has these sharding types; what comes home is padded
-as its users do with `to_padded_dense`.
+Rows travel as in TorchRec 1.8.0's EmbeddingCollection, which has these sharding types; arriving rows are padded like
+with TorchRec's `to_padded_dense`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Home:
-    """Where a key's rows come to lie: the `taken`-th of those that came at place `put` of [batch * longest] ones.
+    """The places of a key's rows: the `taken`-th arriving row goes to place `put` of [batch * longest].
 
     int64, both [rows that are kept].
     """
@@ -46,11 +46,14 @@ class Home:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceWay:
-    """How the rows of one batch travel, in elements.
+    """The route of one batch's rows; sizes are in elements.
 
-    `sends` and `receives` are by member of the world's group. `looked_up` [keys of this rank][sources] and `came`
-    [owners' buckets][keys sent] are chunks of what is looked up and of what arrives, and `homes` [keys sent] the places
-    of rows: all () where rows are not real.
+    Attributes:
+        sends: elements to each member of the world's group.
+        receives: elements from each member.
+        looked_up: [keys of this rank][sources] chunks of the looked-up rows.
+        came: [owners' buckets][keys sent] chunks of the arriving rows.
+        homes: [keys sent] places of rows. The last three are () if rows are not real.
     """
 
     batch: int
@@ -63,32 +66,32 @@ class SequenceWay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceGroup(TableGroup):
-    """Tables of one sharding type whose rows are not pooled, and their way there and back.
+    """Tables of one sharding type whose rows are not pooled, with their input and output exchange.
 
-    `longest` says by column how many rows a sample has at home: zeros stand behind the last, and further ones are not
-    kept.
+    `longest` is by column the number of rows of a sample in the output: shorter samples end with zeros, longer ones are
+    cut.
     """
 
     longest: tuple[int, ...]
 
     @property
     def width(self) -> int:
-        """Elements a sample in `forward`'s output."""
+        """The number of elements of a sample in `forward`'s output."""
         return sum(column.columns * rows for column, rows in zip(self.columns, self.longest, strict=True))
 
     def output_shape(self, batch: int) -> tuple[int, ...]:
-        """What `forward` gives: key by key."""
+        """Return the shape of `forward`'s output, which is key by key."""
         return (batch * self.width,)
 
     def parts(self, output: Tensor) -> Sequence[Tensor]:
-        """[batch, longest, columns] each."""
+        """Split the output by `columns`: [batch, longest, columns] each."""
         batch = output.numel() // self.width
         shapes = [(batch, rows, column.columns) for column, rows in zip(self.columns, self.longest, strict=True)]
         sizes = [batch * rows * columns for _, rows, columns in shapes]
         return [part.view(shape) for part, shape in zip(torch.split_with_sizes(output, sizes), shapes, strict=True)]
 
     def expected_way(self, rank: Rank, features: ExpectedJagged, exchange: ExpectedInput) -> SequenceWay:
-        """The way of rows that are expected to be looked up; `features` are those before `exchange`."""
+        """Return the route of rows by expected lookups; `features` are those before `exchange`."""
         if self.sharding_type.is_copied:
             ids = dict(zip(features.keys, features.ids, strict=True))
             elements = round(sum(ids[column.feature] * column.columns for column in self.columns))
@@ -105,7 +108,7 @@ class SequenceGroup(TableGroup):
         )
 
     async def forward(self, rank: Rank, rows: Tensor, way: SequenceWay) -> Tensor:
-        """[batch * width] from the rows that this rank looked up, flat, key by key as `input` gave them."""
+        """Send this rank's looked-up rows, flat and key by key in `input`'s order, home; return [batch * width]."""
         rank, world, label = rank.for_role(ROWS), rank.world, f"{self.label}sequence_{LABEL}"
         if self._travels(rank):
             rows = await rank.compute(
@@ -116,17 +119,17 @@ class SequenceGroup(TableGroup):
         return await self.arranged(rank, rows, way, label)
 
     async def arranged(self, rank: Rank, rows: Tensor, way: SequenceWay, label: str) -> Tensor:
-        """What the dense part gets of the rows that came home."""
+        """Arrange the arriving rows for the dense part: key by key, padded."""
         kernel = self._home_kernel(rows.numel(), way, rows.element_size())
         return await rank.compute(kernel, self._pad, rows, way, label=f"{label}.pad")
 
     async def taken_apart(self, rank: Rank, grad: Tensor, way: SequenceWay, numel: int, label: str) -> Tensor:
-        """The transpose of `arranged`: so many elements, a gradient for each row that came."""
+        """Transpose `arranged`: return `numel` elements, a gradient for each row that arrived."""
         kernel = self._home_kernel(numel, way, grad.element_size())
         return await rank.compute(kernel, self._unpad, grad, way, numel, label=f"{label}.pad")
 
     async def backward(self, rank: Rank, grad: Tensor, way: SequenceWay) -> Tensor:
-        """The transpose of `forward`: a gradient for each row that this rank looked up."""
+        """Transpose `forward`: return a gradient for each row that this rank looked up."""
         rank, world, label = rank.for_role(GRADIENTS), rank.world, f"{self.label}sequence_{LABEL_BACKWARD}"
         travels = self._travels(rank)
         numel = world.total(way.receives) if travels else sum(way.receives)
@@ -150,7 +153,7 @@ class SequenceGroup(TableGroup):
         return rank.world.size > 1 and not self.sharding_type.is_copied
 
     def way(self, rank: Rank, sent: Sending, arrived: KeyedJagged) -> SequenceWay:
-        """The way back of what was looked up; `arrived` is what came for what was `sent`."""
+        """Return the route of the looked-up rows; `arrived` are the features received when `sent` was sent."""
         own = sent.own
         assert own is not None
         widths = np.array([column.columns for column in self.columns], np.int64)
@@ -169,14 +172,14 @@ class SequenceGroup(TableGroup):
         )
 
     def _by_owner(self, came: Ints) -> tuple[int, ...]:
-        """Elements that come from each owner: buckets, or consecutive keys."""
+        """Return the elements from each owner, by bucket or by consecutive keys."""
         if self.sharding_type.cuts_rows or self.sharding_type.is_copied:
             return tuple(came.sum(1).tolist())
         owned = [len(pieces) for pieces in self.layout.pieces]
         return tuple(per_rank(came.ravel().tolist(), owned))
 
     def _homes(self, own: KeyedJagged, counts: Ints, moved: Tensor | None) -> Iterator[Home]:
-        """By key; `counts` [buckets][keys] are ids that were sent."""
+        """Yield the places of each key's rows; `counts` [buckets][keys] are the ids that were sent."""
         keys = len(self.columns)
         slots = np.arange(own.values.numel()) if moved is None else moved.cpu().numpy().astype(np.int64)
         starts, before = counts.ravel().cumsum() - counts.ravel(), counts.cumsum(0) - counts
@@ -186,7 +189,7 @@ class SequenceGroup(TableGroup):
             ids = int(lengths[key].sum())
             of_key = slots[first : first + ids]
             chunk = np.searchsorted(starts[key::keys], of_key, side="right") - 1
-            # Empty chunks share their start with the next: the last of them is the one that has the slot.
+            # Empty chunks share their start with the next chunk; the last chunk with that start has the slot.
             taken = of_key - starts[key::keys][chunk] + before[chunk, key]
             sample = np.repeat(np.arange(lengths[key].size), lengths[key])
             place = np.arange(ids) - np.repeat(lengths[key].cumsum() - lengths[key], lengths[key])
@@ -198,7 +201,7 @@ class SequenceGroup(TableGroup):
             first += ids
 
     def _home_kernel(self, numel: int, way: SequenceWay, element_bytes: int) -> Kernel:
-        """Places are filled with zeros; rows are gathered, and written where they belong. Back likewise."""
+        """Return the kernel that zeroes places, gathers rows and writes them there; the transpose costs the same."""
         rows, padded = float(numel * element_bytes), float(way.batch * self.width * element_bytes)
         launches = 1 + 2 * len(self.columns)
         return Kernel(kind="permute", bytes_read=2 * rows, bytes_written=2 * rows + padded, launches=launches)
@@ -236,10 +239,10 @@ def build_sequence_groups(
     label: str,
     codecs: QuantizedComms = PLAIN,
 ) -> tuple[SequenceGroup, ...]:
-    """One group a sharding type, as `build_groups` makes them; `longest` by table.
+    """Build one group per sharding type, like `build_groups`; `longest` is by table.
 
     Raises:
-        ValueError: shards that are not laid out as their sharding type says, or a type that sequences cannot have.
+        ValueError: shards are not laid out as their sharding type requires, or sequences do not support that type.
     """
     world = Group("world", tuple(range(world_size)))
     groups = []
@@ -256,10 +259,10 @@ def build_sequence_groups(
 
 
 def sequence_input_dist(layout: Layout, world: Group, label: str) -> InputDist:
-    """The input exchange of a layout's tables whose rows are not pooled where they lie.
+    """Return the input exchange of a layout whose rows are not pooled by their owners.
 
     Raises:
-        ValueError: a type that such tables cannot have.
+        ValueError: such tables do not support the sharding type.
     """
     kind = layout.sharding_type
     if kind.is_copied:
@@ -273,17 +276,17 @@ def sequence_input_dist(layout: Layout, world: Group, label: str) -> InputDist:
 
 
 def _by_source(rows: Tensor, way: SequenceWay, numel: int) -> Tensor:
-    """From key by key to source by source."""
+    """Reorder rows from key-major to source-major."""
     return rows.new_empty(numel) if rows.is_meta else _regrouped(rows, way.looked_up)
 
 
 def _by_key(rows: Tensor, way: SequenceWay) -> Tensor:
-    """From source by source to key by key."""
+    """Reorder rows from source-major to key-major."""
     return rows if rows.is_meta else _regrouped(rows, tuple(zip(*way.looked_up, strict=True)))
 
 
 def _regrouped(flat: Tensor, chunks: Sequence[Sequence[int]]) -> Tensor:
-    """Chunks of `flat`, row by row of their sizes, column by column."""
+    """Transpose chunks of `flat`, whose sizes are given row by row, to column by column."""
     columns = len(chunks[0]) if chunks else 0
     order = [row * columns + column for column in range(columns) for row in range(len(chunks))]
     return take_chunks(flat, [size for row in chunks for size in row], order)

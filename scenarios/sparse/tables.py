@@ -1,6 +1,6 @@
 """Tables and the places of their shards, checked against their sharding types.
 
-Behaves as TorchRec 1.8.0's shard shapes: rows are cut into blocks of rows / ranks, rounded up; the last may be empty.
+Shard shapes equal TorchRec 1.8.0's: rows are cut into blocks of rows / ranks, rounded up; the last may be empty.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from scenarios.sparse.input_dist import block_size
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableShard:
-    """One shard: whose it is, and which rows and columns."""
+    """One shard: its rank, and its rows and columns."""
 
     rank: int
     row_offset: int
@@ -28,9 +28,9 @@ class TableShard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardedTable:
-    """A table and its shards, in the planner's order; without `features` it has one of the same name.
+    """A table and its shards, in the planner's order; without `features` it has one of its own name.
 
-    `shards` may be `Runs`, in which shards of one run are on ranks that follow each other.
+    `shards` may be `Runs`, where the shards of one run are on consecutive ranks.
     """
 
     name: str
@@ -44,7 +44,7 @@ class ShardedTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """Columns of a table, with all its rows, for one of its features: what travels as one key."""
+    """Columns of a table, with all its rows, for one of its features: the unit that is sent as one key."""
 
     table: str
     feature: str
@@ -58,7 +58,7 @@ class Layout:
     """All tables of one sharding type: `pieces[owner]`, where an owner is `span` consecutive ranks.
 
     An owner's ranks cut each piece's rows into `buckets` blocks, or all hold it whole (`buckets` is 1). Columns that
-    several features read are a piece for each of them, one behind the other, and so are columns that are cut.
+    several features read are consecutive pieces, one per feature; so are the parts of a table cut by columns.
     """
 
     sharding_type: ShardingKind
@@ -69,19 +69,19 @@ class Layout:
 
     @property
     def sent(self) -> tuple[Piece, ...]:
-        """All pieces, owner by owner: what travels, in sending order."""
+        """All pieces, owner by owner, in sending order."""
         return tuple(piece for owned in self.pieces for piece in owned)
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Columns of each owner."""
+        """The number of columns of each owner."""
         return tuple(sum(piece.columns for piece in owned) for owned in self.pieces)
 
 
 def tables_of_plan(plan: Iterable[PlanRow], feature_processors: Sequence[str] = ()) -> tuple[ShardedTable, ...]:
-    """The tables that a plan describes, in the order of their first rows; `feature_processors` names tables.
+    """Return the tables that a plan describes, in the order of their first rows; `feature_processors` names tables.
 
-    Of a plan in `Runs` (`Plan.row_runs`), which end with their table, so are the shards.
+    If the plan is `Runs` (`Plan.row_runs`), where no run spans tables, so are the shards.
     """
     found: dict[str, list[Run[PlanRow]]] = {}
     for run in runs_of(plan if isinstance(plan, Sequence) else tuple(plan)):
@@ -100,10 +100,10 @@ def tables_of_plan(plan: Iterable[PlanRow], feature_processors: Sequence[str] = 
 
 
 def layouts(tables: Sequence[ShardedTable], world_size: int, local_world_size: int) -> tuple[Layout, ...]:
-    """One layout a sharding type, in the order in which the types first come.
+    """Return one layout per sharding type, in the order in which the types first occur.
 
     Raises:
-        ValueError: shards that are not laid out as their sharding type says.
+        ValueError: shards are not laid out as their sharding type requires.
     """
     types = dict.fromkeys(table.sharding_type for table in tables)
     return tuple(
@@ -115,7 +115,7 @@ def layouts(tables: Sequence[ShardedTable], world_size: int, local_world_size: i
 
 
 def _end(run: Run[PlanRow]) -> int:
-    """Where the run's last shard ends, in rows."""
+    """Return the row at which the run's last shard ends."""
     count, row = run
     return row.row_offset + row.rows * (1 if row.sharding_kind.is_copied else count)
 
@@ -128,17 +128,17 @@ def _shards(runs: Sequence[Run[PlanRow]]) -> Sequence[TableShard]:
 
 
 def _next_copy(first: TableShard, index: int) -> TableShard:
-    """Copy the shard to the `index`-th rank after the first one's."""
+    """Return a copy of the shard on the `index`-th rank after the first one's."""
     return replace(first, rank=first.rank + index)
 
 
 def _next_block(first: TableShard, index: int) -> TableShard:
-    """Make the block of rows `index` blocks after the first."""
+    """Return the block of rows `index` blocks after the first."""
     return replace(first, rank=first.rank + index, row_offset=first.row_offset + index * first.rows)
 
 
 def _ends(shards: Sequence[TableShard]) -> Iterator[tuple[int, TableShard]]:
-    """Number and shard of the first and the last of each run: what is true of both is true of those between."""
+    """Yield number and shard of each run's first and last shard; what holds for both holds for those between."""
     if not isinstance(shards, Runs):
         yield from enumerate(shards)
         return
@@ -179,8 +179,9 @@ def _layout(kind: ShardingKind, tables: Sequence[ShardedTable], world_size: int,
 
 
 def _pieces(table: ShardedTable, shards: Sequence[TableShard], span: int, buckets: int) -> tuple[int, list[Piece]]:
-    """The owner of these shards, at most `span`, and the piece that they make up, for each feature; a shard a rank of
-    the owner, in order.
+    """Return the owner of at most `span` shards, and for each feature the piece that they form.
+
+    Shards must be one per rank of the owner, in order.
     """
     first = shards[0]
     owner = first.rank // span
@@ -204,7 +205,7 @@ def _pieces(table: ShardedTable, shards: Sequence[TableShard], span: int, bucket
 
 
 def _place(shard: TableShard, rows: int) -> tuple[int, int, int, int, int]:
-    """An empty shard may say any offset: it lies at the table's end."""
+    """Return a shard's rank, rows and columns; an empty shard, of any offset, counts as lying at the table's end."""
     start = shard.row_offset if shard.rows else rows
     return shard.rank, start, start + shard.rows, shard.column_offset, shard.columns
 
@@ -225,7 +226,7 @@ def _check_ranks(table: ShardedTable, world_size: int) -> None:
 
 
 def _check_columns(table: ShardedTable, firsts: Sequence[TableShard]) -> None:
-    """The pieces' columns follow each other and make up the table."""
+    """Check that the pieces' columns are contiguous and cover the table."""
     runs = sorted((shard.column_offset, shard.columns) for shard in firsts)
     ends = [0, *(offset + columns for offset, columns in runs)]
     if [offset for offset, _ in runs] + [table.dim] != ends:

@@ -1,4 +1,4 @@
-"""Splits a key's path, such as `model.tables[3].sharding`, into names and indices; `[*]` and `[0-7,12]` are several."""
+"""Splits a key's path, such as `model.tables[3].sharding`, into names, indices and index sets (`[*]`, `[0-7,12]`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXPECTED_KEY = "a key's path, such as cluster.hosts or model.tables[3].rows"
 
 
 def path_of(key: str) -> KeyPath | None:
-    """`model.tables[3].rows` as a path, in which several indices stay as they are written; None if it is no path."""
+    """Parse `model.tables[3].rows` into a path, leaving index sets as text; return None if `key` is no path."""
     if not _WHOLE.fullmatch(key):
         return None
     path = tuple(int(index) if index else name or several for name, index, several in _PART.findall(key))
@@ -26,12 +26,12 @@ def path_of(key: str) -> KeyPath | None:
 
 
 def is_several(part: str | int) -> bool:
-    """Whether a part of a path stands for several indices: `[*]`, or such as `[0-7,12]`."""
+    """Return whether a part of a path is an index set: `[*]`, or such as `[0-7,12]`."""
     return isinstance(part, str) and part.startswith("[")
 
 
 def indices_of(part: str, length: int) -> list[int]:
-    """The indices for which a part stands in an array of this length, each once; they may lie beyond its end."""
+    """Return the indices that an index set selects in an array of `length`, each once; they may lie beyond its end."""
     if part == EVERY:
         return list(range(length))
     found: dict[int, None] = {}
@@ -41,13 +41,13 @@ def indices_of(part: str, length: int) -> list[int]:
 
 
 def _ranges(part: str) -> list[tuple[int, int]]:
-    """`[0-7,12]` as (0, 7), (12, 12)."""
+    """Parse `[0-7,12]` into (0, 7), (12, 12)."""
     ends = [text.partition("-") for text in part.strip("[]").split(",")]
     return [(int(first), int(last or first)) for first, _, last in ends]
 
 
 def places(tree: Tree, path: KeyPath) -> Iterator[KeyPath]:
-    """The path once for each item for which it stands; none where there is no such array."""
+    """Yield `path` once for each array item that its index sets select; none if the array does not exist."""
     at = next((at for at, part in enumerate(path) if is_several(part)), None)
     if at is None:
         yield path

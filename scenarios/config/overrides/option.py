@@ -26,10 +26,10 @@ def add_set(parser: ArgumentParser | _ArgumentGroup) -> None:
 
 
 def given_by(sets: Iterable[str], option: str = "--set", such_as: str = _SUCH_AS) -> dict[str, object]:
-    """What was given with `--set`, by key; a key's last value counts.
+    """Return the values given with `--set`, by key; the last value of a key counts.
 
     Raises:
-        ScenarioError: a sentence for each that is no KEY=VALUE.
+        ScenarioError: with a sentence for each text that is no KEY=VALUE.
     """
     given: dict[str, object] = {}
     wrong = []
@@ -38,7 +38,7 @@ def given_by(sets: Iterable[str], option: str = "--set", such_as: str = _SUCH_AS
         if not equals or path_of(key.strip()) is None:
             wrong.append(f"{option} {text!r}: expected KEY=VALUE, such as {such_as}")
             continue
-        given.pop(key.strip(), None)  # in the order of the last ones, as they are put one over the other
+        given.pop(key.strip(), None)  # keys stay in the order of their last values, which is the order of application
         given[key.strip()] = value_of(value)
     if wrong:
         raise ScenarioError(wrong)
@@ -46,7 +46,7 @@ def given_by(sets: Iterable[str], option: str = "--set", such_as: str = _SUCH_AS
 
 
 def value_of(text: str) -> object:
-    """A TOML value, or the text itself where it is none, as a shell has taken its quotes."""
+    """Parse a TOML value; return the text itself if it is none, since a shell removes quotes."""
     try:
         read = tomllib.loads(f"value = {text}")
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Puts values of a command line, or of a study, in place of a scenario's, before they are checked as a file's are."""
+"""Replaces a scenario's values by those of a command line or a study, before all values are checked."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from scenarios.config.overrides.keys import EXPECTED_KEY, indices_of, is_several
 from scenarios.config.toml.mistakes import SET, Mistakes, toml_text
 from scenarios.config.toml.tree import KeyPath, Tree
 
-# Keys with a meaning in files alone: what is read after, and what a profile says of itself.
+# Keys with a meaning in files only: what is read next, and what a profile states of itself.
 _OF_FILES = ("include", "set", "measured")
-# Of [run], and the cluster's profile.
+# Keys of [run], the cluster's profile and its operator tables: those with an option of their own.
 OVERRIDES = (
     *("steps", "seed", "batch_size", "payload", "fidelity", "ranks", "library", "timeout", "compute_times"),
     *("profile", "kernels"),
 )
-# A table that lies over those that a profile brings, so that it has no place before.
+# This table is appended to the profile's tables, so it can only be placed after the profile is read.
 _KERNELS = "kernels"
 
 
 class Overrides:
-    """Values by key: a name in `OVERRIDES`, or the path of any key; None leaves the file's value.
+    """Values by key, either a name in `OVERRIDES` or the path of any key; None keeps the file's value.
 
-    `file` is where they stand, so that mistakes name it and paths are relative to it; else they are a command line's,
-    and mistakes are called `--steps = 0: ...` and `--set cluster.hosts = 0: ...`.
+    `file` is the file that holds the values: mistakes name it, and paths are relative to it. If `file` is "", the
+    values come from a command line, and mistakes begin with `--steps = 0: ...` or `--set cluster.hosts = 0: ...`.
     """
 
     def __init__(self, values: Mapping[str, object] | None = None, file: str = "") -> None:
@@ -33,11 +33,11 @@ class Overrides:
         self._left = [(key, value) for key, value in (values or {}).items() if value is not None]
 
     def put_early(self, tree: Tree) -> None:
-        """Put what has a place before the profile is laid under, which one of them may name."""
+        """Put the values whose place exists before the profile is laid under; one of them may name the profile."""
         self._left = [(key, value) for key, value in self._left if key == _KERNELS or not self._put(tree, key, value)]
 
     def put_late(self, mistakes: Mistakes) -> None:
-        """Put the others into what the profile has brought; what has no place then is a mistake."""
+        """Put the remaining values into what the profile has added; a value without a place is a mistake."""
         for key, value in self._left:
             if not self._put(mistakes.tree, key, value):
                 mistakes.say(self._sentence(mistakes.tree, key, value))
@@ -49,7 +49,7 @@ class Overrides:
         if key == _KERNELS:
             return tree.append(path, value, self._origin(key))
         found = list(places(tree, path))
-        # A copy for each place: a later override may change what is in it.
+        # A copy for each place, because a later override may change a part of the value.
         return bool(found) and all(tree.put(place, copy.deepcopy(value), self._origin(key)) for place in found)
 
     def _path(self, key: str, value: object) -> KeyPath | None:
@@ -80,7 +80,7 @@ class Overrides:
 
 
 def _has(tree: Tree, path: KeyPath) -> str:
-    """What is there instead of the first part of a path that is not."""
+    """Return a phrase for what the tree has where `path` leaves it."""
     value: object = tree.values
     for at, key in enumerate(path):
         name = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path[:at]).removeprefix(".")

@@ -1,7 +1,7 @@
-"""Keys of a scenario file for values that a scenario's frozen form has under other names.
+"""Maps values of a frozen scenario to the keys by which users write them in files or after --set.
 
-Derived from the declarations beside the fields and from the tables that files may have, so that every name that is
-printed can be written in a file, or after --set.
+The keys are derived from the declarations beside the fields and from the tables that files may have, so that every
+printed name is a valid key.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from scenarios.config.keys import declared
 from scenarios.config.toml.document import editors_document
 from scenarios.config.toml.sections import RunSection
 
-# Tables whose values have another name than they.
+# Fields whose table has another name.
 _TABLES = {"planner": "sharding", "faults": "slow", "sources": "program"}
-# What a field's name says of its unit, and the key's does not.
+# Units that a field's name ends with, and what replaces each in its key.
 _UNITS = (("_bytes_per_s", "_rate"), ("_bytes", ""), ("_ns", ""), ("_s", ""))
 
 Node = Mapping[str, Any]
@@ -27,8 +27,8 @@ Node = Mapping[str, Any]
 def user_key(path: tuple[str, ...]) -> str:
     """Return the key that a user writes for a value at `path` of `Scenario.as_dict()`, such as cluster.nic.rate.
 
-    An item of an array is the part behind it, as `[0]` has it. What lies within a value of one key is that key; of
-    what no file can say the name stays as it is.
+    The part of `path` behind an array is the index of an item, printed as `[0]`. A value within a key's value gets that
+    key. A value that no file can set keeps its own path.
     """
     schema = _schema()
     node, rest, found = schema, [*_in_cluster(path)], ""
@@ -53,13 +53,13 @@ def _schema() -> Node:
 
 
 def _key(field: str, keys: Mapping[str, Any]) -> str:
-    """Return which of the keys a field is, "" if none: by its name, without its unit, or under another name."""
+    """Return which of `keys` a field has, by its name, without its unit, or by its other name; "" if none."""
     shortened = [field[: -len(unit)] + rate for unit, rate in _UNITS if field.endswith(unit)]
     return next((name for name in (field, _TABLES.get(field, ""), *shortened) if name in keys), "")
 
 
 def _table(schema: Node, node: Node) -> tuple[Node, bool]:
-    """Return the table that a key's value is, or of which it is an array, and whether it is one; {} of plain values."""
+    """Return the table that a key's value (or array item) is, and whether the key is an array; {} for plain values."""
     for one in (node, *node.get("anyOf", ()), *node.get("oneOf", ()), *node.get("allOf", ())):
         inner = one.get("items", one)
         reference = inner.get("$ref", "")
@@ -70,7 +70,7 @@ def _table(schema: Node, node: Node) -> tuple[Node, bool]:
 
 
 def _in_cluster(path: tuple[str, ...]) -> Sequence[str]:
-    """Return a path in which the fields of the cluster are their keys."""
+    """Return `path` with the names of the cluster's fields replaced by their keys."""
     if path[:1] != ("cluster",):
         return path
     kind, done, rest = Cluster, ["cluster"], path[1:]

@@ -1,4 +1,4 @@
-"""A scenario as frozen values: the cluster, the model, and how the step is played; `load` makes it true once."""
+"""A scenario as frozen values: the cluster, the workload, and how steps are run; `load` checks them once."""
 
 from __future__ import annotations
 
@@ -109,18 +109,18 @@ class Scenario:
     timeout_s: float
     ranks: Literal["each", "alike"] = "each"
     balanced: bool = False  # each rank does the mean of all ranks' work, in predictions only
-    rests_on: str = ""  # where the figures of its hardware come from
-    measured: Measured | None = None  # the same of its profile, if that was calibrated
-    known_errors: KnownErrors = KnownErrors()  # how far off the hardware's figures are
-    chosen: str = ""  # why `ranks` and `fidelity` are what they are, where the file leaves that open
-    folded_by: str = ""  # the options by which one host of each class is simulated in place of all; "": none do
+    rests_on: str = ""  # where the hardware's figures come from
+    measured: Measured | None = None  # how the profile was measured, if it was calibrated
+    known_errors: KnownErrors = KnownErrors()  # known errors of the hardware's figures
+    chosen: str = ""  # why `ranks` and `fidelity` have their values, if the file leaves them open
+    folded_by: str = ""  # the options that simulate one host of each host class for all; "": none do
     workload: Workload = Workload()
-    sources: tuple[Source, ...] = ()  # of a program of one's own
+    sources: tuple[Source, ...] = ()  # of a user's own program
     named_in: Path | None = None  # the folder of the file that names the program; None: that of `path`
     compute_times: ComputeTimes | None = None  # in place of rooflines, in predictions only
 
     def kernel_of(self, table: Table) -> ComputeKernel:
-        """Where the table's rows lie on this cluster."""
+        """Return where the table's rows lie on this cluster."""
         return ComputeKernel(table.kernel) if self.cluster.host.gpu.device.has_own_memory else DEFAULT_KERNEL
 
     @property
@@ -130,17 +130,17 @@ class Scenario:
 
     @property
     def copies_batches(self) -> bool:
-        """Whether batches cross a path to the GPUs; a CPU process has one memory."""
+        """Whether batches are copied from the host to the GPUs; a CPU process has only one memory."""
         return self.workload.copies_batches and self.cluster.host.gpu.device.has_own_memory
 
     @property
     def uses_host_path(self) -> bool:
-        """Whether anything but collectives crosses the GPUs' paths to their host's memory."""
+        """Whether anything but collectives uses the links from the GPUs to their host's memory."""
         return self.uses_host_memory or self.copies_batches
 
     @property
     def options(self) -> Any:
-        """What the table of a program of one's own says: its `Options`, or whatever there is; None of our programs."""
+        """The options of a user's own program: its `Options`, or its table's values; None for built-in programs."""
         return getattr(self.workload, "options", None)
 
     def with_workload(self, **changes: Any) -> Scenario:
@@ -148,13 +148,13 @@ class Scenario:
         return dataclasses.replace(self, workload=dataclasses.replace(self.workload, **changes))
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the scenario as JSON-ready values: the fields of all workloads, others' as if no file had them."""
+        """Return the scenario as JSON-ready values, with the fields of all workloads; those of others have defaults."""
         own = {name: getattr(self.workload, name, usual) for name, usual in _USUAL.items()}
         named = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         places = (own if name == "workload" else {name: value} for name, value in named.items())
         plain = {name: _plain(value) for place in places for name, value in place.items()}
         if plain["options"] is None:
-            del plain["options"]  # ours have none
+            del plain["options"]  # built-in programs have none
         del plain["chosen"], plain["folded_by"], plain["measured"], plain["named_in"], plain["sources"]
         if self.sources:
             plain["sources"] = {source.name: source.sha256 for source in self.sources}
@@ -162,13 +162,13 @@ class Scenario:
 
     @property
     def sharding_ranks(self) -> int:
-        """How many ranks hold all tables together: the world, or a sharding group."""
+        """The number of ranks that hold all tables together: the world, or a sharding group."""
         replication = self.workload.replicas
         return self.cluster.world_size if replication is None else replication.sharding_group_size
 
     @property
     def sharding_host_ranks(self) -> int:
-        """How many of these count as one host where tables are placed."""
+        """The number of ranks that count as one host where tables are placed."""
         replication = self.workload.replicas
         return self.cluster.host.gpus if replication is None else replication.node_group_size
 
@@ -178,17 +178,16 @@ class Scenario:
         return self.named_in or self.path.parent
 
     def digest(self) -> str:
-        """A fingerprint of what is computed and sent; what is in `PLAYING`, such as payload, does not change it.
+        """Return a SHA-256 of what is computed and sent, without keys in `PLAYING`, such as payload.
 
-        Neither do faults, so that a faulty cluster can be compared with the cluster without it, and with a real run,
-        and prices.
+        Faults and prices are left out, so that a faulty cluster can be compared with a healthy one and with a real run.
         """
         kept = {key: value for key, value in self.as_dict().items() if key not in PLAYING}
         del kept["cluster"]["faults"], kept["cluster"]["cost"]
         return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
 
-# What every run folder has of workloads, whatever the program.
+# What every run folder holds of workloads, for any program.
 _USUAL: dict[str, object] = {
     "model": None,
     "planner": Planner(),

@@ -10,7 +10,7 @@ from scenarios.config.keys import Key
 from scenarios.config.toml.values import Decay, LearningRate, Name, Positive, Skew
 
 OptimizerKind = Literal["sgd", "adagrad", "adam", "partial_rowwise_adam", "lamb", "partial_rowwise_lamb"]
-# Their defaults are those of fbgemm 1.8, and of torch.optim; Adagrad's epsilon is torch.optim's.
+# Defaults as in fbgemm 1.8 and torch.optim; Adagrad's epsilon as in torch.optim.
 ADAGRAD_EPSILON, MOMENTS_EPSILON = 1e-10, 1e-8
 
 
@@ -41,31 +41,31 @@ class Optimizer:
 
     @property
     def has_moments(self) -> bool:
-        """Whether it is Adam or LAMB, in whichever form."""
+        """Whether the optimizer is Adam or LAMB, in any form."""
         return self.kind not in ("sgd", "adagrad")
 
     @property
     def element_numbers(self) -> int:
-        """How many float32 there are for each element of a table."""
+        """The number of float32 values of state for each element of a table."""
         of_adagrad = int(self.state == "element")
         return {"sgd": 0, "adagrad": of_adagrad, "adam": 2, "lamb": 2}.get(self.kind, 1)
 
     @property
     def row_numbers(self) -> int:
-        """How many there are for each row besides."""
+        """The number of float32 values of state for each row of a table, besides those for its elements."""
         of_adagrad = int(self.state == "row")
         return {"sgd": 0, "adagrad": of_adagrad, "adam": 0, "lamb": 0}.get(self.kind, 1)
 
     def state_bytes(self, columns: int) -> int:
-        """Bytes that a row of so many columns has beside its weights."""
+        """Return the bytes of state for a row of `columns` elements."""
         return 4 * (self.row_numbers + self.element_numbers * columns)
 
     @property
     def planned_bytes(self) -> tuple[int, int]:
-        """Bytes that the planner counts for each row, and for each element.
+        """The bytes of state that the planner counts for each row, and for each element.
 
-        TorchRec 1.8.0 (`_get_optimizer_multipler`) knows SGD, Adam and row-wise Adagrad; for all others it counts as
-        much as there is of weights, also for LAMB, which keeps twice that.
+        TorchRec 1.8.0 (`_get_optimizer_multipler`) has rules for SGD, Adam and row-wise Adagrad; all others count as 4
+        bytes an element, even LAMB, which keeps twice that.
         """
         if self.kind in ("sgd", "adagrad", "adam"):
             return 4 * self.row_numbers, 4 * self.element_numbers

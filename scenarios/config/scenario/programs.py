@@ -1,4 +1,4 @@
-"""What programs other than the recommender are about."""
+"""What programs other than the recommender send and compute."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ ElementType = Literal[
 class Exchange:
     """What program 'all_to_all' sends.
 
-    "random" splits are drawn anew each step; `skew` is the exponent of the peers' shares: 0 is even in expectation.
+    "random" splits are drawn anew each step. `skew` is the exponent of the peers' shares; with 0 expected shares are
+    even.
     """
 
     op: ClassVar[Literal["all_to_all"]] = "all_to_all"
@@ -81,12 +82,12 @@ class Gradients:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A file of a program of one's own; `name` is relative to the folder of the program's file or package."""
+    """A file of a user's own program; `name` is relative to the folder of the program's file or package."""
 
     name: str
     text: str
 
     @property
     def sha256(self) -> str:
-        """Of the text, in UTF-8."""
+        """The SHA-256 of the text in UTF-8, in hexadecimal."""
         return hashlib.sha256(self.text.encode()).hexdigest()

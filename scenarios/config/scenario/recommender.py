@@ -1,4 +1,4 @@
-"""The recommender of a scenario, and what its planner may do."""
+"""The recommender of a scenario, and the options of its planner."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from scenarios.config.toml.values import (
 )
 from scenarios.sharding_kind import ShardingType
 
-# TorchRec 1.8's share of a table's rows that its cache holds.
+# Share of a table's rows that its cache holds, as in TorchRec 1.8.
 CACHE_LOAD_FACTOR = 0.2
 
 # Columns of a shard below which TorchRec 1.8 does not cut by default.
@@ -74,11 +74,10 @@ class FileIds:
 class Ids:
     """How a table's ids are drawn.
 
-    "uniform": every row alike. "zipf": the k-th most frequent row with a weight of k ** -exponent, rows shuffled as
-    follows from the table's name unless `order = "by_frequency"` (then id 0 is the most frequent). "file": bags of ids
-    read from `path` in order, sample after sample over ranks and steps, from the start again at the end. With
-    `bags = "by_first"` the first id of a bag is drawn so, and each of the others is uniform over rows, but always the
-    same for the same first id.
+    "uniform": all rows with equal probability. "zipf": the k-th most frequent row with a weight of k ** -exponent; the
+    table's name decides which row is k-th, unless `order = "by_frequency"` (then id 0 is the most frequent). "file":
+    bags of ids read from `path` in order, sample after sample over ranks and steps, starting over at the end. If `bags
+    = "by_first"`, only the first id of a bag is drawn; the others are uniform over rows, but a function of the first.
     """
 
     kind: Literal["uniform", "zipf", "file"] = "uniform"
@@ -103,12 +102,12 @@ class Feature:
 class Table:
     """One embedding table.
 
-    `ids_per_sample` is the bag's length, or its mean where `ids_per_sample_kind` is "poisson". On CPU processes, which
-    have one memory, every table is "fused" (`Scenario.kernel_of`).
+    `ids_per_sample` is the bag's length, or its mean where `ids_per_sample_kind` is "poisson". Every table is "fused"
+    on CPU processes, which have one memory (`Scenario.kernel_of`).
 
-    With `features`, as of TorchRec's `feature_names`, each has bags of its own, `ids_per_sample` is the sum of theirs,
-    and `ids` counts for nothing. Without them there is one, of the table's name. `by_feature` hides the difference:
-    there `feature_of` is the table's name.
+    If there are `features` (TorchRec's `feature_names`), each has bags of its own, `ids_per_sample` is their sum, and
+    `ids` is unused; otherwise the table has one feature, of its own name. `by_feature` has one table for each feature
+    in both cases, with the real table's name in `feature_of`.
     """
 
     file_keys: ClassVar[tuple[Key, ...]] = (
@@ -204,17 +203,17 @@ class Table:
 
     @property
     def is_pooled(self) -> bool:
-        """Whether what travels home is a row a bag, not a row an id."""
+        """Whether one pooled row per bag is sent home, instead of one row per id."""
         return not self.sequence and not self.index_dedup
 
     @property
     def is_weighted(self) -> bool:
-        """As the planner asks it of a module."""
+        """Whether ids have weights; the planner reads this name of modules."""
         return self.weighted
 
     @property
     def bag(self) -> Bag:
-        """What becomes of a bag's rows."""
+        """The kind of result that the rows of a bag become."""
         if self.index_dedup:
             return "distinct"
         return "sequence" if self.sequence else "weighted" if self.weighted else "pooled"
@@ -236,8 +235,8 @@ class Interaction:
 class Model:
     """The recommender, for program 'dlrm'.
 
-    `dtype` is also that of what tables give the dense part and get back; their rows are of `embedding_dtype`.
-    `optimizer` is that of the tables, and of the rest unless there is a `dense_optimizer`.
+    `dtype` is also the dtype of what tables give the dense part and get back; their rows have `embedding_dtype`.
+    `optimizer` updates the tables, and the dense part unless there is a `dense_optimizer`.
     """
 
     file_keys: ClassVar[tuple[Key, ...]] = (
@@ -306,7 +305,7 @@ class Model:
 
     @property
     def bags(self) -> dict[Bag, tuple[Table, ...]]:
-        """The tables by what becomes of their bags' rows, in the order in which that first comes."""
+        """The tables by kind of bag, in the order in which the kinds first occur."""
         kinds = dict.fromkeys(table.bag for table in self.tables)
         return {kind: tuple(table for table in self.tables if table.bag == kind) for kind in kinds}
 
@@ -315,7 +314,7 @@ class Model:
 class PlanFile:
     """A plan that is taken as it is; `sha256` is of its content, so that a changed plan is a changed scenario.
 
-    `is_found`: by simulation, so that a run keeps it.
+    `is_found`: simulation found the plan, so a run folder stores it.
     """
 
     path: Path
@@ -327,7 +326,7 @@ class PlanFile:
 class Planner:
     """How the planner places tables, for program 'dlrm'.
 
-    With a `plan` nothing is placed: each table's `sharding` then is the type that the plan gives it.
+    If there is a `plan`, no table is placed, and each table's `sharding` is its type in the plan.
     """
 
     file_keys: ClassVar[tuple[Key, ...]] = (

@@ -1,4 +1,4 @@
-"""How a step's gradients and embeddings travel, and which stages overlap with it."""
+"""How a step's gradients and embeddings travel, and which stages of other batches overlap with the step."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Buckets:
     cap_bytes: Annotated[Size, Key("cap", "Cap of the others. Default '25 MiB'.")] = 25 << 20
 
 
-LEAST_POWERSGD_START = 2  # where something is carried from step to step
+LEAST_POWERSGD_START = 2  # the minimum if state is carried from step to step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,23 +71,23 @@ Ahead = tuple[tuple[StageName, int], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stages:
-    """What is done with batches that are so many ahead of the one that is trained on, in the order of issue.
+    """The stages of a pipeline, each with the number of batches that it is ahead of the trained one, in issue order.
 
-    Stages begin `before` its forward pass, or `between` that and the backward pass.
+    Stages begin `before` the trained batch's forward pass, or `between` that and its backward pass.
     """
 
     before: Ahead = ()
     between: Ahead = ()
 
     def ahead(self, name: StageName) -> int:
-        """How many batches ahead this stage is; 0 if there is none."""
+        """Return how many batches ahead a stage is; 0 if the pipeline lacks it."""
         return dict((*self.before, *self.between)).get(name, 0)
 
 
-# TorchRec's pipelines issue in this order.
+# Issue order of TorchRec's pipelines.
 STAGES: Mapping[PipelineKind, Stages] = {
     "none": Stages(before=(("copy", 0),)),
-    "base": Stages(between=(("copy", 1),)),  # issued behind the backward pass, when the GPU has hardly begun it
+    "base": Stages(between=(("copy", 1),)),  # issued behind the backward pass, when the GPU has hardly begun that pass
     "sparse_dist": Stages(before=(("exchange", 1), ("copy", 2))),
     "prefetch_sparse_dist": Stages(before=(("exchange", 2), ("fill", 1), ("copy", 3))),
     "semi_sync": Stages(before=(("exchange", 2),), between=(("copy", 3), ("look_up", 1))),
@@ -120,17 +120,17 @@ class Pipeline:
 
     @property
     def exchanged_ahead(self) -> int:
-        """How many batches' ids are at the ranks that look them up, besides those of the one that is trained on."""
+        """The number of batches, besides the trained one, whose ids are already at the ranks that look them up."""
         return STAGES[self.kind].ahead("exchange")
 
     @property
     def copied_ahead(self) -> int:
-        """How many batches are on the GPU besides that, where they are copied there."""
+        """The number of batches, besides the trained one, that are already on the GPU, if batches are copied there."""
         return STAGES[self.kind].ahead("copy")
 
     @property
     def depth(self) -> int:
-        """Return the largest number of batches in the stages beside the one that is trained on."""
+        """The largest number of batches in the stages besides the trained one."""
         stages = STAGES[self.kind]
         return max((ahead for _, ahead in (*stages.before, *stages.between)), default=0)
 
@@ -139,7 +139,7 @@ class Pipeline:
 class Data:
     """How batches come to a rank, for program 'dlrm'.
 
-    The rate is a rank's, of which there is one loader. None: it is never waited for.
+    The rate is that of a rank, which has one loader. None: a step never waits for the loader.
     """
 
     file_keys: ClassVar[tuple[Key, ...]] = (
@@ -165,7 +165,7 @@ class Data:
     ] = 1
 
     def held_batches(self, batches: int) -> int:
-        """Return how many batches a loader holds ahead at most, in a run that trains on so many; 0 without a loader."""
+        """Return the most batches that a loader holds ahead in a run that trains on `batches`; 0 without a loader."""
         return 0 if self.samples_per_s is None else min(self.prefetch, batches)
 
 
@@ -173,7 +173,7 @@ class Data:
 class Replication:
     """2D parallelism, as of TorchRec's DMPCollection, for program 'dlrm'.
 
-    Groups of ranks that follow each other are replicas of a shard, or sharding groups with `inter_host_allreduce`.
+    Consecutive ranks hold replicas of a shard, or form sharding groups with `inter_host_allreduce`.
     """
 
     sharding_group_size: Annotated[
@@ -194,14 +194,14 @@ class Replication:
     ] = False
 
     def sharding_groups(self, world_size: int) -> tuple[range, ...]:
-        """The global ranks of each, in the order of the shards' places."""
+        """Return the global ranks of each sharding group, in the order of the shards' places."""
         size, count = self.sharding_group_size, world_size // self.sharding_group_size
         if self.inter_host_allreduce:
             return tuple(range(first, first + size) for first in range(0, world_size, size))
         return tuple(range(first, world_size, count) for first in range(count))
 
     def syncs_after(self, step: int) -> bool:
-        """Whether replicas are averaged at the end of this step, from 0."""
+        """Return whether replicas are averaged at the end of `step`, counted from 0."""
         return (step + 1) % self.sync_every == 0
 
 
@@ -209,8 +209,8 @@ class Replication:
 class DenseParallel:
     """How ranks share the dense part, for program 'dlrm'.
 
-    Without `reshard_after_forward`, parameters of all `units` but the root are sharded again. A `shard_group_size` of 0
-    stands for the ranks of a host.
+    If `reshard_after_forward` is None, parameters of all `units` but the root are sharded again. A `shard_group_size`
+    of 0 stands for the ranks of a host.
     """
 
     kind: Annotated[
@@ -245,7 +245,7 @@ class DenseParallel:
         return self.kind != "ddp"
 
     def shard_ranks(self, world_size: int, local_world_size: int) -> int:
-        """The ranks that hold all parameters together."""
+        """Return the number of ranks that hold all parameters together."""
         return {"ddp": 1, "fsdp": world_size, "hsdp": self.shard_group_size or local_world_size}[self.kind]
 
 

@@ -1,4 +1,4 @@
-"""What the programs compute and send: one value for each kind of program, whose fields are the tables that it reads."""
+"""What programs compute and send: one class for each kind of program, whose fields are the tables that it reads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from scenarios.config.scenario.step import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """What any program has: how gradients are reduced and kernels are launched. Only a recommender has tables."""
+    """A workload of any program: how gradients are reduced and kernels are launched. Only a recommender has tables."""
 
     buckets: Buckets = Buckets()
     compression: Compression = Compression()
@@ -39,17 +39,17 @@ class Workload:
 
     @property
     def plan_file(self) -> PlanFile | None:
-        """The plan of the tables that is taken as it is."""
+        """The plan of the tables that is used unchanged; None: the planner places them."""
         return None
 
     @property
     def finds_plan(self) -> bool:
-        """Whether the plan of the tables is found by simulation."""
+        """Whether simulation chooses the plan of the tables."""
         return False
 
     @property
     def replicas(self) -> Replication | None:
-        """The groups of ranks that each hold all tables; None: all ranks hold them together."""
+        """The sharding groups that each hold all tables; None: all ranks hold them together."""
         return None
 
 
@@ -67,7 +67,7 @@ class Recommender(Workload):
 
     @staticmethod
     def of(workload: Workload) -> Recommender:
-        """Return a workload that is known to be a recommender."""
+        """Return `workload` as a recommender; AssertionError if it is none."""
         assert isinstance(workload, Recommender), f"a {type(workload).__name__} has no tables"
         return workload
 
@@ -83,17 +83,17 @@ class Recommender(Workload):
 
     @property
     def plan_file(self) -> PlanFile | None:
-        """The plan of the tables that is taken as it is."""
+        """The plan of the tables that is used unchanged; None: the planner places them."""
         return self.planner.plan
 
     @property
     def finds_plan(self) -> bool:
-        """Whether the plan of the tables is found by simulation."""
+        """Whether simulation chooses the plan of the tables."""
         return self.planner.choose == "simulated"
 
     @property
     def replicas(self) -> Replication | None:
-        """The groups of ranks that each hold all tables; None: all ranks hold them together."""
+        """The sharding groups that each hold all tables; None: all ranks hold them together."""
         return self.replication
 
 
@@ -106,7 +106,7 @@ class CollectiveCalls(Workload):
 
     @staticmethod
     def of(workload: Workload) -> Exchange | TimedCollective:
-        """Return the call of a workload that is known to have one."""
+        """Return the workload's only call; AssertionError if it has none."""
         assert isinstance(workload, CollectiveCalls), f"a {type(workload).__name__} calls no collective alone"
         call = workload.exchange or workload.collective
         assert call is not None, "each of the two programs needs its table"
@@ -121,13 +121,13 @@ class GradientReduction(Workload):
 
     @staticmethod
     def of(workload: Workload) -> Gradients:
-        """Return the gradients of a workload that is known to reduce them alone."""
+        """Return the workload's gradients; AssertionError if it is no reduction of gradients."""
         assert isinstance(workload, GradientReduction), f"a {type(workload).__name__} reduces no gradients alone"
         return workload.gradients
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsersCode(Workload):
-    """A program or a script of one's own: its `Options`, or whatever its table says."""
+    """A user's own program or script: its `Options`, or the values of its table."""
 
     options: Any

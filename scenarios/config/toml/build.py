@@ -1,4 +1,4 @@
-"""A checked document to the frozen values that everyone else reads; nothing here can be a user's mistake any more."""
+"""Builds a frozen scenario from a checked document; user mistakes are impossible from here on."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from scenarios.config.toml.program_spec import ProgramSpec
 from scenarios.config.toml.section import have
 from scenarios.config.toml.sections import Document, RunSection
 
-DEFAULT_STEPS = 3  # the first of a run is often unlike the others
+DEFAULT_STEPS = 3  # the first step of a run often differs from the others
 DEFAULT_TIMEOUT_S = 60.0
-MOST_EACH = 256  # ranks that are each simulated where the file does not say
-_FEW_STEPS = 10  # whoever asks for more wants each of them
+MOST_EACH = 256  # most ranks that are each simulated by default
+_FEW_STEPS = 10  # users who request more want each of them
 NO_SAMPLES = 1  # the batch of programs that have no samples
 
 
 def build(document: Document, program: ProgramSpec, mistakes: Mistakes, path: Path) -> Scenario:
-    """The scenario of a document in which `mistakes` found none."""
+    """Return the scenario of a document without mistakes."""
     run = document.run or RunSection()
     cluster = with_kernel_tables(build_cluster(have(document.cluster)), mistakes)
     made = Scenario(
@@ -49,7 +49,7 @@ def build(document: Document, program: ProgramSpec, mistakes: Mistakes, path: Pa
 
 
 def _with_representatives(scenario: Scenario, document: Document, program: ProgramSpec) -> Scenario:
-    """Return one host for each host class, where the file wants that, or allows it and each rank would take long."""
+    """Use host classes if the file requests them, or if it allows them and simulating every rank is slow."""
     run, effort = document.run or RunSection(), program.effort(scenario)
     if run.ranks == "alike":
         return replace(scenario, fidelity="links")

@@ -1,6 +1,6 @@
-"""What must hold between the values of a scenario, and what must be there; whether one value is right is `document`'s.
+"""Checks across the values of a scenario, and for missing ones; `document` checks single values.
 
-Each check looks only at values that are sound, so that one mistake does not bring forth others.
+Each check reads only sound values, so that one mistake does not cause others.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def check(document: Document, program: ProgramSpec | None, mistakes: Mistakes) -
 
 
 def _check_program(document: Document, program: ProgramSpec, look: Look) -> None:
-    """Add its table, where it is missing, and tables that it does not read; then what it checks itself."""
+    """Add a missing table of the program, tables that it does not read, and what its own check finds."""
     reason = f"program = '{program.name}'"
     if program.needs is not None and program.needs.of(document) is None:
         look.mistakes.missing((program.needs.key,), f"a table, because {reason}")
@@ -58,7 +58,7 @@ def _check_run(run: RunSection, document: Document, program: ProgramSpec | None,
 
 
 def why_each(document: Document, program: ProgramSpec | None) -> str:
-    """Why every rank must be simulated; empty if representatives of host classes will do."""
+    """Return why every rank must be simulated; "" if representatives of host classes suffice."""
     run = document.run or RunSection()
     if run.fidelity == "flows":
         return "run.fidelity = 'flows'"

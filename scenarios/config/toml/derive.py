@@ -1,4 +1,4 @@
-"""Tables of TOML from declared fields, and frozen values from such tables."""
+"""Derives TOML tables from declared fields, and frozen values from such tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic import Discriminator, Tag, create_model
 from scenarios.config.keys import REST, Declared, declared
 from scenarios.config.toml.section import TAG, FreeOptions, Section, about
 
-Extra = tuple[tuple[str, Any, str], ...]  # keys that have no field: the name, what it accepts and means
+Extra = tuple[tuple[str, Any, str], ...]  # keys without a field: name, accepted type and meaning
 
 
 @cache
@@ -29,9 +29,9 @@ def section_of(kind: Any, title: str = "", first: Extra = (), last: Extra = ()) 
 
 
 def frozen(kind: Any, section: Section | None, **given: object) -> Any:
-    """Return the dataclass that a checked table describes; its defaults stand for what is absent, also the whole table.
+    """Return the frozen value that a checked table describes; absent keys, or an absent table, have the defaults.
 
-    `given` are fields.
+    `given` are fields whose values come from elsewhere.
     """
     values: dict[tuple[str, ...], dict[str, object]] = {(): dict(given)}
     for one in declared(kind):
@@ -41,6 +41,7 @@ def frozen(kind: Any, section: Section | None, **given: object) -> Any:
         if value is not None:
             held = value if isinstance(value, (str, int, float)) and one.key.read is None else _value(one, value)
             values.setdefault(one.path[:-1], {})[one.path[-1]] = held
+    # Innermost values first, because outer values contain them.
     for path in sorted(values, key=len, reverse=True)[:-1]:
         values.setdefault(path[:-1], {})[path[-1]] = _inlined(kind, path)(**values[path])
     return kind(**values[()])
@@ -60,7 +61,7 @@ def _accepted(one: Declared) -> Any:
 
 
 def _either(accepts: Any) -> Any:
-    """Return what tells the tables of a union from each other, by their first keys, and from its plain value."""
+    """Return a type that tells the tables of a union apart by their first keys, and from its plain value."""
     tables: list[Any] = [kind for kind in get_args(accepts) if isinstance(kind, type) and is_dataclass(kind)]
     if not tables:
         return accepts

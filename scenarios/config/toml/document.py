@@ -1,4 +1,4 @@
-"""A scenario file's whole shape, which depends on its program; reads a tree into it."""
+"""The shape of a scenario file, which depends on its program; reads a tree into it."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ _OPTIONS = ScenarioTable(
 
 
 def read_document(mistakes: Mistakes) -> tuple[Document, ProgramSpec | None]:
-    """Return the tree's sound values and the program that they name, if there is such a one.
+    """Return the tree's sound values and the program that they name, if it exists.
 
-    What is broken is a mistake. Without code (`locate.without_code`), the program is None unless it is one of ours.
+    Broken values are added as mistakes. The program is None if no user code may run (`locate.without_code`), unless it
+    is built in.
     """
     name = mistakes.tree.values.get("program")
     program: ProgramSpec | None = None
@@ -52,7 +53,7 @@ def read_document(mistakes: Mistakes) -> tuple[Document, ProgramSpec | None]:
 
 
 def _of_nobody(values: dict[str, Any]) -> Iterator[ScenarioTable[Any]]:
-    """Tables that may be those of a program that was not found."""
+    """Yield tables that may belong to a program that was not found, so that they are not reported as unknown."""
     known = {*Document.model_fields, _OPTIONS.key, *(table.key for table in _tables_of_ours())}
     for key, value in values.items():
         if isinstance(value, dict) and key not in known and key.isidentifier():
@@ -60,7 +61,7 @@ def _of_nobody(values: dict[str, Any]) -> Iterator[ScenarioTable[Any]]:
 
 
 def document_type(tables: Iterable[ScenarioTable[Any]], program: Any) -> type[Document]:
-    """The shape of a file with these tables, whose `program` is of this type."""
+    """Return the shape of a file with these tables, whose `program` has this type."""
     meaning = "; ".join(f"'{each.name}': {each.summary}" for each in built_in().values())
     fields: dict[str, Any] = {table.key: (table.section | None, about(table.about)) for table in tables}
     fields["program"] = (program | None, about(f"{meaning}. Required."))
@@ -69,7 +70,7 @@ def document_type(tables: Iterable[ScenarioTable[Any]], program: Any) -> type[Do
 
 @lru_cache(maxsize=1)
 def editors_document() -> type[Document]:
-    """The shape of every scenario file, also of those with a program of one's own."""
+    """Return the shape of all scenario files, including those with a user's own program."""
     return document_type((*_tables_of_ours(), _OPTIONS), _names_of_ours() | _OWN)
 
 
@@ -83,16 +84,16 @@ def _names_of_ours() -> Any:
 
 
 def _tables_of_ours() -> tuple[ScenarioTable[Any], ...]:
-    """Each once, in the order in which programs name them."""
+    """Return the tables of the built-in programs, each once, in the order in which programs name them."""
     return tuple({table.key: table for program in built_in().values() for table in program.tables}.values())
 
 
 def tables_of(program: ProgramSpec | None) -> tuple[ScenarioTable[Any], ...]:
-    """The tables that a file may have: those of all of our programs, unless its program is one's own."""
+    """Return the tables that a file may have: those of all built-in programs, or those of the user's own program."""
     return _tables_of_ours() if program is None or program.name in built_in() else program.tables
 
 
 def foreign_tables(program: ProgramSpec) -> tuple[str, ...]:
-    """The keys of tables that only other programs read."""
+    """Return the keys of tables that only other programs read."""
     own = {table.key for table in program.tables}
     return tuple(sorted({table.key for table in _tables_of_ours()} - own))

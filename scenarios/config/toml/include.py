@@ -1,4 +1,4 @@
-"""Follows `include`, `set` and `cluster.profile` from file to file into one `Tree`."""
+"""Reads a scenario file with its `include`, `set` and `cluster.profile` into one `Tree`."""
 
 from __future__ import annotations
 
@@ -14,19 +14,18 @@ from scenarios.config.toml.tree import TOO_DEEP, KeyPath, Tree, leaves, read_tom
 
 SET = "set"
 PROFILE_KEYS = ("description", "cluster", "measured")
-LONGEST_CHAIN = 64  # files, each included by the one before
+LONGEST_CHAIN = 64  # files, each included by the previous one
 
 
 class Over(Protocol):
-    """What is put over a tree's values."""
+    """A layer that replaces values of a tree."""
 
     def put_early(self, tree: Tree) -> None: ...
     def put_late(self, mistakes: Mistakes) -> None: ...
 
 
 def read_tree(file: str, over: Over | None = None) -> Mistakes:
-    """Everything that a scenario file says, with what it includes and its profile laid under; `set` and then `over` are
-    put over it.
+    """Read a scenario file with its includes and profile laid under; apply its `set`, then `over`.
 
     Raises:
         ScenarioError: the file itself cannot be read.
@@ -44,7 +43,7 @@ def read_tree(file: str, over: Over | None = None) -> Mistakes:
 
 
 def _set_by_files(mistakes: Mistakes) -> list[Overrides]:
-    """What the files say in `set`, which then is no part of the tree; paths are relative to where they stand."""
+    """Remove `set` from the tree, and return its values by file; paths are relative to that file."""
     tree = mistakes.tree
     values = tree.values.get(SET)
     if values is not None and not isinstance(values, dict):
@@ -58,7 +57,7 @@ def _set_by_files(mistakes: Mistakes) -> list[Overrides]:
 
 
 def read_profile_tree(name: str) -> Mistakes:
-    """What a profile says, by its name or its path; with a mistake that names the known ones when there is none."""
+    """Read a profile given by name or path; an unknown name is a mistake that lists the known ones."""
     mistakes = Mistakes(Tree(root=name))
     file = name if name.endswith(".toml") else profile_file(name)
     if file is None:
@@ -72,11 +71,11 @@ def read_profile_tree(name: str) -> Mistakes:
 class _IncludeReader:
     mistakes: Mistakes
     in_profile: bool = False
-    chain: list[str] = field(default_factory=list)  # the files that are being read, each included by the one before
-    done: set[str] = field(default_factory=set)  # all that were read: laid under once more, they would change nothing
+    chain: list[str] = field(default_factory=list)  # the files being read, each included by the previous one
+    done: set[str] = field(default_factory=set)  # all files read so far: laid under again, they would change nothing
 
     def read(self, file: str) -> None:
-        """Lay a file, then what it includes, under what is there."""
+        """Lay a file, then the files that it includes, under the tree's values."""
         self.done.add(os.path.abspath(file))
         try:
             values = read_toml(file)
@@ -97,7 +96,7 @@ class _IncludeReader:
         self.chain.pop()
 
     def read_profile(self) -> None:
-        """Lay the cluster's profile under everything, by its name or its path."""
+        """Lay the cluster's profile, given by name or path, under everything."""
         cluster = self.mistakes.tree.values.get("cluster")
         if not isinstance(cluster, dict) or "profile" not in cluster:
             return
@@ -107,14 +106,14 @@ class _IncludeReader:
             return
         self.mistakes.tree.beside_profile, self.mistakes.tree.profile = list(leaves(cluster)), file
         self.in_profile = True
-        self.done.clear()  # what is laid under as a profile is checked as one
+        self.done.clear()  # a file laid under as a profile is checked as a profile
         self.read(file)
 
     def _profile_file(self, name: object) -> str | None:
-        """Where the profile of that name is; None if the name is of no use, which then is a mistake."""
+        """Return the file of a profile; None if the name is unusable, which is added as a mistake."""
         path = ("cluster", "profile")
         if not isinstance(name, str) or not name.strip():
-            return None  # `document` says so
+            return None  # `document` reports it
         origin = self.mistakes.tree.origin(path)
         file = os.path.join(os.path.dirname(origin), name) if name.endswith(".toml") else profile_file(name)
         if file is None or not os.path.isfile(file):
@@ -128,6 +127,7 @@ class _IncludeReader:
     def _read_included(self, file: str, included: object) -> None:
         single = not isinstance(included, list)
         names: list[object] = included if isinstance(included, list) else [included]
+        # Later files take precedence, so they are laid under first.
         for index in reversed(range(len(names))):
             path: KeyPath = ("include",) if single else ("include", index)
             self._read_one(file, path, names[index])
@@ -152,7 +152,7 @@ class _IncludeReader:
         self._give_up(f"{_shown(file)}: {key_text(path)} = {toml_text(value)}: expected {expected}")
 
     def _give_up(self, sentence: str) -> None:
-        """Say that a file is of no use. A profile can supply the cluster only, any other file everything."""
+        """Report that a file is unusable. A profile can supply only the cluster, any other file everything."""
         self.mistakes.unusable(sentence, lost=("cluster",) if self.in_profile else ())
 
     def _check_profile(self, values: dict[str, Any], file: str) -> None:
@@ -160,7 +160,7 @@ class _IncludeReader:
             known = ", ".join(PROFILE_KEYS)
             text = toml_text(values.pop(key))
             self._give_up(f"{_shown(file)}: {key_text((key,))} = {text}: unknown key; expected one of {known}")
-        values.pop("description", None)  # the profile's, not the scenario's
+        values.pop("description", None)  # describes the profile, not the scenario
         cluster = values.get("cluster", {})
         if not isinstance(cluster, dict):
             self._give_up(f"{_shown(file)}: cluster = {toml_text(values.pop('cluster'))}: expected a table")
@@ -174,6 +174,6 @@ def _named() -> str:
 
 
 def _shown(file: str) -> str:
-    """A path as people know it: a ready profile by its file's name alone, wherever this package is installed."""
+    """Return a path as users know it: for a ready profile the file's name, wherever this package is installed."""
     path = Path(file)
     return path.name if profile_file(path.stem) == file else file

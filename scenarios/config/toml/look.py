@@ -1,4 +1,4 @@
-"""What checks share: keys that are required, keys that would have no effect, and files that a value names."""
+"""Shared by checks: required keys, keys without effect, and files that a value names."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from scenarios.config.toml.tree import KeyPath
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """The few ways in which checks complain."""
+    """A reporter of missing keys and of keys without effect."""
 
     mistakes: Mistakes
 
     def need(self, path: KeyPath, section: Section | None, *keys: str) -> None:
-        """These keys of the table at `path` must be there."""
+        """Add a mistake for each of these keys that is missing in the table at `path`."""
         for key in keys:
             if section is not None and getattr(section, key) is None:
                 self.mistakes.missing((*path, key), expected(type(section), key))
 
     def refuse(self, path: KeyPath, section: Section, keys: tuple[str, ...], reason: str) -> None:
-        """These keys of the table at `path` would have no effect, so they must not be there."""
+        """Add a mistake for each of these keys that is set in the table at `path`, where it has no effect."""
         for key in keys:
             if getattr(section, key) is not None:
                 self.mistakes.add((*path, key), f"no {key} {reason}")
 
 
 def named_file(mistakes: Mistakes, path: KeyPath, name: str) -> Path:
-    """The file that the value at `path` names: relative to the file in which it stands."""
+    """Return the file that the value at `path` names, relative to the file in which it stands."""
     return Path(os.path.normpath(os.path.join(os.path.dirname(mistakes.tree.origin(path)), name)))
 
 
 def utf8_content(path: Path) -> bytes:
-    """Return all of a text file, without a byte order mark.
+    """Return the content of a text file, without a byte order mark.
 
     Raises:
-        ValueError: what was expected instead, as a phrase: of what is no file, cannot be read or is not UTF-8.
+        ValueError: the path is no file, cannot be read or is not UTF-8; the message is the expected phrase.
     """
     try:
-        if path.exists() and not path.is_file():  # neither a folder nor a pipe, whose end may never come
+        if path.exists() and not path.is_file():  # a folder, or a pipe, whose end may never come
             raise ValueError(f"{path_text(path)} to be a file")
         return given_file.text(path).encode()
     except FileNotFoundError:

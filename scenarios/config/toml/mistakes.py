@@ -1,4 +1,4 @@
-"""Collects a user's mistakes, each one sentence, in the order of the file."""
+"""Collects a user's mistakes, one sentence each, in the order of the file."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from scenarios.config.toml.tree import KeyPath, Tree
 from scenarios.seam.errors import ScenarioError
 
 UNKNOWN = "unknown key"
-SET = "--set "  # begins the origin of a value of a command line that has no option of its own
+SET = "--set "  # prefix of the origin of command-line values without an option of their own
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _LONGEST = 60  # characters of a value in a sentence
 _LONGEST_DECIMAL = 1000  # bits of an integer: Python refuses to write very long ones as decimals
 
 
 class Mistakes:
-    """The mistakes in one tree so far. A value that one of them names is not sound: no check should build on it."""
+    """The mistakes found in one tree. A value that a mistake names is unsound: no check may use it."""
 
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
@@ -30,27 +30,27 @@ class Mistakes:
         self._unknown: list[KeyPath] = []
 
     def say(self, sentence: str) -> None:
-        """A mistake that is no value of the tree; these come first, each once."""
+        """Add a mistake that concerns no value of the tree; these come first, without repetitions."""
         if sentence not in self._first:
             self._first.append(sentence)
 
     def unusable(self, sentence: str, lost: KeyPath = ()) -> None:
-        """A file that is of no use; from now on, nothing in the table at `lost` counts as missing."""
+        """Add a mistake about an unusable file; from now on no key of the table at `lost` is reported missing."""
         self.tree.lost.append(lost)
         self.say(sentence)
 
     def add(self, path: KeyPath, expected: str) -> None:
-        """The value at `path` is not what was expected."""
+        """Add a mistake: the value at `path` is not what was expected."""
         self._note(path, f"{self._place(path)} = {toml_text(self.tree.at(path))}: expected {expected}")
 
     def unknown(self, path: KeyPath, known: list[str]) -> None:
-        """The key at `path` means nothing there."""
+        """Add a mistake: the key at `path` is unknown there."""
         value = toml_text(self.tree.at(path))
         self._unknown.append(path)
         self._note(path, f"{self._place(path)} = {value}: {UNKNOWN}; expected one of {', '.join(known)}")
 
     def missing(self, path: KeyPath, expected: str) -> None:
-        """The key at `path` is needed; says nothing when it is there after all, misspelt, or perhaps in a lost file."""
+        """Add a mistake for a required key, unless it is present, misspelt, or possibly in a lost file."""
         try:
             above = self.tree.at(path[:-1])
         except (LookupError, TypeError):
@@ -59,18 +59,18 @@ class Mistakes:
             self._note(path, f"{self._place(path)}: missing; expected {expected}")
 
     def sound(self, *paths: KeyPath) -> bool:
-        """Whether no mistake names one of these values, a part of it or the table around it."""
+        """Return whether no mistake names one of these values, a part of it or the table around it."""
         return not self._paths or not any(
             found[: len(path)] == path or path[: len(found)] == found for path in paths for found in self._paths
         )
 
     def sentences(self) -> list[str]:
-        """All that was found: of whole files first, then in the order of the file."""
+        """Return all mistakes: of whole files first, then in the order of the file."""
         ordered = sorted(self._found, key=lambda found: found[0])
         return [*self._first, *(sentence for _, sentence in ordered)]
 
     def raise_any(self) -> None:
-        """Raise ScenarioError with all of them, if there are any."""
+        """Raise ScenarioError with all mistakes, if there are any."""
         if sentences := self.sentences():
             raise ScenarioError(sentences)
 
@@ -85,13 +85,13 @@ class Mistakes:
     def _place(self, path: KeyPath) -> str:
         origin = self.tree.origin(path)
         if origin.startswith(SET):
-            return f"{SET}{key_text(path)}"  # what was given may be a table around it
+            return f"{SET}{key_text(path)}"  # the command line may have set a table around it
         return origin if origin.startswith("--") else f"{origin}: {key_text(path)}"
 
 
 @contextmanager
 def report_mistakes() -> Iterator[None]:
-    """For commands: print the sentences of a ScenarioError to stderr and exit with 2, without a traceback."""
+    """Print the sentences of a ScenarioError to stderr and exit with 2, without a traceback."""
     try:
         yield
     except ScenarioError as error:
@@ -100,18 +100,18 @@ def report_mistakes() -> Iterator[None]:
 
 
 def key_text(path: KeyPath) -> str:
-    """A path as people write it: `model.tables[2].rows`."""
+    """Format a path as users write it: `model.tables[2].rows`."""
     parts = [f"[{key}]" if isinstance(key, int) else f".{_key(key)}" for key in path]
     return "".join(parts).removeprefix(".")
 
 
 def toml_text(value: object) -> str:
-    """A value much as TOML writes it, shortened to one readable piece."""
+    """Format a value approximately as TOML does, shortened to `_LONGEST` characters."""
     return _short(_toml(value))
 
 
 def path_text(path: str | os.PathLike[str]) -> str:
-    """A file's path as it is, or quoted when it has what cannot be printed, such as a line's end."""
+    """Return a file's path as text, quoted if it has unprintable characters such as newlines."""
     text = os.fspath(path)
     return text if text.isprintable() else repr(text)
 

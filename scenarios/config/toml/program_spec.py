@@ -1,4 +1,4 @@
-"""What reading a scenario needs to know of a program: its tables, what must hold between them, what makes it.
+"""What reading a scenario needs of a program: its tables, checks across them, and how it is built.
 
 Declaring a program loads no torch; the program itself is imported when it is built.
 """
@@ -25,9 +25,11 @@ V = TypeVar("V")
 class ScenarioTable(Generic[V]):
     """A top-level table of a scenario file that one or several programs read.
 
-    `values` is the dataclass whose fields declare its keys, `section` what pydantic reads it as, by default derived
-    from that. `check(section, document, look)` adds what does not fit together in it; `about` is its line in lists of
-    keys.
+    Attributes:
+        values: the dataclass whose fields declare the table's keys.
+        section: the pydantic model that reads the table; derived from `values` by default.
+        check: `check(section, document, look)` adds what does not fit together in the table.
+        about: the table's line in lists of keys.
     """
 
     key: str
@@ -45,16 +47,16 @@ class ScenarioTable(Generic[V]):
         return getattr(document, self.key, None)
 
     def or_empty(self, document: Document) -> Any:
-        """Return the table's sound values; of a table that the file has not, none."""
+        """Return the table's sound values; an empty section if the file lacks the table."""
         return self.of(document) or self.section()
 
     def build(self, document: Document, **given: object) -> V:
-        """Return the table as frozen values; `given` are fields that other tables decide."""
+        """Build the table's frozen value; `given` are fields that other tables decide."""
         built: V = frozen(self.values, self.of(document), **given)
         return built
 
     def check_in(self, document: Document, look: Look) -> None:
-        """Check the table, where the file has it."""
+        """Check the table, if the file has it."""
         section = self.of(document)
         if section is not None:
             self.check(section, document, look)
@@ -65,19 +67,19 @@ class ProgramSpec:
     """A program that a scenario can name.
 
     Attributes:
-        name: what `program` is in the file.
+        name: the value of `program` in the file.
         factory: "module:function"; called with the scenario, it returns the `Program`.
-        summary: what it is, in a few words.
-        needs: the table without which it cannot be; None if there is none.
-        may: further tables that it reads.
-        payload: what `run.payload` is where the file does not say it.
-        batch_size: whether `run.batch_size` must be there, may not be there, or has no meaning.
+        summary: its description in a few words.
+        needs: the required table; None if there is none.
+        may: optional tables that it reads.
+        payload: the default of `run.payload`.
+        batch_size: whether `run.batch_size` is required, refused, or without effect.
         check: adds what does not fit between the program's tables and the rest of the file.
-        why_each: why every rank must be simulated; "" if one host of each class will do.
-        plan: "module:function" that says where a scenario's tables go, as a `planner.placed.Plan`; "" without.
-        build: the workload of a document without mistakes.
-        effort: what simulating a step of every rank takes at most.
-        names: the key of a value that names further code of the user's, as `program` does; () without.
+        why_each: why every rank must be simulated; "" if host classes suffice.
+        plan: "module:function" that places a scenario's tables, as a `planner.placed.Plan`; "" without tables.
+        build: makes the workload of a document without mistakes.
+        effort: the cost of simulating a step of every rank, at most.
+        names: the key of a value that names further user code, as `program` does; () without one.
     """
 
     name: str
@@ -96,7 +98,7 @@ class ProgramSpec:
 
     @property
     def tables(self) -> tuple[ScenarioTable[Any], ...]:
-        """All tables that it reads."""
+        """All tables that the program reads."""
         return self.may if self.needs is None else (self.needs, *self.may)
 
     def check_run(self, document: Document, look: Look) -> None:
@@ -114,7 +116,7 @@ class ProgramSpec:
 
 
 def check_dtype(dtype: str | None, key: str, document: Document, look: Look) -> None:
-    """Add a missing peak rate of the GPU for what the table `key` computes in."""
+    """Add a missing peak rate of the GPU for the dtype in which the table `key` computes."""
     flops = document.cluster.gpu.flops if document.cluster and document.cluster.gpu else None
     if dtype not in (None, "float32") and flops is not None and getattr(flops, str(dtype)) is None:
         phrase = f"{expected(type(flops), str(dtype))}, because {key}.dtype = '{dtype}'"

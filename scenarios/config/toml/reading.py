@@ -1,6 +1,6 @@
-"""Reads a tree into sections and says what each key accepts; pydantic's errors become sentences here.
+"""Reads a tree into sections, and turns pydantic's errors into sentences.
 
-A broken value is named once and then left out, so that everything else can still be read and checked.
+A broken value is reported once and then left out, so that everything else can still be read and checked.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ S = TypeVar("S", bound=Section)
 
 
 def read_section(mistakes: Mistakes, kind: type[S]) -> S:
-    """The tree's sound values as a `kind`; what is broken is absent from it and named in `mistakes`."""
+    """Read the tree's sound values as a `kind`; broken values are absent from it and added to `mistakes`."""
     values = copy.deepcopy(mistakes.tree.values)
     found = _errors(kind, values)
     for error in found if isinstance(found, list) else []:
         _name(mistakes, error, values, kind)
+    # Without one value another may become invalid, for example if a required key is gone: repeat until all are sound.
     while isinstance(found, list):
         before = found
         for error in before:
@@ -35,7 +36,7 @@ def read_section(mistakes: Mistakes, kind: type[S]) -> S:
 
 
 def expected(section: type[Section], key: str) -> str:
-    """What a key accepts, as a phrase."""
+    """Return what a key accepts, as a phrase."""
     try:
         section.model_validate({key: object()})
     except ValidationError as error:
@@ -65,7 +66,7 @@ def _name(mistakes: Mistakes, error: ErrorDetails, values: dict[str, Any], kind:
 
 
 def _read_by(kind: type[BaseModel], place: tuple[int | str, ...], table: Mapping[str, object]) -> type[BaseModel]:
-    """Return the class that read the table of an unknown key; of several that could, the one that knows most keys."""
+    """Return the class that read the table of an unknown key; of several, the one that knows most of its keys."""
     kinds = [kind]
     for key in place[:-1]:
         tagged = [one for one in kinds if key == f"{TAG}{one.__name__}"]
@@ -89,19 +90,19 @@ _PHRASES = {
 
 
 def phrase_of(error: ErrorDetails) -> str:
-    """What was expected in the place of a value that pydantic found wrong."""
+    """Return what was expected in place of a value that pydantic rejected, as a phrase."""
     context, kind = error.get("ctx", {}), error["type"]
     if kind == "expected":
         return str(context["phrase"])
     if kind == "literal_error":
         return str(context["expected"])
-    if kind == "value_error":  # of a validator of a user's own
+    if kind == "value_error":  # from a user's own validator
         return str(context["error"])
     return _PHRASES.get(kind) or error["msg"].removeprefix("Input should be ")
 
 
 def _path(error: ErrorDetails) -> KeyPath:
-    """Where the value stands: without the tags that tell which of its key's types was tried."""
+    """Return the value's path, without the tags that pydantic adds for the variant of the union."""
     return tuple(key for key in error["loc"] if not (isinstance(key, str) and key.startswith(TAG)))
 
 
@@ -110,9 +111,9 @@ def _place(error: ErrorDetails) -> tuple[str, KeyPath]:
 
 
 def _leave_out(values: dict[str, Any], error: ErrorDetails) -> None:
-    """Forget the value: an array loses no items, or others would move, so it goes as a whole; but a table is emptied.
+    """Remove a broken value: an array as a whole, since its items must not move; a broken table in an array is emptied.
 
-    Where a key is missing, the table around it goes.
+    If a required key is missing, the table around it is removed.
     """
     path = _path(error)
     table: Any = values

@@ -1,4 +1,4 @@
-"""Prints the shape of a scenario file, for editors as a JSON Schema and for people as tables."""
+"""Formats the shape of a scenario file, as a JSON Schema for editors and as tables for readers."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from scenarios.config.toml.document import editors_document
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON Schema (2020-12) of a scenario file."""
+    """Return the JSON Schema (2020-12) of a scenario file."""
     schema = editors_document().model_json_schema(schema_generator=_EditorSchema)
     return {"$schema": GenerateJsonSchema.schema_dialect, **_without_titles(schema)}
 
 
 def reference() -> str:
-    """Every key with its description, a Markdown table for each section."""
+    """Return every key with its description, as Markdown with a table for each section."""
     schema = json_schema()
     lines: list[str] = []
     for place, node in _tables(schema, schema, ""):
@@ -30,7 +30,7 @@ def reference() -> str:
 
 
 class _EditorSchema(GenerateJsonSchema):
-    """Absent is the only null that TOML has, so no key accepts null, and no default is null."""
+    """A schema generator without null: in TOML only an absent key is null, so no key accepts null or defaults to it."""
 
     def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
         return self.generate_inner(schema["schema"])
@@ -40,7 +40,7 @@ class _EditorSchema(GenerateJsonSchema):
 
 
 def _tables(schema: dict[str, Any], node: dict[str, Any], place: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each table's place in a file, such as `cluster.gpu` or `model.tables[]`, and its schema."""
+    """Yield each table's place in a file, such as `cluster.gpu` or `model.tables[]`, and its schema."""
     yield place, node
     for key, about in node["properties"].items():
         for inner in (_resolve(schema, option) for option in about.get("oneOf", [about])):

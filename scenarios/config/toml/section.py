@@ -1,4 +1,4 @@
-"""The base of all sections of a scenario file, and how checked ones are read."""
+"""The base class of all sections of a scenario file."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 T = TypeVar("T")
 
-# Begins the tags of discriminated unions, which stand in pydantic's places but in no file's keys.
+# Prefix of the tags of discriminated unions, which occur in pydantic's paths but in no file's keys.
 TAG = "\0tag:"
 
 
 def about(description: str) -> Any:
-    """A key that may be absent, and what it means."""
+    """Return the declaration of an optional key with this description."""
     return Field(default=None, description=description)
 
 
@@ -32,6 +32,6 @@ class FreeOptions(Section):
 
 
 def have(value: T | None) -> T:
-    """A value that the checks found to be there."""
+    """Return a value that the checks have found to be present."""
     assert value is not None
     return value

@@ -1,7 +1,7 @@
-"""The shape of a scenario file: its tables, keys and what each accepts; whether they fit each other is for `checks`.
+"""The shape of a scenario file: its tables, keys and accepted values; `checks` looks at how they fit together.
 
-Every key may be absent here, because another file may supply it: `checks` says what is missing in the end. The
-descriptions are what editors show and what `docs/scenario.md` prints.
+Every key may be absent here, because another file may supply it: `checks` reports what is missing in the end. Editors
+show the descriptions, and `docs/scenario.md` prints them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class RunSection(Section):
 
 
 if TYPE_CHECKING:
-    MeasuredSection: TypeAlias = Any  # made at run time, as the sections of the hardware
+    MeasuredSection: TypeAlias = Any  # made at run time, like the sections of the hardware
 else:
     MeasuredSection = section_of(Measured)
 
@@ -59,7 +59,7 @@ else:
 class Document(Section):
     """A scenario of Twinstep: the cluster, the workload, and how a step is run."""
 
-    # The tables of a program join these in `document.document_type`.
+    # The tables of a program are added in `document.document_type`.
     name: Name | None = about("What reports call it. Default: the file's name without .toml.")
     description: Text | None = about("A line for lists of scenarios and profiles.")
     include: File | list[File] | None = about(
@@ -75,10 +75,10 @@ class Document(Section):
 
     @property
     def gpu_kind(self) -> str | None:
-        """Its kind of GPU, where it names one."""
+        """The kind of the cluster's GPU; None if the file names none."""
         return self.cluster.gpu.kind if self.cluster and self.cluster.gpu else None
 
     @property
     def device(self) -> Device | None:
-        """What follows from its kind of GPU, where it names one."""
+        """The properties of that kind of GPU; None if the file names none."""
         return DEVICES.get(self.gpu_kind or "")

@@ -1,7 +1,7 @@
-"""A scenario's TOML as one tree of plain values, each of which remembers its file; what they mean is for `document`.
+"""A scenario's TOML as one tree of plain values that remember their files; `document` interprets the values.
 
-A file's own values come first, and what it includes is laid under them: tables merge key by key, everything else is
-kept as it is. So the keys stay in the order in which a reader of the first file meets them.
+A file's own values take precedence, and its includes are laid under them: tables merge key by key, all other values are
+kept. Keys therefore stay in the order of the first file.
 """
 
 from __future__ import annotations
@@ -20,17 +20,19 @@ from scenarios.config.catalogue import expected_scenario
 KeyPath = tuple[str | int, ...]
 
 _MOST_BYTES = 64 << 20  # a table of 100,000 rows takes 10 MB
-DEEPEST = 32  # far more than any scenario needs, and far less than what Python's stack holds
+DEEPEST = 32  # far more than any scenario needs, and far less than Python's stack holds
 TOO_DEEP = f"expected tables and arrays nested at most {DEEPEST} deep"
 
 
 @dataclass(slots=True, kw_only=True)
 class Tree:
-    """`origins` holds the file of each subtree's root that a file brought; what lies below has the same origin.
+    """A tree of plain values, with the file that each comes from.
 
-    `lost` holds the tables of which a part is lost with a file that is of no use, so that nobody calls its keys
-    missing; () is the whole tree. `beside_profile` are the keys of the cluster that do not come from its profile,
-    whose file is `profile`.
+    Attributes:
+        origins: the file of the root of each subtree that a file added; values below have the same origin.
+        lost: tables with parts in an unusable file, so that their keys are not reported missing; () is the whole tree.
+        beside_profile: the keys of the cluster that do not come from its profile.
+        profile: the profile's file.
     """
 
     root: str
@@ -41,13 +43,13 @@ class Tree:
     profile: str = ""
 
     def lay_under(self, values: Mapping[str, Any], file: str) -> None:
-        """Add what is not there yet."""
+        """Add the values that the tree does not have yet."""
         self._lay_under(self.values, values, file, ())
 
     def put(self, path: KeyPath, value: object, origin: str) -> bool:
-        """Replace one value, in tables that are made if absent; False where there is no such place.
+        """Replace one value, creating absent tables; return False if `path` does not exist and cannot be created.
 
-        What is neither table nor array stays for others to report, and an array is not made longer.
+        A value on the way that is neither table nor array is left for checks to report, and arrays are not extended.
         """
         target: Any = self.values
         for at, key in enumerate(path[:-1], 1):
@@ -65,13 +67,14 @@ class Tree:
         if isinstance(last, int) and not (isinstance(target, list) and last < len(target)):
             return False
         target[last] = value
+        # The new value replaces a whole subtree, whose parts may have come from other files.
         for below in [below for below in self.origins if below[: len(path)] == path]:
             del self.origins[below]
         self.origins[path] = origin
         return True
 
     def append(self, path: KeyPath, value: object, origin: str) -> bool:
-        """Put a value behind those at `path`, which becomes an array; False where there is no such place."""
+        """Append a value to the array at `path`, or make one; return False if there is no such place."""
         try:
             found = self.at(path)
         except (LookupError, TypeError):
@@ -83,25 +86,25 @@ class Tree:
         return True
 
     def origin(self, path: KeyPath) -> str:
-        """The file in which the value at `path` stands, or in which its table does, when it is absent."""
+        """Return the file in which the value at `path` stands; if absent, the file of its table."""
         for length in range(len(path), 0, -1):
             if path[:length] in self.origins:
                 return self.origins[path[:length]]
         return self.root
 
     def at(self, path: KeyPath) -> object:
-        """The value at `path`; LookupError when there is none, TypeError when something above it has no keys."""
+        """Return the value at `path`; LookupError if there is none, TypeError if a value above it has no keys."""
         value: Any = self.values
         for key in path:
             value = value[key]
         return value
 
     def is_whole(self, path: KeyPath) -> bool:
-        """Whether what is absent at `path` stood in no lost file either."""
+        """Return whether a value that is absent at `path` cannot have been in a lost file."""
         return not any(path[: len(above)] == above for above in self.lost)
 
     def position(self, path: KeyPath) -> tuple[int, ...]:
-        """A sort key: the order of the file, with what is absent at the end of its table."""
+        """Return a sort key for the order of the file; an absent key comes last in its table."""
         value: Any = self.values
         places = []
         for key in path:
@@ -126,16 +129,16 @@ class Tree:
 
 
 def leaves(values: Mapping[str, Any], above: KeyPath = ()) -> Iterable[KeyPath]:
-    """The paths of all that is no table."""
+    """Return the paths of all values that are not tables."""
     for key, value in values.items():
         yield from leaves(value, (*above, key)) if isinstance(value, Mapping) else [(*above, key)]
 
 
 def read_toml(file: str) -> dict[str, Any]:
-    """Return one file's values.
+    """Read one file's values.
 
     Raises:
-        ValueError: `FILE: what is wrong`, for a file that cannot be read or that is no TOML.
+        ValueError: the file cannot be read, or is no TOML; the message begins with the file's name.
     """
     try:
         text = given_file.text(file, _MOST_BYTES)
@@ -156,7 +159,7 @@ def read_toml(file: str) -> dict[str, Any]:
 
 
 def too_deep(values: Mapping[str, Any]) -> str | None:
-    """The first key whose value is nested deeper than `DEEPEST`; all that goes through a tree may go by recursion."""
+    """Return the first key whose value is nested deeper than `DEEPEST`, or None; other code may then use recursion."""
     for key, value in values.items():
         level: list[Any] = [value]
         for _ in range(DEEPEST):
@@ -170,13 +173,13 @@ def too_deep(values: Mapping[str, Any]) -> str | None:
 
 
 def _place(message: str) -> str:
-    """tomllib's `What (at line 3, column 5)` with the place first."""
+    """Move the place in tomllib's `What (at line 3, column 5)` to the front."""
     what, _, place = message.rpartition(" (at ")
     return f"{place.rstrip(')')}: expected valid TOML, found: {what}"
 
 
 def _long_number(text: str) -> str:
-    """What tomllib passes on from Python without its place."""
+    """Describe a number too long for Python, whose error tomllib passes on without a place."""
     found = re.search(rf"[0-9](?:_?[0-9]){{{sys.get_int_max_str_digits()},}}", text)
     if found is None:
         return "expected valid TOML"

@@ -1,6 +1,6 @@
-"""The single values of a scenario file: what each accepts, and the phrase that says so; tables of them are `document`.
+"""The types of single values of a scenario file: what each accepts, and the phrase that describes it.
 
-Each is an `Annotated` type whose `Accept` both reads a TOML value and describes it, to people and to editors.
+Each is an `Annotated` type whose `Accept` reads a TOML value and describes it to users and editors.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 _LARGEST = sys.float_info.max
 _ABOVE_0, _BELOW_1 = math.ulp(0.0), math.nextafter(1.0, 0.0)
-_MOST = 2**63 - 1  # TOML promises no larger integers, and neither do seeds and tensors
-MOST_GPUS = 2**20  # of a cluster, and of whatever else is counted by machine
+_MOST = 2**63 - 1  # TOML guarantees no larger integers, and seeds and tensors hold no larger ones
+MOST_GPUS = 2**20  # of a cluster, and of other counts of machines
 MOST_IDS = 10**6  # of one sample and table
-BYTES_BELOW = 2**60  # of anything, so that sums and counts of bits still fit 64 bits
+BYTES_BELOW = 2**60  # so that sums, and counts of bits, still fit into 64 bits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)  # compared by identity: typing hashes it
 class Accept:
-    """Field metadata: `read` turns a TOML value into ours, or raises ValueError with a phrase, mostly `expected`."""
+    """Field metadata: `read` converts a TOML value, or raises ValueError with a phrase, usually `expected`."""
 
     expected: str
     read: Callable[[Any], object]
@@ -59,7 +59,7 @@ def _whole(least: int, most: int = _MOST, alternative: str = "") -> Accept:
 
 
 def _number(expected: str, least: float = -math.inf, top: float = math.inf, most: float = math.inf) -> Accept:
-    """From `least` to `top`; numbers above `most` have a phrase of their own."""
+    """Accept numbers from `least` to `top`; numbers above `most` get a phrase of their own."""
 
     def read(value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not -_LARGEST <= value <= _LARGEST:
@@ -76,7 +76,7 @@ def _number(expected: str, least: float = -math.inf, top: float = math.inf, most
 
 
 def _quantity(kind: Quantity, parse: Callable[[str], float], least: str, *, most: str = "", below: str = "") -> Accept:
-    """The bounds are quantities, too; they are parsed late, because pint takes long to import."""
+    """Accept quantities within bounds, which are parsed only when a value is read, because pint imports slowly."""
 
     def read(value: object) -> float:
         if not isinstance(value, str):

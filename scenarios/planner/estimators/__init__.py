@@ -1,1 +1,1 @@
-"""What the planner expects of a shard: milliseconds (`perf`) and bytes (`storage`), as TorchRec 1.8 counts them."""
+"""Estimates of a shard's cost in milliseconds (`perf`) and bytes (`storage`), as in TorchRec 1.8."""

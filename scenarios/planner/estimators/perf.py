@@ -1,6 +1,6 @@
-"""What a shard costs in ms by TorchRec 1.8's closed formulas; no latency, overlap or contention.
+"""Estimates a shard's cost in ms by TorchRec 1.8's closed formulas, without latency, overlap or contention.
 
-Only ratios between options matter to the planner. Times measured or simulated are never put in here.
+Only ratios between options matter to the planner. Measured or simulated times never enter here.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from scenarios.sharding_kind import ShardingKind
 
 BIGINT_BYTES = 8
 CACHE_LOAD_FACTOR = 0.2
-FULL_BLOCK_DIM = 32  # columns that a lookup kernel reads at least
+FULL_BLOCK_DIM = 32  # least number of columns that a lookup kernel reads
 UVM_SLOWDOWN = 10
-BATCHED_COPY_FACTOR = 2.455  # of the rows' gradients, against memory bandwidth
+BATCHED_COPY_FACTOR = 2.455  # for the gradients of rows, relative to memory bandwidth
 DP_COPY_FACTOR = 9.22
 WEIGHTED_KERNEL_FACTOR = 1.1
 
@@ -28,7 +28,7 @@ _FORWARD, _BACKWARD = CollectiveType.REDUCE_SCATTER, CollectiveType.ALL_GATHER
 
 @dataclass(frozen=True, slots=True)
 class TableLoad:
-    """What a step asks of one table: ids in and rows out on one rank, bytes of an element, and how it is looked up."""
+    """The load of one table in a step: ids in and rows out on one rank, bytes of an element, and kind of lookup."""
 
     ids: float
     rows_out: float
@@ -39,9 +39,10 @@ class TableLoad:
 
 
 def load_of(option: ShardingOption, constraints: ParameterConstraints | None) -> TableLoad:
-    """The load of an option: `input_lengths` ids a sample in each feature, as often as it is pooled, of one batch.
+    """Return the load of an option on one rank in one batch.
 
-    A pooled bag gives one row, and a feature with less than one id a sample gives a row as often as it has an id.
+    A feature has `input_lengths` ids per sample and pooling. A pooled bag has one row; a feature with less than one id
+    per sample has a row for each id.
     """
     wished = constraints or ParameterConstraints()
     poolings = wished.num_poolings or option.num_poolings or [1.0] * option.num_inputs
@@ -61,25 +62,28 @@ def load_of(option: ShardingOption, constraints: ParameterConstraints | None) ->
 
 
 def _is_weighted(module: object, wished: ParameterConstraints) -> bool:
-    """What the module says (TorchRec's do, by a method or an attribute), else what the constraints say."""
+    """Return whether ids have weights: by the module's attribute or method if it has one, else by the constraints."""
     said = getattr(module, "is_weighted", wished.is_weighted)
     return bool(said() if callable(said) else said)
 
 
 def volumes(kind: ShardingKind, load: TableLoad, topology: Topology) -> tuple[float, float]:
-    """Ids that a shard's rank gets, and rows that it gives, in one step."""
+    """Return the number of ids that a shard's rank receives, and of rows that it sends, in one step."""
     world, group = topology.world_size, topology.intra_group_size
     if kind.is_copied:
         return load.ids, load.rows_out
     if not kind.cuts_rows:
         return load.ids * world, load.rows_out * world
-    # The order of operations is TorchRec's, to the last bit.
+    # Operations in TorchRec's order, for results that are equal to the last bit.
     ids = load.ids / world * world if kind.is_on_all_ranks else load.ids * world / group
     return ids, load.rows_out * world if load.is_pooled else ids
 
 
 class EmbeddingPerfEstimator:
-    """Writes `perf` into the shards of options. `constraints` by table name. `is_inference`: no backward pass."""
+    """An estimator that writes `perf` into the shards of options.
+
+    `constraints` are by table name. `is_inference`: without a backward pass.
+    """
 
     def __init__(
         self,
@@ -92,13 +96,14 @@ class EmbeddingPerfEstimator:
         self._is_inference = is_inference
 
     def estimate(self, sharding_options: list[ShardingOption], sharder_data_map: object = None) -> None:
-        """Perf of every shard, in ms.
+        """Write the perf of every shard, in ms.
 
-        `sharder_data_map` is not looked at: sharders' own cache sizes and quantized exchanges are not priced.
+        `sharder_data_map` is ignored: cache sizes and quantized exchanges of sharders are not priced.
         """
         for option in sharding_options:
             load = load_of(option, self._constraints.get(option.name))
-            priced: dict[int, Perf] = {}  # by width: rows matter to a replicated table only, whose shards are identical
+            # By width: the number of rows matters only to a replicated table, whose shards are identical.
+            priced: dict[int, Perf] = {}
             for _, shard in runs_of(option.shards):
                 rows, dim = shard.size
                 if dim not in priced:
@@ -121,14 +126,14 @@ class EmbeddingPerfEstimator:
         return Perf(forward, forward_comms, backward, backward_comms, input_dist, prefetch)
 
     def _forward_comms(self, kind: ShardingKind, load: TableLoad, dim: int) -> tuple[float, float]:
-        """Rows out and ids in, in ms."""
+        """Return the times of the exchange of rows and of ids, in ms."""
         if kind.is_copied:
             return 0.0, 0.0
         ids_bytes = ceil(load.ids * self._topology.world_size * BIGINT_BYTES)
         return self._rows_out(kind, load, dim, _FORWARD), ids_bytes / self._bandwidth(CollectiveType.ALL_TO_ALL)
 
     def _backward_comms(self, kind: ShardingKind, load: TableLoad, rows: int, dim: int, *, bandwidth: float) -> float:
-        """Gradients of the rows out, back where they were looked up; of a replica, the all-reduce."""
+        """Return the time to send the rows' gradients back to the shard, in ms; for a replica, of its all-reduce."""
         if kind.is_copied:
             return self._replicated(rows * dim * load.element_bytes, bandwidth)
         exchange = self._rows_out(kind, load, dim, _BACKWARD)
@@ -138,7 +143,7 @@ class EmbeddingPerfEstimator:
         return exchange + out_bytes * BATCHED_COPY_FACTOR / bandwidth
 
     def _rows_out(self, kind: ShardingKind, load: TableLoad, dim: int, by_rows: CollectiveType) -> float:
-        """The exchange of looked-up rows in ms, `by_rows` being what cut rows are exchanged by."""
+        """Return the time of exchanging looked-up rows, in ms; `by_rows` is the collective of tables with cut rows."""
         topology, row_bytes = self._topology, dim * load.element_bytes
         out_bytes = volumes(kind, load, topology)[1] * row_bytes
         if kind.rows_over != "host":
@@ -151,12 +156,12 @@ class EmbeddingPerfEstimator:
         return inside + load.rows_out * hosts * row_bytes / get(1, hosts, CollectiveType.ALL_TO_ALL)
 
     def _bandwidth(self, collective: CollectiveType) -> float:
-        """Bytes/ms of a collective of all ranks."""
+        """Return the bandwidth of a collective of all ranks, in bytes/ms."""
         topology = self._topology
         return topology.comms_bandwidths.get_bw(topology.local_world_size, topology.world_size, collective)
 
     def _replicated(self, table_bytes: int, bandwidth: float) -> float:
-        """The all-reduce of a replicated table's gradient, in ms."""
+        """Return the time of the all-reduce of a replicated table's gradient, in ms."""
         world, local = self._topology.world_size, self._topology.local_world_size
         hosts = min(world / local, 2)
         reduce = table_bytes * (2 * hosts - 1) / hosts / self._bandwidth(CollectiveType.ALL_REDUCE)
@@ -165,7 +170,7 @@ class EmbeddingPerfEstimator:
         return reduce + table_bytes * DP_COPY_FACTOR / bandwidth
 
     def _prefetch(self, kind: ShardingKind, load: TableLoad, dim: int) -> float:
-        """Fetching the rows that the cache misses, in ms; 0 where nothing is known of its size or of the accesses."""
+        """Return the time to fetch the rows that the cache misses, in ms; 0 if its size or statistics are unknown."""
         cache = load.cache
         if cache is None or cache.stats is None or cache.load_factor is None:
             return 0.0
@@ -176,15 +181,15 @@ class EmbeddingPerfEstimator:
 
 
 def load_factor(cache: CacheParams | None) -> float:
-    """The share of a table's rows that its cache holds."""
+    """Return the share of a table's rows that its cache holds."""
     return CACHE_LOAD_FACTOR if cache is None or cache.load_factor is None else cache.load_factor
 
 
 def kernel_bandwidth(compute_kernel: str, cache: CacheParams | None, topology: Topology) -> float:
-    """Bytes/ms at which a kernel reads rows.
+    """Return the rate at which a kernel reads rows, in bytes/ms.
 
     Raises:
-        ValueError: there is no such kernel on this device.
+        ValueError: this device has no such kernel.
     """
     hbm, ddr, link = topology.hbm_mem_bw, topology.ddr_mem_bw, topology.hbm_to_ddr_mem_bw
     share = load_factor(cache)
@@ -217,7 +222,7 @@ def kernel_bandwidth(compute_kernel: str, cache: CacheParams | None, topology: T
 
 
 def _forward(kind: ShardingKind, load: TableLoad, dim: int, *, ids: float, rows_out: float) -> float:
-    """Bytes that a forward lookup moves; whole narrow rows cost more than their bytes."""
+    """Return the bytes that a forward lookup moves; narrow rows cost more unless the table is copied or cut by rows."""
     read = ceil(ids * BIGINT_BYTES) * (2 if load.is_weighted else 1)
     sliced = kind.is_copied or kind.cuts_rows
     lookup_dim = dim if sliced else max(dim, FULL_BLOCK_DIM)

@@ -1,4 +1,4 @@
-"""What a shard takes of its rank's memory: weights, optimizer state, cache and exchange buffers; nothing dense."""
+"""Estimates the memory of a shard on its rank: weights, optimizer state, cache and exchange buffers; nothing dense."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from scenarios.planner.types import (
 )
 from scenarios.seam.run_length import runs_of
 
-# A cached row's bookkeeping: bytes for every row of the table, and for every row that the cache holds.
+# Bytes of a cache's bookkeeping for every row of the table, and for every row that the cache holds.
 CACHE_ROW_BYTES, CACHED_ROW_BYTES = 4, 16
 
 
 class PipelineType(StrEnum):
-    """How many batches are under way at a time, which decides how many buffers there are."""
+    """The training pipeline, whose number of concurrent batches decides the number of buffers."""
 
     NONE = "none"
     TRAIN_BASE = "train_base"
@@ -34,12 +34,13 @@ _UNPIPELINED = (PipelineType.NONE, PipelineType.TRAIN_BASE)
 
 
 class EmbeddingStorageEstimator:
-    """Writes `storage` into the shards of options. `constraints` by table name.
+    """An estimator that writes `storage` into the shards of options; `constraints` are by table name.
 
-    `run_embedding_at_peak_memory`: a pipeline's outputs come on top of its inputs. `is_inference`: weights only.
+    `run_embedding_at_peak_memory`: a pipeline's outputs are held in addition to its inputs. `is_inference`: weights
+    only.
 
-    Optimizer state comes from the option's tensor: `optimizer_row_bytes` where it has that (`TensorShape`), else the
-    class in `_optimizer_classes` that torch's in-backward optimizers leave there.
+    Optimizer state follows from the option's tensor: from `optimizer_row_bytes` if it has that (`TensorShape`), else
+    from the class in `_optimizer_classes`, which torch's in-backward optimizers leave there.
     """
 
     def __init__(
@@ -57,10 +58,10 @@ class EmbeddingStorageEstimator:
         self._is_inference = is_inference
 
     def estimate(self, sharding_options: list[ShardingOption], sharder_data_map: object = None) -> None:
-        """Storage of every shard, in bytes. `sharder_data_map` is not looked at, as in the perf estimator."""
+        """Write the storage of every shard, in bytes; `sharder_data_map` is ignored, as in the perf estimator."""
         for option in sharding_options:
             load = load_of(option, self._constraints.get(option.name))
-            priced: dict[tuple[int, int], Storage] = {}  # thousands of shards have one size
+            priced: dict[tuple[int, int], Storage] = {}  # thousands of shards have the same size
             for _, shard in runs_of(option.shards):
                 rows, dim = shard.size
                 if (rows, dim) not in priced:
@@ -85,12 +86,12 @@ class EmbeddingStorageEstimator:
         return Storage(whole + io, 0)
 
     def _held(self, option: ShardingOption, shard: Shard, table_bytes: int) -> int:
-        """The shard's part of so many bytes of its table, with the optimizer state for them."""
+        """Return the shard's part of `table_bytes` bytes of its table, plus optimizer state."""
         share = _share(table_bytes, option, shard)
         return share if self._is_inference else share + _optimizer_bytes(option, shard, share)
 
     def _io_bytes(self, option: ShardingOption, load: TableLoad, shard: Shard) -> int:
-        """Bytes of the buffers for ids and rows."""
+        """Return the bytes of the buffers for ids and rows."""
         if shard.size[0] == 0 and option.sharding_kind.cuts_rows:
             return 0
         ids, rows_out = volumes(option.sharding_kind, load, self._topology)
@@ -98,14 +99,14 @@ class EmbeddingStorageEstimator:
         outputs = ceil(rows_out * shard.size[1] * load.element_bytes)
         if self._topology.compute_device not in DEVICES_WITH_HBM or self._pipeline in _UNPIPELINED:
             return inputs + outputs
-        peak = outputs if self._at_peak else 0  # else they come when the inputs are gone
+        peak = outputs if self._at_peak else 0  # otherwise outputs are allocated after inputs are freed
         if self._pipeline is PipelineType.TRAIN_SPARSE_DIST:
             return 2 * inputs + peak
         return 3 * inputs + _prefetch_bytes(option, load.cache, inputs) + peak
 
 
 def held_share(cache: CacheParams | None) -> float:
-    """The share of a table's rows that takes memory in its cache; an empty cache is sized like an unknown one."""
+    """Return the share of a table's rows for which its cache has memory; a size of 0 counts as unknown."""
     return (cache.load_factor if cache else None) or CACHE_LOAD_FACTOR
 
 
@@ -118,7 +119,7 @@ def _prefetch_bytes(option: ShardingOption, cache: CacheParams | None, inputs: i
 
 
 def _share(size_bytes: int, option: ShardingOption, shard: Shard) -> int:
-    """A shard's part of the table's bytes; a replica's is all of them."""
+    """Return a shard's part of the table's bytes; for a replica, all of them."""
     rows, dim = _shape(option)
     if option.sharding_kind.is_copied:
         return size_bytes
@@ -126,9 +127,9 @@ def _share(size_bytes: int, option: ShardingOption, shard: Shard) -> int:
 
 
 def _optimizer_bytes(option: ShardingOption, shard: Shard, weight_bytes: int) -> int:
-    """Bytes of optimizer state for so many bytes of weights."""
+    """Return the bytes of optimizer state for `weight_bytes` bytes of weights."""
     row_bytes: int | None = getattr(option.tensor, "optimizer_row_bytes", None)
-    if row_bytes is not None:  # in proportion, so that a cache's state is its share
+    if row_bytes is not None:  # in proportion to the weights, so that a cache holds its share of the state
         element_bytes: int = option.tensor.element_size()
         of_elements = getattr(option.tensor, "optimizer_element_bytes", 0)
         return ceil(weight_bytes * (row_bytes / shard.size[1] + of_elements) / element_bytes)

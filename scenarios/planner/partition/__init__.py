@@ -1,1 +1,1 @@
-"""Where the shards of a proposal go: TorchRec's partitioners, and the state of ranks that they fill."""
+"""TorchRec's partitioners, which place the shards of a proposal, and the state of ranks that they update."""

@@ -1,9 +1,8 @@
-"""The partitioner's book-keeping: what is free on each rank and host, and which rank takes a shard; which shard is next
-is not decided here.
+"""The partitioner's state: free memory and load of each rank and host; finds a rank for a given shard.
 
-`RankQueue` answers "the least loaded rank that this shard fits on". Ranks that a shard did not fit on are parked by
-the tier that was short, fullest last, and come back when a shard asks for no more than they have. Shards come largest
-first, so that a parked rank comes back once for every shard it then takes: O(log W) a shard also when memory is tight.
+`RankQueue` finds the least loaded rank on which a shard fits. Ranks without room for it are parked by the tier that was
+short, in a heap by free bytes, and return when a later shard needs no more than they have. Shards come in descending
+size, so that each return of a parked rank places a shard: O(log W) for each shard, even when memory is tight.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from scenarios.seam.run_length import Run
 
 
 class Estimated(Protocol):
-    """A shard whose costs are known."""
+    """A shard with estimates of storage and perf."""
 
     storage: Storage
     perf: Perf
@@ -29,9 +28,9 @@ class Estimated(Protocol):
 
 
 class RankSlot:
-    """One rank's free bytes and perf in ms, unpacked: plain slots are what the inner loops read and write fastest.
+    """One rank's free bytes and perf in ms, as plain slots, which inner loops read and write fastest.
 
-    `stamp` counts how often others than the queue have charged it: an older entry of a queue is out of date.
+    `stamp` counts charges from outside the queue: a queue entry with an older stamp is out of date.
     """
 
     __slots__ = (
@@ -48,14 +47,14 @@ class RankSlot:
         self.stamp = 0
 
     def total(self) -> float:
-        """Its perf in ms, added in the order of Perf.total: ties between ranks hang on the last bit."""
+        """Return the rank's perf in ms, added in the order of Perf.total: the last bit decides ties between ranks."""
         return self.fwd_compute + self.bwd_compute + self.fwd_comms + self.bwd_comms + self.prefetch_compute
 
     def free(self) -> Storage:
         return Storage(self.hbm, self.ddr, self.ssd)
 
     def twin(self, number: int) -> RankSlot:
-        """Copy to another rank."""
+        """Return a copy for another rank."""
         twin = RankSlot.__new__(RankSlot)
         twin.number, twin.stamp = number, 0
         twin.hbm, twin.ddr, twin.ssd = self.hbm, self.ddr, self.ssd
@@ -80,21 +79,22 @@ _CHARGED = tuple(name for name in RankSlot.__slots__ if name not in ("number", "
 
 
 def save(ranks: Sequence[RankSlot]) -> list[tuple[float, ...]]:
-    """What `restore` needs to forget all charges of these ranks from now on."""
+    """Return the state of these ranks, from which `restore` undoes later charges."""
     return list(map(attrgetter(*_CHARGED), ranks))
 
 
 def restore(ranks: Sequence[RankSlot], saved: Sequence[tuple[float, ...]]) -> None:
-    """The ranks as they were saved."""
+    """Reset the ranks to a saved state."""
     for rank, values in zip(ranks, saved, strict=True):
         for name, value in zip(_CHARGED, values, strict=True):
             setattr(rank, name, value)
 
 
 def charge(ranks: Iterable[RankSlot], shards: Iterable[Estimated]) -> None:
-    """The i-th shard's storage and perf to the i-th rank, whether it fits or not; ranks may repeat, or end.
+    """Charge the i-th shard's storage and perf to the i-th rank, even if it does not fit; ranks may repeat.
 
-    Thousands of ranks times thousands of tables come through here. What is mostly zero is passed over.
+    The shorter of the two sequences ends the loop. Fields that are usually 0 are skipped, because this loop runs for
+    thousands of ranks times thousands of tables.
     """
     for rank, shard in zip(ranks, shards, strict=False):
         need, perf = shard.storage, shard.perf
@@ -114,13 +114,13 @@ def charge(ranks: Iterable[RankSlot], shards: Iterable[Estimated]) -> None:
 
 
 def first_overdrawn(ranks: Iterable[RankSlot]) -> int | None:
-    """Where the first rank stands that was charged more than it has in some tier; None if there is none."""
+    """Return the index of the first rank that was charged more than it has in some tier; None if there is none."""
     short = [rank.hbm < 0 or rank.ddr < 0 or rank.ssd < 0 for rank in ranks]
     return short.index(True) if True in short else None
 
 
 class Stretch:
-    """Identical ranks `first` to `end` - 1; `like` has the number of the first."""
+    """Identical ranks `first` to `end` - 1; `like` is their state, with the number of the first."""
 
     __slots__ = ("end", "first", "like")
 
@@ -129,9 +129,10 @@ class Stretch:
 
 
 class RankStretches:
-    """All ranks, in stretches of identical ones; a rank has state of its own from its first `ranks[number]` on.
+    """All ranks, grouped into stretches of identical ranks.
 
-    Only before that may stretches be cut, and charged by charging their `like`.
+    A rank gets a state of its own when `ranks[number]` first reads it. Stretches may be cut, or charged through their
+    `like`, only before that.
     """
 
     def __init__(self, likes: Iterable[Run[RankSlot]]) -> None:
@@ -143,7 +144,7 @@ class RankStretches:
         self._known: dict[int, RankSlot] = {}
 
     def cut(self, starts: Iterable[int]) -> None:
-        """Let a stretch begin at each of these ranks."""
+        """Split stretches so that one begins at each of these ranks."""
         edges = sorted({*starts, *[stretch.first for stretch in self.stretches]})
         if len(edges) == len(self.stretches):
             return
@@ -164,7 +165,7 @@ class RankStretches:
         return self._known[number]
 
     def runs(self) -> list[Run[RankSlot]]:
-        """All ranks as they are now: runs of identical ones, as count and first."""
+        """Return all ranks in their current state, as runs of identical ranks: (count, first)."""
         known, at = sorted(self._known), 0
         runs: list[Run[RankSlot]] = []
         for stretch in self.stretches:
@@ -180,22 +181,22 @@ class RankStretches:
 
 
 def fits_together(need: Storage, ranks: Sequence[RankSlot]) -> bool:
-    """Whether these ranks have as much free, all of them together."""
+    """Return whether these ranks together have `need` free."""
     free = Storage(
         sum([rank.hbm for rank in ranks]), sum([rank.ddr for rank in ranks]), sum([rank.ssd for rank in ranks])
     )
     return need.fits_in(free)
 
 
-Entry = tuple[float, int, int, RankSlot]  # perf total in ms, a tie-break that no two ranks share, the rank's stamp, it
+Entry = tuple[float, int, int, RankSlot]  # perf total in ms, unique tie-break, the rank's stamp, the rank
 
 
-_STRETCH = -1  # the stamp in the entry of a whole stretch: no rank has it, so that it is looked at anew
+_STRETCH = -1  # the stamp in the entry of a whole stretch, which no rank has: such an entry is always opened
 _NUMBER = (1 << 32) - 1  # the part of a tie-break that is the rank's number
 
 
 class _Rest(RankSlot):
-    """Ranks of a stretch that the queue has not taken out of it; each is as this one, and comes next in `numbers`."""
+    """The identical ranks of a stretch that the queue has not taken out yet, with `numbers` in queue order."""
 
     __slots__ = ("numbers",)
 
@@ -208,7 +209,7 @@ class _Rest(RankSlot):
 
 
 class RankQueue:
-    """Ranks, least loaded first, ties by (number mod `modulus`, number)."""
+    """A queue of ranks, least loaded first; ties by (number mod `modulus`, number)."""
 
     __slots__ = ("_active", "_modulus", "_parked", "_ranks")
 
@@ -224,13 +225,13 @@ class RankQueue:
         heapify(self._active)
 
     def place(self, shards: Sequence[Estimated]) -> list[RankSlot]:
-        """Charge each shard to the first rank that it fits on; the ranks, fewer than `shards` if one fits nowhere."""
+        """Charge each shard to the first rank with room until a shard has none; return the ranks of placed shards."""
         taken: list[RankSlot] = []
         charge(self._least_loaded(shards, taken), shards)
         return taken
 
     def _least_loaded(self, shards: Iterable[Estimated], taken: list[RankSlot]) -> Iterator[RankSlot]:
-        """Yield a rank for each shard, which must be charged before the next one is taken."""
+        """Yield a rank for each shard; the caller must charge it before the next one is requested."""
         active, (by_hbm, by_ddr, by_ssd) = self._active, self._parked
         for shard in shards:
             need, (_, tie, stamp, rank) = shard.storage, active[0]
@@ -244,7 +245,7 @@ class RankQueue:
             heapreplace(active, (rank.total(), tie, stamp, rank))
 
     def place_apart(self, shards: Iterable[Estimated]) -> list[RankSlot]:
-        """The same, on ranks that all differ."""
+        """Charge each shard to the first rank with room, like `place`, but to different ranks."""
         taken: list[RankSlot] = []
         for shard in shards:
             if not self._bring_up(shard.storage):
@@ -255,7 +256,7 @@ class RankQueue:
         return taken
 
     def refresh(self, ranks: Iterable[RankSlot]) -> None:
-        """Queue anew ranks that were charged by others; their old entries are dropped where they turn up."""
+        """Queue again ranks that were charged from outside; their old entries are dropped when reached."""
         for rank in ranks:
             rank.stamp += 1
             heappush(self._active, self._entry(rank))
@@ -273,17 +274,17 @@ class RankQueue:
         return number % self._modulus << 32 | number
 
     def _open(self, entry: Entry) -> None:
-        """Queue the next rank of a stretch by itself, and the stretch without it."""
+        """Queue the next rank of a stretch separately, and the rest of the stretch behind it."""
         total, tie, _, rest = entry
         assert isinstance(rest, _Rest)
-        # If others have charged the rank it is queued already, and this entry is out of date.
+        # A rank that was charged from outside is queued already, and its stamp makes this entry out of date.
         heappush(self._active, (total, tie, 0, self._ranks[tie & _NUMBER]))
         number = next(rest.numbers, None)
         if number is not None:
             heappush(self._active, (total, self._tie(number), _STRETCH, rest))
 
     def _bring_up(self, need: Storage) -> bool:
-        """Bring the first rank that has `need` free to the top; False if none has."""
+        """Move the first rank with `need` free to the top of the queue; return False if there is none."""
         active, (by_hbm, by_ddr, by_ssd) = self._active, self._parked
         hbm, ddr, ssd = need.hbm, need.ddr, need.ssd
         while by_hbm and -by_hbm[0][0] >= hbm:

@@ -1,8 +1,8 @@
-"""The partitioners, which give every shard of a proposal its rank, by the estimates of what it costs.
+"""The partitioners, which give every shard of a proposal its rank by the estimates of its cost.
 
-The greedy walk: uniform options first, then groups of options by size or perf, each on the least loaded rank or host
-that has the memory. Behaviour follows TorchRec 1.8.0, or 0.2.0 on request. Unlike there, a partition that fails leaves
-the proposal as it was: ranks are written when all of them are known.
+The greedy walk places uniform options first, then groups of options by size or perf, each on the least loaded rank or
+host with enough memory. Behavior follows TorchRec 1.8.0, or 0.2.0 on request. Unlike TorchRec, a partition that fails
+leaves the proposal unchanged: ranks are written only when all are known.
 """
 
 from __future__ import annotations
@@ -28,18 +28,23 @@ from scenarios.planner.types import (
 )
 from scenarios.sharding_kind import PartitionByType
 
-_UNIFORM = PartitionByType.UNIFORM.value  # looked up once: it is compared with twice an option
+_UNIFORM = PartitionByType.UNIFORM.value  # read once, because every option is compared with it twice
 
 _CLOSE_BYTES = 10 * 1024**2
 """The search ends when it knows the least cap this well."""
 
 
 class GreedyPerfPartitioner:
-    """Places the largest (or slowest) groups first, each where the least perf is.
+    """A partitioner that places the largest (or slowest) groups first, each where perf is least.
 
-    `sort_by`: what "largest" means. `balance_modules`: modules with the fewest tables first. `release`: "1.8.0", or
-    "0.2.0", which knows no grid sharding, ssd, sort_by or balance_modules, has one number for perf and breaks ties by
-    rank. `devices` is what the latest partition that succeeded left free on each rank, and each rank's perf.
+    Attributes:
+        devices: the free memory and the perf of each rank after the latest successful partition.
+
+    Args:
+        sort_by: the measure of "largest".
+        balance_modules: place modules with the fewest tables first.
+        release: "1.8.0", or "0.2.0", which lacks grid sharding, ssd, sort_by and balance_modules, has one number for
+            perf, and breaks ties by rank.
     """
 
     def __init__(
@@ -57,9 +62,10 @@ class GreedyPerfPartitioner:
     def partition(
         self, proposal: list[ShardingOption], storage_constraint: Topology, hbm_per_device: int | None = None
     ) -> list[ShardingOption]:
-        """The same list, with `rank` written into every shard; the topology is never written.
+        """Write a rank into every shard, and return the same list; the topology is not changed.
 
-        `hbm_per_device` bytes replace each rank's hbm (0 and None do not).
+        Args:
+            hbm_per_device: replaces each rank's hbm, in bytes; 0 and None do not.
 
         Raises:
             PlannerError: something does not fit or cannot be laid out; `kind` says what.
@@ -82,7 +88,7 @@ class GreedyPerfPartitioner:
 
 
 def _grouped(proposal: Sequence[ShardingOption], sort_by: SortBy, balance_modules: bool) -> list[Group]:
-    """Groups by dependency or full name, in the order in which they are placed."""
+    """Group options by dependency or full name, in the order in which they are placed."""
     groups: dict[str, list[ShardingOption]] = {}
     for option in proposal:
         if option.partition_by != _UNIFORM:
@@ -92,14 +98,14 @@ def _grouped(proposal: Sequence[ShardingOption], sort_by: SortBy, balance_module
             else:
                 groups[key] = [option]
     ordered: list[Group] = sorted(groups.values(), key=_perf if sort_by is SortBy.PERF else _size, reverse=True)
-    if balance_modules:  # a stable sort: within one count the order above stays
+    if balance_modules:  # a stable sort keeps the order above among modules of equal count
         tables = Counter(option.path for option in proposal)
         ordered.sort(key=lambda group: tables[group[0].path])
     return ordered
 
 
 def _size(group: Group) -> tuple[int, int, int]:
-    """The group's bytes in hbm, ddr and ssd."""
+    """Return the group's bytes in hbm, ddr and ssd."""
     if len(group) == len(group[0].shards) == 1:  # most groups: nothing to add up
         whole = cast("Storage", group[0].shards[0].storage)
     else:
@@ -108,7 +114,7 @@ def _size(group: Group) -> tuple[int, int, int]:
 
 
 def _perf(group: Group) -> float:
-    """The group's perf in ms: of each option the sum of its shards' totals."""
+    """Return the group's perf in ms, summed over all shards."""
     return sum([option.total_perf for option in group])
 
 
@@ -120,7 +126,7 @@ def _check_estimates(options: Sequence[ShardingOption]) -> None:
 
 
 def _with_one_number(option: ShardingOption) -> ShardingOption:
-    """Copy an option; its shards have their perf in one number, as in releases before Perf, whole if it was whole."""
+    """Copy an option, with each shard's perf as one number, as in 0.2.0; whole numbers stay whole."""
     return replace(option, shards=[replace(shard, perf=one_number(perf_ms(shard))) for shard in option.shards])
 
 
@@ -131,10 +137,10 @@ def _copy_ranks(source: Sequence[ShardingOption], target: Sequence[ShardingOptio
 
 
 class MemoryBalancedPartitioner:
-    """Picks the placement of least hbm whose busiest rank is at most `tolerance` slower than the greedy one.
+    """A partitioner with the least hbm whose busiest rank is at most `tolerance` slower than in the greedy placement.
 
-    At most `max_search_count` caps are tried, by bisection. As in TorchRec 1.8.0, but a cap never gives a rank more
-    memory than it has (there the search replaces also a smaller rank's memory by it).
+    Bisection tries at most `max_search_count` caps. Results are TorchRec 1.8.0's, except that a cap never exceeds a
+    rank's memory (TorchRec's search also raises a smaller rank's memory to the cap).
     """
 
     def __init__(self, max_search_count: int = 10, tolerance: float = 0.02, balance_modules: bool = False) -> None:
@@ -144,10 +150,10 @@ class MemoryBalancedPartitioner:
         self.devices: Sequence[DeviceHardware] = []
 
     def partition(self, proposal: list[ShardingOption], storage_constraint: Topology) -> list[ShardingOption]:
-        """The same list, with `rank` written into every shard.
+        """Write a rank into every shard, and return the same list.
 
         Raises:
-            PlannerError: as GreedyPerfPartitioner, if the proposal does not fit at all.
+            PlannerError: as GreedyPerfPartitioner, if the proposal does not fit without a cap.
         """
         self._greedy.partition(proposal, storage_constraint)
         self.devices = self._greedy.devices
@@ -166,7 +172,7 @@ class MemoryBalancedPartitioner:
         return proposal
 
     def _improves(self, proposal: list[ShardingOption], topology: Topology, cap: int, allowed: float) -> bool:
-        """Place the proposal under a cap if it fits and is fast enough; else leave it as it was."""
+        """Place the proposal under a cap of hbm bytes; restore ranks and return False if that fails or is too slow."""
         before = [(shard, shard.rank) for option in proposal for shard in option.shards]
         capped = _capped(topology, cap)
         try:
@@ -186,7 +192,7 @@ class MemoryBalancedPartitioner:
 
 
 def _busiest(proposal: list[ShardingOption]) -> float:
-    """Milliseconds of the rank that has most to do, its shards added up in the proposal's order."""
+    """Return the load of the busiest rank in ms, its shards added in the proposal's order."""
     by_rank: dict[int | None, float] = {}
     for shard in (shard for option in proposal for shard in option.shards):
         by_rank[shard.rank] = by_rank.get(shard.rank, 0.0) + known_perf(shard).total
@@ -198,7 +204,7 @@ def _storages(topology: Topology, devices: Sequence[DeviceHardware]) -> Iterator
 
 
 def _capped(topology: Topology, hbm: int) -> Topology:
-    """Copy a topology with at most so many bytes of hbm per rank."""
+    """Copy a topology with at most `hbm` bytes of hbm per rank."""
     capped = copy(topology)
     capped.devices = [
         replace(device, storage=replace(device.storage, hbm=min(hbm, device.storage.hbm)))

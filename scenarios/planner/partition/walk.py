@@ -1,4 +1,4 @@
-"""One partition under way: places each group of options by the rules of its kind."""
+"""A greedy partition in progress, which places each group of options by the rules of its kind."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from scenarios.planner.types import (
 from scenarios.seam.run_length import KeptRuns, run_count, runs_of
 from scenarios.sharding_kind import PartitionByType
 
-# Looked up once: to read a member of an enum takes longer than to compare with it.
+# Read once: reading an enum member takes longer than the comparison.
 _DEVICE = PartitionByType.DEVICE.value
 
 Group = Sequence[ShardingOption]
@@ -46,19 +46,19 @@ HostEntry = tuple[float, int, range]
 
 
 class HostRanks:
-    """Consecutive ranks, `size` to a host; the ranks of a ragged tail belong to none.
+    """The hosts as groups of `size` consecutive ranks; remaining ranks belong to no host.
 
-    Hosts that follow each other and that nobody has touched are one entry, as their ranks are one stretch.
+    Consecutive hosts that were never charged are one entry, as their ranks are one stretch.
     """
 
     def __init__(self, ranks: RankStretches, size: int) -> None:
         self.size, self.count = size, ranks.count // size
         self._ranks = ranks
         self._members: dict[int, Sequence[RankSlot]] = {}
-        self._order: list[HostEntry] = []  # least loaded first, ties by number; made when first asked for
-        self._together: list[HostEntry] = []  # those that are not in `_alone`, by number
-        self._alone: dict[int, float] = {}  # hosts that were touched, an entry each, and their perf
-        self._dirty: set[int] = set()  # hosts whose perf must be added up anew
+        self._order: list[HostEntry] = []  # least loaded first, ties by number; made on first use
+        self._together: list[HostEntry] = []  # entries that are not in `_alone`, by number
+        self._alone: dict[int, float] = {}  # hosts that were charged, each an entry of its own, and their perf
+        self._dirty: set[int] = set()  # hosts whose perf must be summed again
 
     def ranks(self, host: int) -> Sequence[RankSlot]:
         if host not in self._members:
@@ -66,11 +66,11 @@ class HostRanks:
         return self._members[host]
 
     def touch(self, ranks: Iterable[RankSlot]) -> None:
-        """Note that these ranks were charged."""
+        """Record that these ranks were charged."""
         self._dirty.update([rank.number // self.size for rank in ranks])
 
     def by_perf(self) -> Iterator[range]:
-        """Hosts, least loaded first, ties by number; those of one range are identical."""
+        """Return ranges of identical hosts, least loaded first, ties by number."""
         if not self._order:
             self._together = list(self._entries())
             self._order = sorted(self._together)
@@ -83,7 +83,7 @@ class HostRanks:
         return map(itemgetter(2), self._order)
 
     def _entries(self) -> Iterator[HostEntry]:
-        """Hosts within one stretch of ranks together; one that lies in several by itself."""
+        """Yield an entry for the hosts within each stretch of ranks, and one for each host that spans several."""
         stretches = self._ranks.stretches
         firsts, host = [stretch.first for stretch in stretches], 0
         while host < self.count:
@@ -96,7 +96,7 @@ class HostRanks:
             host = end
 
     def _take_out(self, host: int) -> None:
-        """Remove the host from the order, and put back those it was together with."""
+        """Remove a host from the order; other hosts of its entry stay."""
         if host in self._alone:
             perf_ms = self._alone[host]
             del self._order[bisect_left(self._order, (perf_ms, host, range(host, host + 1)))]
@@ -110,7 +110,7 @@ class HostRanks:
 
 
 class Walk:
-    """Ranks are charged as it goes, and written into the shards by `finish`. `old` is release 0.2.0."""
+    """A partition in progress, which charges ranks; `finish` writes them into the shards. `old`: release 0.2.0."""
 
     def __init__(self, topology: Topology, hbm_per_device: int | None, old: bool) -> None:
         self._old = old
@@ -119,15 +119,15 @@ class Walk:
             (count, _rank(device, hbm_per_device, old)) for count, device in runs_of(topology.devices)
         )
         self._hosts = HostRanks(self._ranks, topology.local_world_size if old else topology.intra_group_size)
-        self._queue: RankQueue  # all ranks, from `place` on
+        self._queue: RankQueue  # all ranks, set by `place`
         self._placed: list[tuple[Sequence[Shard], Sequence[RankSlot]]] = []
-        self._on_all: list[Sequence[Shard]] = []  # a shard on each rank, in order
+        self._on_all: list[Sequence[Shard]] = []  # options with a shard on each rank, in order
 
     def replicate(self, options: Sequence[ShardingOption]) -> None:
-        """Uniform options, a shard on every rank each; comes before all else.
+        """Charge uniform options, which have a shard on every rank; must precede `place`.
 
-        Nobody looks at the memory until all are charged: only if a rank is overdrawn then, they are gone through again
-        for the first shard that did not fit.
+        Memory is checked once after all charges. Only if a rank is overdrawn are they repeated one by one, to find the
+        first shard that does not fit.
         """
         whole = [option for option in options if option.num_shards == self._ranks.count]
         self._ranks.cut(_starts([option.shards for option in whole], self._ranks.count))
@@ -144,9 +144,9 @@ class Walk:
             self._replicate_or_raise(option, likes)
 
     def place(self, groups: Iterable[Group]) -> None:
-        """Every group, on a rank, a host or several hosts."""
+        """Place every group on a rank, a host or several hosts."""
         self._queue = RankQueue(self._ranks, self._modulus)
-        alone: list[ShardingOption] = []  # neighbours without a rule of their own go to the queue in one go
+        alone: list[ShardingOption] = []  # consecutive options without a rule of their own, queued in one call
         for group in groups:
             option = group[0]
             apart = option.kernel.is_on_ssd and option.sharding_kind.cuts_columns and not self._old
@@ -172,7 +172,7 @@ class Walk:
             raise RuntimeError(f"Unexpected sharding option group {_named(group)}: partition_by {by!r}")
 
     def finish(self) -> Sequence[DeviceHardware]:
-        """Write every shard's rank; what is left on each rank, and its perf."""
+        """Write every shard's rank; return the free memory and perf of each rank."""
         for shards, ranks in self._placed:
             for shard, rank in zip(shards, ranks, strict=True):
                 shard.rank = rank.number
@@ -181,7 +181,7 @@ class Walk:
         return KeptRuns([(count, rank.hardware()) for count, rank in self._ranks.runs()], next_device)
 
     def _along(self, option: ShardingOption) -> Sequence[Estimated]:
-        """The option's shard on the first rank of each stretch."""
+        """Return the option's shard on the first rank of each stretch."""
         if run_count(option.shards) == self._ranks.count:
             return _estimated(option)
         runs, end = iter(runs_of(option.shards)), 0
@@ -210,7 +210,7 @@ class Walk:
         self._hosts.touch(ranks)
 
     def _each(self, options: Sequence[ShardingOption]) -> None:
-        """Shard after shard, each on the least loaded rank that has room."""
+        """Place the shards one by one, each on the least loaded rank with room."""
         shards = list(chain.from_iterable([option.shards for option in options]))
         taken = self._queue.place(cast("list[Estimated]", shards))
         if len(taken) < len(shards):
@@ -218,7 +218,7 @@ class Walk:
         self._keep(shards, taken)
 
     def _each_apart(self, option: ShardingOption) -> None:
-        """Place an option's shards on ranks that all differ."""
+        """Place an option's shards on different ranks."""
         if option.num_shards > self._ranks.count:
             raise _error(
                 "cw_kv_too_many_shards",
@@ -235,16 +235,16 @@ class Walk:
         self._keep(option.shards, taken)
 
     def _host(self, group: Group) -> None:
-        """All options on the least loaded host that takes them."""
+        """Place all options of a group on the least loaded host with room."""
         need = Storage.sum(option.total_storage for option in group)
         for hosts in self._hosts.by_perf():
-            ranks = self._hosts.ranks(hosts[0])  # what does not fit there does not fit on one that is like it
+            ranks = self._hosts.ranks(hosts[0])  # a group that does not fit there fits on no identical host
             if fits_together(need, ranks) and self._all_or_none(group, ranks, self._on_host):
                 return
         raise _error("no_host", f"can't find a host for sharding option group {_named(group)}")
 
     def _multi_host(self, group: Group) -> None:
-        """Blocks of shards, a host each, on hosts that follow each other in the order of their load."""
+        """Place blocks of shards, one per host, on hosts that are adjacent in the order of load."""
         size, option = self._hosts.size, _only(group)
         count, rest = divmod(option.num_shards, size)
         if rest:
@@ -254,7 +254,7 @@ class Walk:
                 f" num_shards={option.num_shards} % local_world_size={size} != 0",
             )
         hosts = list(chain.from_iterable(self._hosts.by_perf()))
-        # With more blocks than hosts the hosts are gone through again and again, and there is one way to do it.
+        # With more blocks than hosts, hosts repeat, and only one layout is possible.
         starts, hosts = (range(len(hosts) - count + 1), hosts) if count < len(hosts) else (range(1), hosts * count)
         for start in starts:
             ranks = [rank for host in hosts[start : start + count] for rank in self._hosts.ranks(host)]
@@ -265,7 +265,7 @@ class Walk:
     def _all_or_none(
         self, group: Group, ranks: Sequence[RankSlot], place: Callable[[ShardingOption, Sequence[RankSlot]], bool]
     ) -> bool:
-        """Place the whole group on these ranks; False, and nothing charged, if some of it cannot be."""
+        """Place the whole group on these ranks; if a part fails, undo all charges and return False."""
         saved, before = save(ranks), len(self._placed)
         if all(place(option, ranks) for option in group):
             self._queue.refresh(ranks)
@@ -287,7 +287,7 @@ class Walk:
         return False
 
     def _spread(self, option: ShardingOption, ranks: Sequence[RankSlot]) -> bool:
-        """Shard i on the i-th of `ranks`, which may repeat."""
+        """Charge shard i to the i-th of `ranks`, which may repeat; return whether all fit."""
         if option.num_shards != len(ranks):
             if self._old:
                 raise self._wrong_count(option, len(ranks))
@@ -312,7 +312,7 @@ class Walk:
         return _error(kind, f"{start} for shard {shard} of table {table}, largest device storage: {largest}")
 
     def _old_devices(self) -> Iterator[str]:
-        """Yield every rank as it is now, in 0.2.0's words."""
+        """Yield every rank's current state in the format of 0.2.0."""
         ranks = chain.from_iterable([rank] * count for count, rank in self._ranks.runs())
         for number, rank in enumerate(ranks):
             yield f"DeviceHardware(rank={number}, storage={_old_storage(rank.free())}, perf={rank.fwd_compute})"
@@ -331,7 +331,7 @@ def _old_shard(shard: Shard) -> str:
 
 
 def _starts(options: Sequence[Sequence[Shard]], ranks: int) -> Iterable[int]:
-    """The ranks where runs of shards begin, of options with a shard on every rank."""
+    """Return the ranks at which runs of shards begin, for options with a shard on every rank."""
     if any(run_count(shards) == ranks for shards in options):
         return range(ranks)
     return chain.from_iterable(accumulate([count for count, _ in runs_of(shards)][:-1]) for shards in options)
@@ -343,7 +343,7 @@ def _rank(device: DeviceHardware, hbm: int | None, old: bool) -> RankSlot:
 
 
 def one_number(ms: float) -> Perf:
-    """Return a perf as release 0.2.0 has it: all of it in `fwd_compute`, whose sums are as whole as their parts."""
+    """Return a perf as in release 0.2.0, all of it in `fwd_compute`; whole numbers stay whole."""
     return Perf(ms, 0, 0, 0, 0, 0)
 
 

@@ -1,1 +1,1 @@
-"""What the planner tries: the ways to shard each table (`enumerator`), and the proposals made of them."""
+"""The planner's search: sharding options of each table (`enumerator`), and proposals made of them."""

@@ -1,4 +1,4 @@
-"""The planner's search space: every way to shard every table, its shards' sizes and offsets, and its cost."""
+"""The planner's search space: every sharding option of every table, with sizes, offsets and costs of its shards."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ MIN_CW_DIM = 128
 
 COLUMN_ALIGNMENT = 4
 
-# The others are looked at for a table whose constraints name them.
+# Other types are considered only for tables whose constraints name them.
 USUAL_TYPES = tuple(kind for kind in ShardingKind if kind.is_usual)
 
 
 class Estimator(Protocol):
-    """Writes perf or storage into the shards of options."""
+    """A writer of perf or storage into the shards of options."""
 
     def estimate(self, sharding_options: list[ShardingOption]) -> None: ...
 
 
 class Sharder(Protocol):
-    """What shards one type of module, as TorchRec's ModuleSharder."""
+    """A sharder of one type of module, like TorchRec's ModuleSharder."""
 
     @property
     def module_type(self) -> type: ...
@@ -49,13 +49,13 @@ class Sharder(Protocol):
 
 
 class PlannedModule(Protocol):
-    """What the enumerator needs of a model: torch.nn.Module has it."""
+    """The part of a model that the enumerator reads; torch.nn.Module has it."""
 
     def named_children(self) -> Iterable[tuple[str, Any]]: ...
 
 
 class EmbeddingEnumerator:
-    """Options of tables under `constraints` (by table name), estimated by perf and storage unless told otherwise."""
+    """An enumerator of sharding options under `constraints` by table name; by default estimates perf and storage."""
 
     def __init__(
         self,
@@ -77,12 +77,12 @@ class EmbeddingEnumerator:
         self._estimators = list(estimator) if isinstance(estimator, Sequence) else [estimator]
 
     def enumerate(self, module: PlannedModule, sharders: Sequence[Sharder]) -> list[ShardingOption]:
-        """Options of every parameter that a sharder can shard, module by module.
+        """Return options of every parameter that a sharder can shard, module by module.
 
         Children come in reverse, as in TorchRec; with `use_exact_enumerate_order` in the model's order.
 
         Raises:
-            PlannerError: a table for which the constraints leave nothing (kind "no_options").
+            PlannerError: the constraints leave no option for a table (kind "no_options").
         """
         by_type = {sharder.module_type: sharder for sharder in sharders}
         options: list[ShardingOption] = []
@@ -101,10 +101,10 @@ class EmbeddingEnumerator:
     def of_table(
         self, name: str, tensor: TableTensor, module: tuple[str, object], sharder: Sharder
     ) -> list[ShardingOption]:
-        """Options of one table, with perf and storage.
+        """Return the options of one table, with perf and storage.
 
         Raises:
-            PlannerError: the constraints leave nothing (kind "no_options").
+            PlannerError: the constraints leave no option (kind "no_options").
         """
         wished, device = self._constraints.get(name, ParameterConstraints()), self._topology.compute_device
         rows, dim = tensor.shape
@@ -145,7 +145,7 @@ class EmbeddingEnumerator:
 
 
 def _is_pooled(module: object) -> bool:
-    """Whether its bags become one row each, as it says; TorchRec's EmbeddingCollection, which does not, has a name."""
+    """Return whether bags become one row each, by the module's attribute; TorchRec's EmbeddingCollection has none."""
     named = any(base.__name__ == "EmbeddingCollectionInterface" for base in type(module).__mro__)
     return bool(getattr(module, "is_pooled", not named))
 
@@ -153,9 +153,9 @@ def _is_pooled(module: object) -> bool:
 def cut(
     sharding_type: str, rows: int, dim: int, topology: Topology, *, min_partition: int | None = None
 ) -> Sequence[Shard]:
-    """Shards of a table [rows, dim] without costs or ranks; of a copied table each is all of it.
+    """Cut a table [rows, dim] into shards without costs or ranks; each shard of a copied table is all of it.
 
-    A shard on every rank comes as `KeptRuns`, everything else as a list.
+    Shards on every rank come as `KeptRuns`, all others as a list.
 
     Raises:
         ValueError: an unknown sharding type.
@@ -171,7 +171,7 @@ def cut(
 
 
 def column_width(dim: int, min_partition: int) -> int:
-    """The narrowest even cut of at least `min_partition` columns, a multiple of four; else the whole table."""
+    """Return the least multiple of 4 from `min_partition` on that divides `dim`; if there is none, `dim`."""
     for width in range(min_partition, dim):
         if dim % width == 0 and width % COLUMN_ALIGNMENT == 0:
             return width
@@ -179,7 +179,7 @@ def column_width(dim: int, min_partition: int) -> int:
 
 
 def _blocks(rows: int, count: int, width: int, column: int) -> KeptRuns[Shard]:
-    """`count` equal blocks of rows; the last ones may be shorter or empty."""
+    """Return `count` equal blocks of rows; the last ones may be shorter or empty."""
     block = -(-rows // count)
     whole, rest = divmod(rows, block) if block else (0, 0)
     shorter = 1 if rest else 0
@@ -192,13 +192,13 @@ def _blocks(rows: int, count: int, width: int, column: int) -> KeptRuns[Shard]:
 
 
 def _copy(first: Shard, index: int) -> Shard:
-    """The replica on the `index`-th rank after the first one's."""
+    """Return the replica on the `index`-th rank after the first one's."""
     rank = None if first.rank is None else first.rank + index
     return Shard([*first.size], [*first.offset], first.storage, first.perf, rank)
 
 
 def _next_block(first: Shard, index: int) -> Shard:
-    """The block of rows that comes `index` blocks after the first."""
+    """Return the block of rows `index` blocks after the first."""
     block = _copy(first, index)
     block.offset = [first.offset[0] + index * first.size[0], first.offset[1]]
     return block

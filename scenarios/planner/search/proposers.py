@@ -1,6 +1,6 @@
-"""Which option of each table to try next: greedy, uniform and exhaustive; whether a proposal fits is the partitioner's.
+"""Proposers, which choose an option of each table to try next; partitioners decide whether a proposal fits.
 
-A proposer is loaded with a search space, asked for a proposal, told how it went, and asked again until it has none.
+A proposer is loaded with a search space and returns a proposal, receives feedback on it, and so on until it has none.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Proposals = Generator[list[ShardingOption], float | None, None]
 
 
 class Proposer(ABC):
-    """Proposals one after the other: one option of each table."""
+    """A generator of proposals, each with one option of each table."""
 
     def __init__(self) -> None:
         self._proposals: Proposals | None = None
@@ -54,10 +54,10 @@ class Proposer(ABC):
 
 
 class GreedyProposer(Proposer):
-    """Each table's fastest option first; then, again and again, the next one of the table with the largest shard.
+    """A proposer that starts from the fastest options, and moves the table with the largest shard to its next one.
 
-    `use_depth`: fastest by its slowest shard, else by all shards together. `threshold`: ends when more proposals than
-    that (0: however many), one after the other, were no better than the best.
+    `use_depth`: fastest by slowest shard, else by the sum of shards. `threshold`: end after more than that many
+    consecutive proposals without improvement; 0 or None: no limit.
     """
 
     def __init__(self, use_depth: bool = True, threshold: int | None = None) -> None:
@@ -75,7 +75,7 @@ class GreedyProposer(Proposer):
                 worse = 0 if perf_rating < best_perf else worse + 1
                 best_perf = min(perf_rating, best_perf)
             memory = [_hbm_need(option) for option in proposal]
-            # A table that takes no memory is never moved on.
+            # A table without memory keeps its option.
             left = [
                 table
                 for table, options in enumerate(tables)
@@ -87,7 +87,7 @@ class GreedyProposer(Proposer):
 
 
 class UniformProposer(Proposer):
-    """One sharding type for all tables, types as the search space has them; one that a table lacks is left out."""
+    """A proposer of one sharding type for all tables, in the search space's order, without types that a table lacks."""
 
     def __init__(self, use_depth: bool = True) -> None:
         super().__init__()
@@ -103,14 +103,14 @@ class UniformProposer(Proposer):
 
 
 class SmallestProposer(Proposer):
-    """One proposal: of each table the option whose largest shard is smallest, for when memory is what is short."""
+    """A proposer of one proposal, for short memory: each table's option with the smallest largest shard."""
 
     def _search(self, search_space: list[ShardingOption]) -> Proposals:
         yield [min(options, key=largest_shard) for options in by_table(search_space, True)]
 
 
 class GridSearchProposer(Proposer):
-    """Every combination of options, if there are at most `max_proposals` of them, else none."""
+    """A proposer of every combination of options, if there are at most `max_proposals`; else of none."""
 
     def __init__(self, max_proposals: int = MAX_PROPOSALS) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ class GridSearchProposer(Proposer):
 
 
 def by_table(search_space: Sequence[ShardingOption], use_depth: bool) -> list[list[ShardingOption]]:
-    """The options of each table, fastest first, ties in the order of the search space."""
+    """Return the options of each table, fastest first, ties in the order of the search space."""
     tables: dict[str, list[ShardingOption]] = {}
     for option in search_space:
         tables.setdefault(option.fqn, []).append(option)
@@ -136,10 +136,10 @@ def _slowness(option: ShardingOption, use_depth: bool) -> float:
 
 
 def largest_shard(option: ShardingOption) -> Storage:
-    """The storage of the option's largest shard."""
+    """Return the storage of the option's largest shard."""
     return max(known_storage(shard) for _, shard in runs_of(option.shards))
 
 
 def _hbm_need(option: ShardingOption) -> tuple[int, Storage]:
-    """What decides which table to move on: the bytes of hbm of its largest shard, and what all its shards take."""
+    """Return the key that selects the table to move on: hbm bytes of its largest shard, then its total storage."""
     return largest_shard(option).hbm, option.total_storage

@@ -1,4 +1,4 @@
-"""Batches for a DLRM, the same for the same seed, simulated or real."""
+"""Draws batches for a DLRM, identical for one seed, simulated or real."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from scenarios.workloads.dlrm.ids.shuffle import Shuffle, table_seed
 
 Ints = npt.NDArray[np.int64]
 
-# Bits of 64, drawn for each element.
+# 64 bits for each drawn element.
 Bits = TypeVar("Bits", Ints, Tensor)
 
 _ALL_BITS = (1 << 64) - 1
-# Elements of a table: on a CPU their bits are in its cache, elsewhere they keep all of a GPU busy.
+# Elements of a table that are drawn at once: few enough for a CPU's cache, enough to fill a GPU.
 _DRAWN_AT_ONCE = {"cpu": 1 << 15, "cuda": 1 << 24}
 
 
 @dataclass(frozen=True, slots=True)
 class TableBatch:
-    """One table's ids of one rank's batch: `lengths` [batch], `ids` [sum of lengths], sample after sample; int64."""
+    """One table's ids in one rank's batch: `lengths` [batch], `ids` [sum of lengths], sample after sample; int64."""
 
     lengths: Ints
     ids: Ints
@@ -38,9 +38,9 @@ class TableBatch:
 
 @dataclass(frozen=True, slots=True)
 class Dense:
-    """`features` [batch, dense features] in the model's dtype, `labels` [batch] of 0 and 1 in float32.
+    """Dense input: `features` [batch, dense features] in the model's dtype, `labels` [batch] of 0 and 1 in float32.
 
-    `lengths` [batch], int64, are how many ids the samples of each sequence have.
+    `lengths` has an int64 tensor [batch] for each sequence: the numbers of ids of its samples.
     """
 
     features: Tensor
@@ -51,10 +51,11 @@ class Dense:
 def draw_bags(
     scenario: Scenario, number: int, rank: int, step: int, *, feature: int = 0, with_ids: bool = True
 ) -> TableBatch:
-    """Return the bags of a feature of table `number` in this rank's batch of this step; `feature` is its place in the
-    table.
+    """Return the bags of one feature of table `number` in a rank's batch of a step.
 
-    Their lengths only, where nobody reads ids.
+    Args:
+        feature: its index among the table's features.
+        with_ids: False if no code reads the ids; only lengths are drawn then.
     """
     table = scenario.workload.tables[number].by_feature[feature]
     if table.ids.kind == "file":
@@ -66,7 +67,7 @@ def draw_bags(
 
 
 def _drawn(table: Table, seeds: Sequence[int], batch: int, *, with_ids: bool) -> tuple[Ints, Ints]:
-    """Lengths and ids, as of `TableBatch`; of what else a scenario says they do not depend."""
+    """Draw lengths and ids as in `TableBatch`; results depend only on the cache key in `draw_bags`."""
     generator = np.random.default_rng(seeds)
     if table.ids_per_sample_kind == "poisson":
         lengths = generator.poisson(table.ids_per_sample, batch).astype(np.int64)
@@ -79,20 +80,22 @@ def _drawn(table: Table, seeds: Sequence[int], batch: int, *, with_ids: bool) ->
 
 
 def places_in(lengths: Ints) -> Ints:
-    """The place of each id in its bag."""
+    """Return the index of each id in its bag."""
     return np.arange(int(lengths.sum())) - np.repeat(lengths.cumsum() - lengths, lengths)
 
 
 def bags_of_firsts(table: Table, firsts: Ints, places: Ints) -> Ints:
-    """Return the ids at these places of bags with these first ids: the first ids themselves at place 0, else uniform
-    ones, which follow from the table's name, the first id and the place.
+    """Return the ids at indices `places` of bags with the first ids `firsts`.
+
+    Index 0 has the first id itself. All other ids are uniform, and follow from the table's name, the first id and the
+    index.
     """
     mixed = _mix(_mix(firsts + _signed(table_seed(table))) + places)
     return np.where(places == 0, firsts, (mixed.view(np.uint64) % np.uint64(table.rows)).astype(np.int64))
 
 
 def draw_ids(generator: np.random.Generator, table: Table, count: int) -> Ints:
-    """`count` ids in [0, rows), as the table's `Ids` say."""
+    """Draw `count` ids in [0, rows) from the table's `Ids`."""
     if table.ids.kind == "uniform" or table.ids.exponent == 0:
         return generator.integers(0, table.rows, count, dtype=np.int64)
     ranks = draw_zipf(generator, table.rows, table.ids.exponent, count)
@@ -102,10 +105,10 @@ def draw_ids(generator: np.random.Generator, table: Table, count: int) -> Ints:
 
 
 def draw_zipf(generator: np.random.Generator, size: int, exponent: float, count: int) -> Ints:
-    """`count` draws of k in [0, size) with probability proportional to (k + 1) ** -exponent.
+    """Draw `count` values of k in [0, size) with probability proportional to (k + 1) ** -exponent.
 
     Exact, by rejection-inversion: W. Hoermann, G. Derflinger, Rejection-inversion to generate variates from monotone
-    discrete distributions, ACM TOMACS 6(3), 1996. Few draws are rejected, whatever the size.
+    discrete distributions, ACM TOMACS 6(3), 1996. Few draws are rejected, for any size.
     """
     below = _integral(1.5, exponent) - 1.0
     above = _integral(size + 0.5, exponent)
@@ -128,19 +131,19 @@ def draw_zipf(generator: np.random.Generator, size: int, exponent: float, count:
 def draw_weights(
     scenario: Scenario, number: int, rank: int, step: int, ids: int, *, feature: int = 0
 ) -> npt.NDArray[np.float32]:
-    """What each id's row counts in its bag, around 1: [ids]; of which feature as in `draw_bags`."""
+    """Draw the weight of each id's row in its bag, around 1: [ids]; arguments as in `draw_bags`."""
     tables = len(scenario.workload.tables)
     generator = np.random.default_rng([scenario.seed, rank, step, tables + 1 + number, *_further(feature)])
     return generator.random(ids, dtype=np.float32) + np.float32(0.5)
 
 
 def _further(feature: int) -> tuple[int, ...]:
-    """What the seed of a table's first feature lacks."""
+    """Return what the seed of a feature has beyond that of its table's first feature."""
     return (feature,) if feature else ()
 
 
 def draw_dense(scenario: Scenario, model: Model, rank: int, step: int, *, device: torch.device) -> Dense:
-    """Normal features; labels that a linear rule with noise gives, so that training has something to learn."""
+    """Draw normal features, and labels by a linear rule with noise, so that training can reduce the loss."""
     dtype: torch.dtype = getattr(torch, model.dtype)
     if device.type == "meta":
         shape = (scenario.batch_size, model.dense_features)
@@ -149,16 +152,16 @@ def draw_dense(scenario: Scenario, model: Model, rank: int, step: int, *, device
     features = generator.standard_normal((scenario.batch_size, model.dense_features), dtype=np.float32)
     noise = generator.standard_normal(scenario.batch_size, dtype=np.float32)
     rule = np.random.default_rng([scenario.seed]).standard_normal(model.dense_features, dtype=np.float32)
-    with np.errstate(invalid="ignore"):  # all are finite, but OpenBLAS may say so of lanes that it pads (numpy 24067)
+    with np.errstate(invalid="ignore"):  # all are finite, but OpenBLAS may flag lanes that it pads (numpy 24067)
         labels = (features @ rule + noise > 0).astype(np.float32)
     return Dense(torch.from_numpy(features).to(device, dtype), torch.from_numpy(labels).to(device))
 
 
 def initial_rows(table: int, seed: int, rows: range, columns: range, *, device: torch.device) -> Tensor:
-    """Return the first values of a block of a table, [rows, columns] float32, uniform in (-0.05, 0.05).
+    """Return the initial values of a block of a table, [rows, columns] float32, uniform in (-0.05, 0.05).
 
-    Each value depends on its table, row and column alone, so that every sharding plan starts from the same model. They
-    are drawn on the device, some rows at a time.
+    Each value depends only on its table, row and column, so that every sharding plan starts from one model. Values are
+    drawn on the device, some rows at a time.
     """
     drawn = torch.empty(len(rows), len(columns), device=device)
     if device.type == "meta":
@@ -176,7 +179,7 @@ def initial_rows(table: int, seed: int, rows: range, columns: range, *, device: 
 def _mix(value: Bits) -> Bits:
     """Mix 64 bits well: G. Steele et al., Fast splittable pseudorandom number generators, OOPSLA 2014.
 
-    Numbers are int64, whose products wrap as those of unsigned ones do.
+    Numbers are int64, whose products wrap like unsigned ones.
     """
     mixed = value + _signed(0x9E3779B97F4A7C15)
     mixed = (mixed ^ _shifted(mixed, 30)) * _signed(0xBF58476D1CE4E5B9)
@@ -185,17 +188,17 @@ def _mix(value: Bits) -> Bits:
 
 
 def _shifted(value: Bits, by: int) -> Bits:
-    """Shift to the right with zeros behind, as unsigned numbers."""
+    """Shift right with zeros from the left, as unsigned numbers."""
     return (value >> by) & ((1 << (64 - by)) - 1)
 
 
 def _signed(number: int) -> int:
-    """Return the int64 of the same lowest 64 bits."""
+    """Return the int64 with the number's lowest 64 bits."""
     return ((number + (1 << 63)) & _ALL_BITS) - (1 << 63)
 
 
 def _integral(x: npt.NDArray[np.float64] | float, exponent: float) -> npt.NDArray[np.float64] | float:
-    """The integral of t ** -exponent from 1 to x."""
+    """Return the integral of t ** -exponent from 1 to x."""
     logarithm = np.log(x)
     if exponent == 1:
         return logarithm
@@ -205,7 +208,7 @@ def _integral(x: npt.NDArray[np.float64] | float, exponent: float) -> npt.NDArra
 def _inverse(height: npt.NDArray[np.float64] | float, exponent: float) -> npt.NDArray[np.float64]:
     if exponent == 1:
         return np.asarray(np.exp(height))
-    with np.errstate(divide="ignore"):  # of steep ones the far end rounds to infinity, which is clipped
+    with np.errstate(divide="ignore"):  # for steep laws the far end rounds to infinity, which is clipped later
         return np.asarray(np.exp(np.log1p((1 - exponent) * height) / (1 - exponent)))
 
 
@@ -220,7 +223,7 @@ def _read_bags(table: Table, first: int, count: int) -> TableBatch:
 
 @cache
 def file_bags(path: Path) -> tuple[Ints, Ints]:
-    """Offsets [bags + 1] and ids of a file that `load` has checked; int64."""
+    """Return offsets [bags + 1] and ids of a file that `load` has checked; int64."""
     bags = read_bags(path)
     offsets = np.concatenate([[0], np.cumsum([len(bag) for bag in bags])]).astype(np.int64)
     return offsets, np.array([item for bag in bags for item in bag], dtype=np.int64)

@@ -1,4 +1,4 @@
-"""The tables `model` and `sharding` of a scenario file: what must hold among their keys."""
+"""Checks across the keys of the tables `model` and `sharding` of a scenario file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from scenarios.workloads.dlrm.ids.checks import check_ids
 from scenarios.workloads.step_tables import REPLICATION, sharding_shape
 
 INT32_ROWS = 1 << 31
-# Averages also have caches written back and emptied, where batches that were fetched ahead have their rows.
+# Averaging would also write back and empty the caches, which hold rows of batches that were fetched ahead.
 WHY_FUSED = "with replication, which averages rows in GPU memory"
 WIDEST_FIRST = ("cluster", "host", "GPU")
 
@@ -73,7 +73,7 @@ def _check_types(types: Sequence[str], path: KeyPath, mistakes: Mistakes) -> Non
 
 
 def own_types(table: Any) -> tuple[str, tuple[ShardingType, ...]]:
-    """What it is that decides which sharding types a table may have, and those; ("", ()): it may have any."""
+    """Return the key that limits a table's sharding types, and these types; ("", ()) if nothing limits them."""
     if table.index_dedup:
         return "index_dedup", DISTINCT_TYPES
     return ("", ()) if table.sequence is None else ("a sequence", SEQUENCE_TYPES)
@@ -190,7 +190,7 @@ def _check_kernel(
 
 
 def check_host_path(reason: str, document: Document, mistakes: Mistakes) -> None:
-    """Add that GPUs that use their host's memory need a rate to it."""
+    """Add a missing rate to host memory for GPUs that use it."""
     cluster = document.cluster or ClusterSection()
     inside, device = cluster.inside, document.device
     has_path = device is not None and device.has_own_memory
@@ -200,27 +200,27 @@ def check_host_path(reason: str, document: Document, mistakes: Mistakes) -> None
 
 
 def _averages_on_gpus(document: Document) -> bool:
-    """Whether replicas of rows are averaged, which is priced and done in GPU memory."""
+    """Return whether replicas of rows are averaged on GPUs, which is priced and done in GPU memory."""
     return REPLICATION.of(document) is not None and _has_own_memory(document)
 
 
 def _has_own_memory(document: Document) -> bool:
-    """Return whether GPUs, of whatever kind, have memory beside their host's; until a kind is named, they have."""
+    """Return whether GPUs have memory of their own; assumed until a kind is named."""
     return document.device is None or document.device.has_own_memory
 
 
 def _given_plan(document: Document, mistakes: Mistakes) -> Mapping[str, GivenTable] | None:
-    """Return the tables of the plan that the scenario names, none if it cannot be read; None without a plan."""
+    """Return the tables of the scenario's plan file, {} if it cannot be read; None without a plan."""
     plan = SHARDING.or_empty(document).plan
     if plan is None:
         return None
-    with suppress(ValueError):  # which the check of sharding tells
+    with suppress(ValueError):  # the check of `sharding` reports it
         return read_plan(named_file(mistakes, ("sharding", "plan"), plan))
     return {}
 
 
 def _check_fits(table: Any, path: KeyPath, model: Any, rooms: _Rooms, mistakes: Mistakes) -> None:
-    """The widest of the table's sharding types must have room for its weights at least."""
+    """Check that the widest of the table's sharding types has room at least for its weights."""
     types, dim = table.sharding or rooms.types, table.dim or model.embedding_dim
     in_host = _kernel(table).is_in_host and rooms.has_own_memory
     widest = min((ShardingKind(kind).reach for kind in types), key=WIDEST_FIRST.index)
@@ -246,7 +246,7 @@ def _check_fits(table: Any, path: KeyPath, model: Any, rooms: _Rooms, mistakes: 
 
 
 class _Rooms:
-    """What one GPU, host or cluster has for tables, in GPUs' memory and in hosts'; None while that is not known."""
+    """The memory for tables of one GPU, host and cluster, in GPUs and in hosts; None while unknown."""
 
     def __init__(self, document: Document) -> None:
         cluster, sharding = document.cluster or ClusterSection(), SHARDING.or_empty(document)
@@ -284,7 +284,7 @@ def _check_sharding(sharding: Any, document: Document, look: Look) -> None:
 
 
 def _check_plan(given: Mapping[str, GivenTable], model: Any) -> None:
-    """Raise ValueError where the plan is not one of the model's tables."""
+    """Raise ValueError if the plan's tables are not the model's."""
     tables = {table.name: table for table in model.tables or []}
     lacking = [name for name in tables if name is not None and name not in given]
     unknown = [name for name in given if name not in tables]
@@ -309,7 +309,7 @@ def _check_plan(given: Mapping[str, GivenTable], model: Any) -> None:
 
 
 def _check_caches(given: Mapping[str, GivenTable], model: Any, look: Look) -> None:
-    """Check that a table says how much its cache holds only where the plan has one, and does not say it."""
+    """Check that a table sets the size of its cache only if the plan gives it a cache without a size."""
     for index, table in enumerate(model.tables or []):
         place = given.get(table.name or "")
         if place is None:

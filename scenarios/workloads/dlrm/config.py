@@ -1,4 +1,4 @@
-"""What a scenario file says of a recommender as frozen values, and the program that reads it; loads no torch."""
+"""Builds a recommender from a scenario file's tables, and declares the program that runs it; loads no torch."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ from scenarios.workloads.locate import imported
 from scenarios.workloads.qcomms_table import QCOMMS, check_qcomms_dtype
 from scenarios.workloads.step_tables import LAUNCHING, PIPELINE, REPLICATION, build_replication, sharding_shape
 
-# Sizes, lengths, ids, pooled rows and their gradients; with what is computed around them; a layer's passes, and its
-# share of the reduction.
+# Messages of a group's exchanges: sizes, lengths, ids, pooled rows and their gradients; operations of a group, with the
+# computations between messages; operations of a layer: its passes and its share of the reduction.
 EXCHANGES_OF_GROUP, OPERATIONS_OF_GROUP, OPERATIONS_OF_LAYER = 5, 16, 4
-NUMBER_BYTES = 8  # of an id or a bag's length in a batch that waits to be trained on
+NUMBER_BYTES = 8  # of an id or a bag's length in a loaded batch
 
 
 def _model(document: Document, placed: Mapping[str, GivenTable], mistakes: Mistakes) -> Model:
-    """Build the recommender; `placed` has the tables of a given plan by name."""
+    """Build the recommender; `placed` are the tables of a given plan, by name."""
     model, gpus = MODEL.of(document), have(sharding_shape(document)[1])
     types = SHARDING.or_empty(document).types or DEFAULT_TYPES
     tables = []
@@ -65,7 +65,7 @@ def _model(document: Document, placed: Mapping[str, GivenTable], mistakes: Mista
 
 
 def _kernel(table: Any, usual: Sequence[str], place: GivenTable | None) -> dict[str, Any]:
-    """Return where the rows lie and which sharding types the table may take: as in the plan, if it has a `place`."""
+    """Return where the rows lie and which sharding types the table may take; from the plan if it has a `place`."""
     if place is not None:
         share = place.load_factor or table.cache_load_factor or CACHE_LOAD_FACTOR
         return {"sharding": (place.sharding_type.value,), "kernel": place.kernel, "cache_load_factor": share}
@@ -77,13 +77,13 @@ def _kernel(table: Any, usual: Sequence[str], place: GivenTable | None) -> dict[
 
 
 def _pinned(table: Any, gpus: int) -> tuple[int, ...]:
-    """Return the ranks on which the table is to lie, with this many a host."""
+    """Return the ranks to which the table is pinned, with `gpus` ranks per host."""
     of_hosts = [range(host * gpus, (host + 1) * gpus) for host in table.hosts or []]
     return tuple(table.ranks or chain.from_iterable(of_hosts))
 
 
 def _bags_of_table(table: Any, mistakes: Mistakes, path: KeyPath) -> dict[str, Any]:
-    """Return what a table is told of its bags, and of those of its features."""
+    """Return the fields on bags of a table, or of its features."""
     if not table.features:
         return _bags(table, mistakes, path)
     features = [
@@ -95,7 +95,7 @@ def _bags_of_table(table: Any, mistakes: Mistakes, path: KeyPath) -> dict[str, A
 
 
 def _bags(section: Any, mistakes: Mistakes, path: KeyPath) -> dict[str, Any]:
-    """Return what a table or a feature is told of its bags: their ids, and how many a sample has."""
+    """Return the fields on bags of a table or a feature: the law of ids, and their number per sample."""
     law, count = section.ids, section.ids_per_sample
     kind = getattr(law, "declared_by", None)
     if kind is FileIds:
@@ -114,7 +114,7 @@ def _bags(section: Any, mistakes: Mistakes, path: KeyPath) -> dict[str, Any]:
 
 @lru_cache
 def _zipf(exponent: float, order: Any, bags: Any) -> Ids:
-    """Return the law, the same value for all tables that have it."""
+    """Return the law, cached so that all tables with it share one value."""
     return Ids(kind="zipf", exponent=exponent, order=order, bags=bags)
 
 
@@ -168,7 +168,7 @@ def _why_each(document: Document) -> str:
 
 
 def _effort(scenario: Scenario) -> Effort:
-    """As if each table took the type of those it may take that reads most."""
+    """Estimate the effort as if each table took its most expensive allowed type."""
     features = Recommender.of(scenario.workload).model.features
     read = {
         feature.name
@@ -179,7 +179,7 @@ def _effort(scenario: Scenario) -> Effort:
 
 
 def step_effort(scenario: Scenario, read: Collection[str], groups: int) -> Effort:
-    """Return what simulating every rank takes, with these features' ids read and so many groups of tables."""
+    """Return the effort of simulating every rank, with real ids of the features `read`, and `groups` table groups."""
     workload, ranks = Recommender.of(scenario.workload), scenario.cluster.world_size
     model, pipeline, features = workload.model, workload.pipeline, workload.model.features
     ids = sum([feature.ids_per_sample for feature in features if feature.name in read])

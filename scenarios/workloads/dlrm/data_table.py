@@ -29,7 +29,7 @@ DATA = ScenarioTable(
 
 
 def check_data(document: Document, look: Look) -> None:
-    """Add a pipeline of copies where nothing is copied."""
+    """Add a mistake for a pipeline of copies if batches are not copied."""
     pipeline, section = PIPELINE.of(document), DATA.of(document)
     copies = section is not None and section.copies
     if pipeline is not None and pipeline.kind == "base" and not copies and look.mistakes.sound(("data", "copies")):
@@ -37,7 +37,7 @@ def check_data(document: Document, look: Look) -> None:
 
 
 def build_data(document: Document) -> Data:
-    """The scenario's `data`; rates are each rank's."""
+    """Build the scenario's `data`, with rates per rank."""
     section = DATA.of(document)
     if section is None or section.per != "host":
         return DATA.build(document)

@@ -1,6 +1,6 @@
-"""The dense part of a DLRM: a module of dense features, embeddings and labels that gives the loss.
+"""The dense part of a DLRM: a module of dense features, embeddings and labels that returns the loss.
 
-`Dlrm` is the model's own, made of `bottom`, `interaction` and `top`; `model.dense` names another one.
+`Dlrm` is the built-in one, made of `bottom`, `interaction` and `top`; `model.dense` names another one.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from scenarios.workloads.locate import imported
 
 
 class Columns:
-    """Where a feature's columns are among the outputs of the groups that look it up, and which have lengths."""
+    """The columns of each feature among the outputs of its groups, and the features that have lengths."""
 
     def __init__(self, groups: Sequence[TableGroup], features: Sequence[Table]) -> None:
-        """`features` as in `Model.features`."""
+        """Index the groups by feature; `features` as in `Model.features`."""
         self.groups, self.features = tuple(groups), tuple(feature.name for feature in features)
         self.sequences = tuple(feature.name for feature in features if feature.sequence)
         self.group_of = {piece.feature: index for index, group in enumerate(groups) for piece in group.columns}
         places = [(type(group).__name__, group.columns) for group in groups]
         self._digest = blake2b(repr((self.features, self.sequences, places)).encode(), digest_size=16).hexdigest()
 
-    def __repr__(self) -> str:  # part of what a call is known by, each time
+    def __repr__(self) -> str:  # part of each call's signature
         return self._digest
 
 
 class Embeddings(Mapping[str, Tensor]):
-    """Embeddings by feature, in the model's order: pooled ones [batch, dim], sequences [batch, sequence, dim].
+    """A mapping from features to embeddings, in the model's order: [batch, dim] if pooled, else [batch, sequence, dim].
 
-    `lengths` [batch] of a sequence's feature, int64, are how many ids its samples have, kept or not. The outputs of
-    groups of tables stand behind them all: one is first used where a feature of it is asked for.
+    `lengths` [batch], int64, are the numbers of ids of a sequence's samples, before any are cut. An output of a group
+    is first used when one of its features is read.
     """
 
     def __init__(self, columns: Columns, outputs: Sequence[Tensor], lengths: Sequence[Tensor]) -> None:
@@ -94,7 +94,7 @@ class Cross(nn.Module):
 
 
 class Dot(nn.Module):
-    """[batch, features * dim] -> [batch, dim + pairs]: the first feature, then dot products of all pairs."""
+    """A layer [batch, features * dim] -> [batch, dim + pairs]: the first feature, then dot products of all pairs."""
 
     def __init__(self, features: int, dim: int) -> None:
         super().__init__()
@@ -133,14 +133,14 @@ class Dlrm(nn.Module):
 
 
 class WideAdagrad(torch.optim.Optimizer):
-    """Adagrad whose state is float32: half precision has neither the squares nor the epsilon."""
+    """Adagrad with float32 state: half precision cannot hold the squares or the epsilon."""
 
     def __init__(self, parameters: Iterable[Tensor], lr: float, eps: float = 1e-10) -> None:
         super().__init__(parameters, {"lr": lr, "eps": eps})
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Change parameters and state in place."""
+        """Update parameters and state in place."""
         for group in self.param_groups:
             given = [each for each in group["params"] if each.grad is not None]
             wide = [each.grad.float() for each in given]
@@ -157,10 +157,10 @@ class WideAdagrad(torch.optim.Optimizer):
 
 
 def build_dense(scenario: Scenario) -> Module:
-    """The dense part of a scenario's model, of which every rank has a copy.
+    """Build the dense part of a scenario's model, of which every rank has a copy.
 
     Raises:
-        ScenarioError: there is nothing of the name that `model.dense` or `model.dense_optimizer` gives.
+        ScenarioError: the names in `model.dense` or `model.dense_optimizer` do not exist.
     """
     workload = Recommender.of(scenario.workload)
     model = workload.model
@@ -191,7 +191,7 @@ def build_dense(scenario: Scenario) -> Module:
 
 
 def _known_as(scenario: Scenario, model: Model) -> str:
-    """All that our own dense part and its optimizer's step do, but for what they are called with, depends on."""
+    """Return everything that the built-in dense part and its optimizer's step depend on, besides call signatures."""
     layers = model.dense_features, model.bottom, model.top, model.interaction, [each.dim for each in model.features]
     optimizer = model.dtype, model.autocast, model.optimizer, model.dense_optimizer
     workload = Recommender.of(scenario.workload)
@@ -201,11 +201,7 @@ def _known_as(scenario: Scenario, model: Model) -> str:
 
 @contextmanager
 def told_as(scenario: Scenario, model: Model) -> Iterator[None]:
-    """Turn what a user's dense part raises into a sentence with the user's lines.
-
-    Raises:
-        ScenarioError: it raised.
-    """
+    """Turn exceptions of a user's dense part into a ScenarioError with the user's lines."""
     try:
         yield
     except (ScenarioError, ProgramError):
@@ -219,7 +215,7 @@ def told_as(scenario: Scenario, model: Model) -> Iterator[None]:
 
 
 def _check_shards(scenario: Scenario, module: Module) -> None:
-    """ScenarioError if the dense part, or its optimizer, cannot be sharded as asked."""
+    """Raise ScenarioError if the dense part, or its optimizer, cannot be sharded as requested."""
     parallel = Recommender.of(scenario.workload).dense_parallel
     key = f"units = {list(parallel.units)}" if parallel.units is not None else f"kind = '{parallel.kind}'"
     if parallel.shards:
@@ -230,7 +226,7 @@ def _check_shards(scenario: Scenario, module: Module) -> None:
 
 
 def _check_steps(scenario: Scenario, module: Module) -> None:
-    """ScenarioError if the dense part's own optimizer cannot be traced."""
+    """Raise ScenarioError if the dense part's own optimizer cannot be traced."""
     own = Recommender.of(scenario.workload).model.dense_optimizer
     if own is None:
         return
@@ -241,7 +237,7 @@ def _check_steps(scenario: Scenario, module: Module) -> None:
 
 
 def check_losses(scenario: Scenario, traced: Trace) -> None:
-    """ScenarioError unless all that the dense part returns are losses."""
+    """Raise ScenarioError unless all outputs of the dense part are losses."""
     tensors = [leaf for leaf in traced.outputs if isinstance(leaf, TensorSpec)]
     if not tensors or any(gradient is not False for gradient in traced.gradients):
         shapes = " and ".join(str(list(each.shape)) for each in tensors) or "no tensor"
@@ -251,7 +247,7 @@ def check_losses(scenario: Scenario, traced: Trace) -> None:
 
 
 def dense_shapes(model: Model) -> list[tuple[int, ...]]:
-    """Shapes of the parameters of a model's own dense part."""
+    """Return the shapes of the parameters of a model's built-in dense part."""
     with torch.device("meta"):
         return [tuple(parameter.shape) for parameter in Dlrm(model).parameters()]
 
@@ -264,13 +260,13 @@ def _cast(make: Callable[[], nn.Module], dtype: torch.dtype, autocast: torch.dty
 
 
 def _lowered(forward: Callable[..., Any], dtype: torch.dtype, dense: Tensor, *others: Any) -> Any:
-    """A forward pass under autocast, on the device on which it is."""
+    """Run a forward pass under autocast, on the device of its input."""
     with torch.autocast(dense.device.type, dtype):
         return forward(dense, *others)
 
 
 def _optimizer(scenario: Scenario, model: Model) -> Callable[[Iterable[Tensor]], torch.optim.Optimizer]:
-    """What `model.dense_optimizer` names, else torch.optim's of what updates the tables."""
+    """Return the optimizer that `model.dense_optimizer` names, else torch.optim's version of the tables' optimizer."""
     if model.dense_optimizer is not None:
         kind = getattr(torch.optim, model.dense_optimizer.kind, None)
         if not (isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)):
@@ -284,7 +280,7 @@ def _optimizer(scenario: Scenario, model: Model) -> Callable[[Iterable[Tensor]],
             raise ScenarioError(f"{scenario.path}: model.dense_optimizer: {sentence}") from error
         return partial(kind, **options)
     own = model.optimizer
-    if own.has_moments:  # their weight decay is that of AdamW
+    if own.has_moments:  # the weight decay of these is AdamW's
         assert own.kind in DENSE_OF, "another one must be named"
         make = torch.optim.AdamW if own.weight_decay else torch.optim.Adam
         betas = own.beta1, own.beta2

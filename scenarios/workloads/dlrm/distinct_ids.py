@@ -1,10 +1,10 @@
-"""The exchanges of tables of which each row travels once for all ids of a rank's batch that name it (`index_dedup`).
+"""The exchanges of tables whose rows travel once for all ids of a rank's batch that name them (`index_dedup`).
 
-Distinct ids go to their rows' owners as one bag for each key, their rows come home as those of a sequence do, and bags
-are summed there; gradients are summed by row before they go back. TorchRec 1.8.0's EmbeddingCollection does it with
-`use_index_dedup`; for ids that are popular by a power law few rows travel, as in HugeCTR's hybrid embedding, which has
-popular rows on all GPUs (Z. Wang et al., Merlin HugeCTR: GPU-accelerated recommender system training and inference,
-RecSys 2022).
+A rank sends the distinct ids of each key as one bag to the rows' owners. Their rows are returned like those of a
+sequence, and bags are summed on the rank; gradients are summed by row before they are sent back. TorchRec 1.8.0's
+EmbeddingCollection does this with `use_index_dedup`. If ids are popular by a power law few rows travel, as in HugeCTR's
+hybrid embedding, which stores popular rows on all GPUs (Z. Wang et al., Merlin HugeCTR: GPU-accelerated recommender
+system training and inference, RecSys 2022).
 """
 
 from __future__ import annotations
@@ -33,14 +33,18 @@ from scenarios.workloads.dlrm.tables.embedding import kernels_of
 from scenarios.workloads.dlrm.tables.embedding_torch import Named, Places, RankRows
 from scenarios.workloads.dlrm.tables.sorting import distinct_kernel
 
-# Which of its key's distinct ids an id is.
+# Bytes of an id's index among the distinct ids of its key.
 PLACE_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OriginalBags:
-    """A rank's bags before their ids were made distinct, by column of the group: `lengths` [columns * batch], and how
-    many `ids` each has; `places` say which of its column's distinct ids each id is, where ids are real.
+    """A rank's bags before ids were made distinct, by column of the group.
+
+    Attributes:
+        ids: the number of ids of each column.
+        lengths: [columns * batch].
+        places: each id's index among its column's distinct ids; empty if ids are not real.
     """
 
     batch: int
@@ -51,23 +55,23 @@ class OriginalBags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DistinctSending(Sending):
-    """What a rank sends, and the bags of which it is."""
+    """The distinct ids that a rank sends, with the original bags."""
 
     bags: OriginalBags
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DistinctWay(SequenceWay):
-    """How distinct rows travel, and the bags that they are summed to at home."""
+    """The route of distinct rows, with the bags into which they are summed."""
 
     bags: OriginalBags
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DistinctGroup(SequenceGroup):
-    """Tables of one sharding type whose rows travel once, and their way there and back.
+    """Tables of one sharding type whose rows travel once, with their input and output exchange.
 
-    Where its device `sorts`, gradients are summed in the order of rows. `l2_bytes`: what its cache holds.
+    If the device `sorts` ids, gradients are summed in the order of rows. `l2_bytes`: the size of its L2 cache.
     """
 
     sorts: bool = False
@@ -77,13 +81,13 @@ class DistinctGroup(SequenceGroup):
     def reads_ids(self) -> bool:
         return True
 
-    # What comes home is pooled: as of tables that are not sequences.
+    # Outputs are pooled, like those of tables that are not sequences.
     width = TableGroup.width
     output_shape = TableGroup.output_shape
     parts = TableGroup.parts
 
     async def prepare(self, rank: Rank, features: KeyedJagged) -> DistinctSending:
-        """What is to be exchanged: of each key one bag, of its distinct ids in ascending order."""
+        """Select the group's keys and prepare their exchange: one bag per key, of its ascending distinct ids."""
         assert features.stride is not None, "every key has the same samples"
         names = tuple(dict.fromkeys(self.features))
         own = features.select(names)
@@ -91,7 +95,7 @@ class DistinctGroup(SequenceGroup):
         distinct, places = await rank.compute(
             kernel, distinct_ids, own, label=f"{self.label}{INPUT_LABEL}.distinct", role=IDS
         )
-        # Explicit, for slots=True makes another class of which zero-argument super() knows nothing.
+        # Not super().prepare: slots=True makes another class, which zero-argument super() does not know.
         sending = await SequenceGroup.prepare(self, rank, distinct)
         order = own.positions(self.features)
         ids, lengths = own.length_per_key(), own.lengths.view(len(names), -1)
@@ -104,13 +108,13 @@ class DistinctGroup(SequenceGroup):
         return DistinctSending(**_values(sending), bags=bags)
 
     def way(self, rank: Rank, sent: Sending, arrived: KeyedJagged) -> DistinctWay:
-        """See `SequenceGroup`."""
+        """Return the route of `SequenceGroup`, with the bags of `sent`."""
         assert isinstance(sent, DistinctSending)
         way = SequenceGroup.way(self, rank, sent, arrived)
         return DistinctWay(**_values(way), bags=sent.bags)
 
     def expected_way(self, rank: Rank, features: ExpectedJagged, exchange: ExpectedInput) -> DistinctWay:
-        """See `SequenceGroup`."""
+        """Return the expected route of `SequenceGroup`, with bags of expected sizes."""
         way = SequenceGroup.expected_way(self, rank, features, exchange)
         ids = dict(zip(features.keys, features.ids, strict=True))
         bags = OriginalBags(
@@ -121,7 +125,7 @@ class DistinctGroup(SequenceGroup):
         return DistinctWay(**_values(way), bags=bags)
 
     async def arranged(self, rank: Rank, rows: Tensor, way: SequenceWay, label: str) -> Tensor:
-        """[batch, width]: the sum of each bag's rows."""
+        """Sum the arriving rows by bag: [batch, width]."""
         assert isinstance(way, DistinctWay)
         bags, size = way.bags, rows.element_size()
         named, elements = self._naming_bytes(bags), self._elements(bags)
@@ -137,11 +141,11 @@ class DistinctGroup(SequenceGroup):
         return await rank.compute(kernel, self._pool, rows, way, label=f"{label}.pool")
 
     async def taken_apart(self, rank: Rank, grad: Tensor, way: SequenceWay, numel: int, label: str) -> Tensor:
-        """The transpose of `arranged`."""
+        """Transpose `arranged`: return the gradient of each arriving row, `numel` elements."""
         assert isinstance(way, DistinctWay)
         size, elements = grad.element_size(), self._elements(way.bags)
         summed = float(size * numel)
-        # Where they are not sorted, sums are zeros, read and written in float32 for each id.
+        # Without sorting, sums start as zeros, and are read and written in float32 for each id.
         wide = 0.0 if self.sorts else 4.0 * (elements + numel)
         add = Kernel(
             kind="embedding_update",
@@ -157,7 +161,7 @@ class DistinctGroup(SequenceGroup):
         return PLACE_BYTES * sum(bags.ids) + float(bags.lengths.numel() * bags.lengths.element_size())
 
     def _elements(self, bags: OriginalBags) -> float:
-        """Of rows, as often as ids name them."""
+        """Return the elements of rows, counted once for each id that names them."""
         return sum(ids * column.columns for ids, column in zip(bags.ids, self.columns, strict=True))
 
     def _pool(self, rows: Tensor, way: DistinctWay) -> Tensor:
@@ -186,22 +190,22 @@ class DistinctGroup(SequenceGroup):
         return cat([by_key[key * buckets + bucket] for bucket in range(buckets) for key in range(len(self.columns))])
 
     def _places(self, way: DistinctWay) -> Places:
-        """Where rows that came home lie as tables, one a column."""
+        """Return the layout of the arriving rows as tables, one per column."""
         dims = [column.columns for column in self.columns]
         rows = [sum(bucket[key] for bucket in way.came) // dim for key, dim in enumerate(dims)]
         return Places.of(rows, dims)
 
     def _named(self, way: DistinctWay) -> Named:
-        """The bags' ids as rows of those tables."""
+        """Return the bags' ids as rows of these tables."""
         ids = [home.taken[places] for home, places in zip(way.homes, way.bags.places, strict=True)]
         return Named(torch.cat(ids), way.bags.lengths, counts=[len(each) for each in ids])
 
 
 class ExpectedDistinct(ExpectedInput):
-    """The input exchange of a `DistinctGroup`, where ids are expected; `draws` are of distinct ones."""
+    """The input exchange of a `DistinctGroup` with expected sizes; `draws` are of distinct ids."""
 
     async def prepare(self, rank: Rank, features: ExpectedJagged) -> ExpectedJagged:
-        """See `ExpectedInput`."""
+        """Reduce the features to expected distinct ids, then prepare them as `ExpectedInput` does."""
         drawn = dict(zip(features.keys, features.ids, strict=True))
         kernel = distinct_kernel(sum(drawn[key] for key in self.means))
         await rank.compute(kernel, do_nothing, label=f"{self.label}.distinct")
@@ -219,10 +223,10 @@ def build_distinct_groups(
     sorts: bool = False,
     l2_bytes: float = 0.0,
 ) -> tuple[DistinctGroup, ...]:
-    """One group a sharding type, as `build_groups` makes them.
+    """Build one group per sharding type, like `build_groups`.
 
     Raises:
-        ValueError: shards that are not laid out as their sharding type says, or a type that such tables cannot have.
+        ValueError: shards are not laid out as their sharding type requires, or such tables do not support that type.
     """
     world = Group("world", tuple(range(world_size)))
     groups = []
@@ -244,7 +248,7 @@ def build_distinct_groups(
 
 
 def distinct_ids(features: KeyedJagged) -> tuple[KeyedJagged, list[Tensor]]:
-    """One bag of each key's distinct ids in ascending order; and key by key which of them each id is."""
+    """Return one bag of each key's distinct ids in ascending order, and by key the index of each id among them."""
     found = [
         torch.unique(ids, return_inverse=True) for ids in features.values.split_with_sizes(features.length_per_key())
     ]
@@ -260,5 +264,5 @@ def distinct_ids(features: KeyedJagged) -> tuple[KeyedJagged, list[Tensor]]:
 
 
 def _values(made: Sending | SequenceWay) -> dict[str, Any]:
-    """What a dataclass holds, for one that is derived from it."""
+    """Return the fields of a dataclass, to construct a derived one."""
     return {one.name: getattr(made, one.name) for one in fields(made)}

@@ -1,6 +1,6 @@
-"""Where a rank's batches come from: drawn before a step, or by a loader of some rate beside it; and their way to a GPU.
+"""Provides a rank's batches, drawn before a step or by a data loader of some rate, and copies them to a GPU.
 
-A real run draws on the host what it is to copy, and copies it; on CPUs, and without values, a copy does nothing.
+A real run draws batches on the host and copies them; on CPUs, and without values, a copy does nothing.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from scenarios.workloads.dlrm.sparse_part import Batch, Looked, SparsePass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatch:
-    """One micro-batch of a rank and how far it is: `looked` of what was exchanged, `sparse` once rows are looked up.
+    """One micro-batch of a rank in a pipeline: `looked` after its exchange, `sparse` after its lookup.
 
-    `is_last`: of its step.
+    `is_last`: the last one of its step.
     """
 
     is_last: bool
@@ -41,9 +41,9 @@ class MicroBatch:
 
 
 class Drawer:
-    """Draws one rank's micro-batches by number, and says what copying one costs.
+    """A source of one rank's micro-batches by number, with the cost of copying each.
 
-    `expected` are the features of every rank, where they are not drawn.
+    `expected` are the features of every rank, if they are not drawn.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Drawer:
         self._control_device = host if self._is_staged else rank.control_device
 
     def draw(self, number: int) -> MicroBatch:
-        """This rank's micro-batch of that number. Ids are real even where payload is not: they decide sizes."""
+        """Draw this rank's micro-batch of that number; ids are real even without payload, because they decide sizes."""
         dense = draw_dense(self._scenario, self._model, self._rank.rank, number, device=self._device)
         if self._expected is not None:
             features: Batch = self._expected
@@ -75,13 +75,13 @@ class Drawer:
         return moved(drawn, Tensor.pin_memory) if self._is_staged else self._with_lengths(drawn)
 
     def copy(self, batch: MicroBatch) -> MicroBatch:
-        """Take a batch to the GPU, if it is not there."""
+        """Copy a batch to the GPU, if it is not there."""
         if not self._is_staged:
             return batch
         return self._with_lengths(moved(batch, lambda tensor: tensor.to(self._rank.device, non_blocking=True)))
 
     def copy_kernel(self, batch: MicroBatch) -> Kernel:
-        """Each tensor crosses the path from the host's memory by itself."""
+        """Return the kernel of copying a batch: each tensor is copied from host memory by itself."""
         dense = (batch.dense.features, batch.dense.labels)
         size = float(sum(each.numel() * each.element_size() for each in dense))
         launches = len(dense)
@@ -95,7 +95,7 @@ class Drawer:
         return Kernel(kind=COPYING, host_read=size, bytes_written=size, launches=launches, dtype="")
 
     def _draw_ids(self, bag: Bag, tables: Sequence[Table], batch: int) -> KeyedJagged:
-        """Without payload ids that no exchange reads are zeros: only how many they are counts."""
+        """Draw features; without payload, ids that no exchange reads are zeros: only their number matters."""
         scenario, rank, has_payload = self._scenario, self._rank, self._device.type != "meta"
         keys, lengths, ids, weights = [], [], [], []
         each = ((table, place, one) for table in tables for place, one in enumerate(table.by_feature))
@@ -123,7 +123,7 @@ class Drawer:
         )
 
     def _with_lengths(self, batch: MicroBatch) -> MicroBatch:
-        """With how many ids the samples of each sequence have."""
+        """Add the numbers of ids of each sequence's samples."""
         given, device = batch.features.get("sequence"), self._rank.device
         if given is None:
             return batch
@@ -135,40 +135,40 @@ class Drawer:
 
 
 class DrawnBatches:
-    """Batches that are there whenever they are wanted: they are drawn between steps, which takes no time of theirs."""
+    """Batches that are always ready: they are drawn between steps, in no simulated time."""
 
     def __init__(self, drawer: Drawer) -> None:
         self._drawer = drawer
         self._ready: deque[MicroBatch] = deque()
 
     async def fill(self, count: int) -> list[MicroBatch]:
-        """The first batches of all."""
+        """Return the first `count` batches."""
         return [self._drawer.draw(number) for number in range(count)]
 
     def prepare(self, numbers: range) -> None:
-        """Before a step: have the batches of these numbers, which come next."""
+        """Draw the next batches, of these numbers, before a step."""
         self._ready.extend(self._drawer.draw(number) for number in numbers)
 
     def begin(self) -> None:
-        """One more batch may be loaded."""
+        """Allow one more batch to be loaded."""
 
     async def wait(self) -> None:
-        """Until the next batch is there."""
+        """Wait until the next batch is ready."""
 
     def take(self) -> MicroBatch:
-        """Give the next batch."""
+        """Return the next batch."""
         return self._ready.popleft()
 
     async def close(self) -> None:
-        """Wait for what was begun and is wanted no more."""
+        """Wait for loading that was begun and is no longer needed."""
 
 
 class Loader(DrawnBatches):
-    """Batches of a data loader, on a stream of its own: one after the other, each of which takes `lasts_ns`.
+    """Batches of a data loader on a stream of its own: one after the other, each of which takes `lasts_ns`.
 
-    It is `prefetch` batches ahead of those that were taken, and is waited for at the end of a step: a step is as long
-    as loading a batch if that takes longer. Of what it loads, the run takes the first `taken`: only they are drawn,
-    and no more than they and the one after them are loaded ahead.
+    The loader is `prefetch` batches ahead, and each step ends with a wait for it: a step takes at least as long as
+    loading its batches. The run takes the first `taken` batches: only these are drawn, and only they and the one after
+    them are loaded ahead.
     """
 
     def __init__(self, drawer: Drawer, rank: Rank, *, lasts_ns: int, prefetch: int, taken: int) -> None:
@@ -179,7 +179,7 @@ class Loader(DrawnBatches):
         self._coming: deque[Work[MicroBatch | None]] = deque()
 
     async def fill(self, count: int) -> list[MicroBatch]:
-        """See `DrawnBatches`; the one after these is there then, too."""
+        """Return the first `count` batches, and wait until the one after them is ready, too."""
         for _ in range(count + self._prefetch):
             self.begin()
         for _ in range(count + 1):
@@ -187,21 +187,21 @@ class Loader(DrawnBatches):
         return [self.take() for _ in range(count)]
 
     def prepare(self, numbers: range) -> None:
-        """Nothing is drawn before a step."""
+        """Do nothing: the loader draws batches itself."""
 
     def begin(self) -> None:
-        """See `DrawnBatches`."""
+        """Begin to load the next batch."""
         self._coming.append(self._rank.spawn(self._load(self._begun)))
         self._begun += 1
 
     async def wait(self) -> None:
-        """See `DrawnBatches`."""
+        """Wait for the batch that was begun first."""
         batch = await self._coming.popleft()
         if batch is not None:
             self._ready.append(batch)
 
     async def close(self) -> None:
-        """See `DrawnBatches`."""
+        """Wait for all batches that were begun."""
         while self._coming:
             await self._coming.popleft()
 
@@ -209,12 +209,12 @@ class Loader(DrawnBatches):
         return await self._rank.compute(self._cost, self._draw, number, label="data.load", role=LOAD)
 
     def _draw(self, number: int) -> MicroBatch | None:
-        """Draw the batch of that number; None for one that nobody takes, which is loaded as in a longer run."""
+        """Draw the batch of that number; None if the run does not take it, which is loaded as in a longer run."""
         return self._drawer.draw(number) if number < self._taken else None
 
 
 def loader_of(scenario: Scenario, drawer: Drawer, rank: Rank, taken: int) -> DrawnBatches:
-    """Return what brings a rank its batches, of which it takes so many; every rank calls this in one order."""
+    """Return the source of a rank's `taken` batches; all ranks must call this in the same order."""
     data = Recommender.of(scenario.workload).data
     if data.samples_per_s is None:
         return DrawnBatches(drawer)
@@ -223,7 +223,7 @@ def loader_of(scenario: Scenario, drawer: Drawer, rank: Rank, taken: int) -> Dra
 
 
 def moved(batch: MicroBatch, move: Callable[[Tensor], Tensor]) -> MicroBatch:
-    """A drawn batch with all its tensors moved."""
+    """Return a drawn batch with all its tensors moved."""
     dense = replace(batch.dense, features=move(batch.dense.features), labels=move(batch.dense.labels))
     features = {
         bag: replace(

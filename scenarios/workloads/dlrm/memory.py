@@ -1,4 +1,4 @@
-"""What a DLRM's step takes of each GPU's memory, and what it is expected to ask of each rank, before anything runs."""
+"""Computes the GPU memory of a DLRM's step, and the expected load of each rank, before anything runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from scenarios.workloads.dlrm.ids.distinct import DistinctDraws, distinct_rows, 
 from scenarios.workloads.dlrm.ids.distribution import draws_of
 from scenarios.workloads.dlrm.tables.prices import WEIGHT_BYTES
 
-LABEL_BYTES = 4  # a float32
+LABEL_BYTES = 4  # of a float32
 
 Number = TypeVar("Number", float, Floats)
 
@@ -37,15 +37,18 @@ def memory_rows(
     *,
     counts: Sequence[int] | None = None,
 ) -> tuple[MemoryRow, ...]:
-    """Return every part on every rank, or on these, each for so many; their shards must all be in `plan`.
+    """Return every part of memory on every rank, or on `ranks`.
 
-    `dense` are the parts of the dense part, of which every rank has a copy.
+    Args:
+        plan: must have all shards on these ranks.
+        dense: parts of the dense part, of which every rank has a copy.
+        counts: the number of ranks that each of `ranks` represents.
     """
     capacity_bytes = scenario.cluster.host.gpu.memory_bytes
     tables = {table.name: table for table in scenario.workload.tables}
     ahead = [
         MemoryPart(name, round(size)) for name, size in _ahead_bytes(scenario).items() if size
-    ]  # each rank's alike
+    ]  # equal on each rank
     chosen = range(scenario.cluster.world_size) if ranks is None else ranks
     shards: dict[int, list[PlanRow]] = {rank: [] for rank in chosen}
     for row in plan:
@@ -68,8 +71,7 @@ def memory_rows(
 def _embedding_parts(
     scenario: Scenario, tables: Mapping[str, Table], shards: Iterable[PlanRow], ahead: Iterable[MemoryPart]
 ) -> tuple[MemoryPart, ...]:
-    """Return a rank's rows and their optimizer state, ids and what they look up for all ranks that share them, and
-    their gradients; and the parts `ahead`."""
+    """Return a rank's parts: rows, optimizer state, buffers of ids, looked-up rows and gradients, and `ahead`."""
     model, samples = Recommender.of(scenario.workload).model, scenario.batch_size * scenario.sharding_ranks
     weights = cache = state = hosted = buffers = 0.0
     for shard in shards:
@@ -81,7 +83,7 @@ def _embedding_parts(
         if shard.kernel.is_cached:
             cached = round(shard.rows * table.cache_load_factor)
             cache += own.weights + CACHE_ROW_BYTES * shard.rows + CACHED_ROW_BYTES * cached
-            hosted += whole.weights  # also of rows that the cache has
+            hosted += whole.weights  # also of rows that are in the cache
         else:
             weights += own.weights
             hosted += whole.weights - own.weights
@@ -101,7 +103,7 @@ def _embedding_parts(
 
 
 def _distinct_ids(scenario: Scenario, shard: PlanRow) -> float:
-    """What all ranks together send of ids that each has made distinct."""
+    """Return the expected number of ids that all ranks together send to a shard, made distinct by each rank."""
     (table,) = (table for table in scenario.workload.tables if table.name == shard.table)
     rows = range(shard.row_offset, shard.row_offset + shard.rows)
     return scenario.sharding_ranks * sum(
@@ -110,8 +112,11 @@ def _distinct_ids(scenario: Scenario, shard: PlanRow) -> float:
 
 
 def _ahead_bytes(scenario: Scenario) -> dict[str, float]:
-    """What a rank has of its own batches, if they are copied to it: ids of that which is trained on and all of those
-    behind it; and what has come home of the next batch's rows in a semi-synchronous pipeline."""
+    """Return the bytes of a rank's own batches, if they are copied, and of rows ahead in a semi-synchronous pipeline.
+
+    Batches on the GPU are the ids of the trained batch, and all of the batches behind it; rows ahead are those of the
+    next batch.
+    """
     workload, samples = Recommender.of(scenario.workload), scenario.batch_size
     model, pipeline = workload.model, workload.pipeline
     element_bytes: int = getattr(torch, model.dtype).itemsize
@@ -130,21 +135,25 @@ def _ahead_bytes(scenario: Scenario) -> dict[str, float]:
 def _buffer_bytes(
     scenario: Scenario, bag: Bag, *, ids: Number, lengths: Number, found: Number, stays: bool = False
 ) -> Number:
-    """Bytes of so many ids and lengths for a rank, and elements of what it looks up and of its gradient.
+    """Return the bytes of a rank's sparse buffers.
 
-    Unless that `stays`, there is also what is sent of both where it is encoded.
+    Args:
+        ids: number of ids.
+        lengths: number of lengths.
+        found: elements of looked-up rows, and of their gradient.
+        stays: whether both stay on the rank; if not, encoded copies are sent.
     """
     workload = Recommender.of(scenario.workload)
     model, pipeline = workload.model, workload.pipeline
     id_bytes: int = getattr(torch, model.ids_dtype).itemsize
     length_bytes: int = getattr(torch, model.lengths_dtype).itemsize
-    held = 3 if pipeline.kind == "semi_sync" else 2  # what is looked up, of the next batch too, and a gradient
+    held = 3 if pipeline.kind == "semi_sync" else 2  # looked-up rows, those of the next batch, and a gradient
     element_bytes: float = held * getattr(torch, model.dtype).itemsize
     if not stays:
         codecs = quantized_comms(workload.qcomms).all_to_all
         sent = (codec.encoded_size(1.0) * codec.dtype.itemsize for codec in (codecs.forward, codecs.backward) if codec)
         element_bytes += sum(sent)
-    # Ids arrive source-major and are put into key-major order: twice; and a pipeline has the next batches' too.
+    # Ids are held twice, source-major as received and key-major; a pipeline also holds those of the next batches.
     copies = 2 + pipeline.exchanged_ahead
     weight_bytes = WEIGHT_BYTES if bag == "weighted" else 0
     naming: Number = (id_bytes + weight_bytes) * ids + length_bytes * lengths
@@ -152,7 +161,7 @@ def _buffer_bytes(
 
 
 def expected_features(model: Model, batch_size: int) -> dict[Bag, ExpectedJagged]:
-    """What each rank has of every feature before any exchange."""
+    """Return the expected features of each rank before any exchange, by kind of bag."""
     by_feature = {bag: [each for table in tables for each in table.by_feature] for bag, tables in model.bags.items()}
     return {
         bag: ExpectedJagged(
@@ -168,7 +177,7 @@ def expected_features(model: Model, batch_size: int) -> dict[Bag, ExpectedJagged
 
 
 def expected_inputs(groups: Sequence[TableGroup], model: Model, batch_size: int) -> tuple[ExpectedInput, ...]:
-    """The groups' input exchanges."""
+    """Return the groups' input exchanges with expected sizes."""
     draws = {
         feature.name: (DistinctDraws(feature, batch_size) if feature.index_dedup else draws_of(feature, batch_size))
         for feature in model.features
@@ -182,9 +191,10 @@ def expected_inputs(groups: Sequence[TableGroup], model: Model, batch_size: int)
 
 
 def rank_loads(groups: Sequence[TableGroup], inputs: Sequence[ExpectedInput], scenario: Scenario) -> Floats:
-    """What each rank does of each group: ids for it from one rank, elements of their rows, keys, elements of what is
-    sent back to that rank, and of rows in host memory, weighted by their kernel; [groups, ranks, 5]. Tables that every
-    rank has a copy of are left out.
+    """Return the expected load of each rank for each group: [groups, ranks, 5].
+
+    Numbers are: ids from one rank, elements of their rows, keys, elements sent back to that rank, and elements of rows
+    in host memory, weighted by kernel. Copied tables have none.
     """
     world_size, batch_size, hosted = scenario.cluster.world_size, scenario.batch_size, _hosted(scenario)
     loads = np.zeros((len(groups), world_size, 5))
@@ -203,7 +213,7 @@ def rank_loads(groups: Sequence[TableGroup], inputs: Sequence[ExpectedInput], sc
 
 
 def _hosted(scenario: Scenario) -> dict[str, float]:
-    """By table a number that is the same where kernels are: hosts that differ in it are not alike."""
+    """Map each table to an id of its memory kernel; hosts with different ids fall into different host classes."""
     tables = [(table, scenario.kernel_of(table)) for table in scenario.workload.tables]
     return {
         table.name: table.cache_load_factor if kernel.is_cached else 2.0 if kernel.is_in_host else 0.0
@@ -212,13 +222,13 @@ def _hosted(scenario: Scenario) -> dict[str, float]:
 
 
 def host_loads(loads: Floats, gpus: int) -> Floats:
-    """Regroup `rank_loads` by host, [hosts, numbers]."""
+    """Regroup `rank_loads` by host: [hosts, numbers]."""
     groups, ranks, kinds = loads.shape
     return loads.transpose(1, 0, 2).reshape(ranks // gpus, gpus * groups * kinds)
 
 
 def held_bytes(loads: Floats, bags: Sequence[Bag], plan: Plan, scenario: Scenario) -> Floats:
-    """Bytes of embedding rows, their optimizer and sparse buffers, [ranks]; without what is equal on all ranks.
+    """Return the bytes of embedding rows, optimizer state and sparse buffers, [ranks], without equal parts.
 
     `loads` are `rank_loads`, `bags` those of its groups.
     """

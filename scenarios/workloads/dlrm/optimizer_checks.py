@@ -1,4 +1,4 @@
-"""What the table `model` says of optimizers and precision: what must hold among its keys."""
+"""Checks across the keys of the table `model` on optimizers and precision."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from scenarios.workloads.dense_parallel_table import DENSE_PARALLEL
 from scenarios.workloads.gradient_tables import COMPRESSION
 
 OF_MOMENTS = ("beta1", "beta2", "weight_decay")
-# Which of torch.optim's serves the dense part of a model whose tables have one of these.
+# The optimizer of torch.optim for the dense part of a model whose tables have one of these.
 DENSE_OF = {"adam": "Adam", "partial_rowwise_adam": "Adam"}
 
 
 def check_precision(model: Any, document: Document, look: Look) -> None:
-    """Add what does not fit together."""
+    """Add what does not fit together in optimizers and precision."""
     _check_optimizer(model, look)
     parallel = DENSE_PARALLEL.of(document)
     if parallel is not None and parallel.kind in ("fsdp", "hsdp"):

@@ -1,12 +1,12 @@
-"""The order of a training loop: which stages of coming batches go on beside the step of this one.
+"""The order of a training loop: which stages of later batches run concurrently with the step of this one.
 
-A stage that is n batches `ahead` works, in each (micro-)batch's time, on the n-th after it, and is over at its end.
-Before the first step batches go through the stages as far as that needs. All steps are of the steady state: beside the
-last ones stages work on batches that nobody will train on, as if training went on.
+A stage that is n batches `ahead` works, during each (micro-)batch, on the n-th batch after it, and finishes by its end.
+Before the first step, batches pass through the stages as far as that requires. All steps are in steady state: during
+the last steps, stages work on batches that are never trained on, as if training continued.
 
 The orders are those of TorchRec 1.8.0's pipelines (`torchrec.distributed.train_pipeline`), except that in
-"prefetch_sparse_dist" each stage has a step of its own: there the next batch's ids travel beside the forward pass, and
-its rows are fetched beside the backward pass.
+"prefetch_sparse_dist" each stage has a step of its own: the next batch's ids are exchanged during the forward pass, and
+its rows are fetched during the backward pass.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from scenarios.workloads.dlrm.sparse_part import SparsePart
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What a loop is made of: one rank's batches, its tables, and the passes over one batch.
+    """The parts of a training loop: one rank's batches, its tables, and the passes over one batch.
 
     `train(batch, between)` awaits `between` after the forward pass; `sync(step)` ends a step.
     """
@@ -42,7 +42,7 @@ class Parts:
 
 
 class Stage(ABC):
-    """What is done with a batch before it is trained on."""
+    """A stage of work on a batch before it is trained on."""
 
     stream: ClassVar[str]
 
@@ -52,19 +52,19 @@ class Stage(ABC):
 
     @property
     def is_beside(self) -> bool:
-        """Whether it is on a stream of its own."""
+        """Whether the stage runs on a stream of its own."""
         return self.stream != "main"
 
     @abstractmethod
     async def run(self, batch: MicroBatch) -> MicroBatch:
-        """Do it: what becomes of the batch, which itself stays as it is while a device uses it."""
+        """Run the stage and return the new batch; the old one is unchanged, because a device may still use it."""
 
     def _opened(self) -> Rank:
         return self.parts.rank.stream(self.stream)
 
 
 class ExchangeIds(Stage):
-    """Ids go to the ranks that look them up."""
+    """A stage that sends ids to the ranks that look them up."""
 
     stream = "data_dist"
 
@@ -72,35 +72,35 @@ class ExchangeIds(Stage):
         return self.parts.sparse.sharded(super()._opened())
 
     async def run(self, batch: MicroBatch) -> MicroBatch:
-        """See `Stage`."""
+        """Exchange the batch's ids."""
         looked = await self.parts.sparse.exchange(self.rank, batch.features)
         return replace(batch, features={}, looked=looked)
 
 
 class Fill(Stage):
-    """Rows that caches miss are fetched."""
+    """A stage that fetches the rows that caches miss."""
 
     stream = "prefetch"
 
     async def run(self, batch: MicroBatch) -> MicroBatch:
-        """See `Stage`."""
+        """Fill the caches with the batch's rows."""
         await self.parts.sparse.fill(self.rank, batch.looked)
         return batch
 
 
 class CopyToGpu(Stage):
-    """A batch goes from the host's memory to the GPU."""
+    """A stage that copies a batch from host memory to the GPU."""
 
     stream = "memcpy"
 
     async def run(self, batch: MicroBatch) -> MicroBatch:
-        """See `Stage`."""
+        """Copy the batch."""
         drawer = self.parts.drawer
         return await self.rank.compute(drawer.copy_kernel(batch), drawer.copy, batch, label="data.copy", role=COPY)
 
 
 class CopyHere(CopyToGpu):
-    """A batch goes to the GPU right before its forward pass, on the main stream, as `batch.to(device)` does it."""
+    """A stage that copies a batch right before its forward pass, on the main stream, like `batch.to(device)`."""
 
     stream = "main"
 
@@ -109,12 +109,12 @@ class CopyHere(CopyToGpu):
 
 
 class LookUp(Stage):
-    """Rows are looked up, and are on their way home when this returns."""
+    """A stage that looks up rows and begins to send them home."""
 
     stream = "main"
 
     async def run(self, batch: MicroBatch) -> MicroBatch:
-        """See `Stage`."""
+        """Look up the batch's rows."""
         sparse = self.parts.sparse.forward(batch.features, batch.looked, is_last=batch.is_last)
         await sparse.look_up()
         return replace(batch, sparse=sparse)
@@ -132,7 +132,7 @@ _CLASSES: Mapping[StageName, type[Stage]] = {
 
 
 class Loop:
-    """One rank's training loop: its steps, and what goes on beside them."""
+    """One rank's training loop: its steps, and the stages that run concurrently."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts, self._rank = parts, parts.rank
@@ -141,15 +141,15 @@ class Loop:
         stages = STAGES[pipeline.kind]
         self._before, self._between = self._stages(stages.before), self._stages(stages.between)
         every = [*self._before, *self._between]
-        self._filling = sorted(every, key=lambda stage: -stage.ahead)  # a batch passes those further ahead first
+        self._filling = sorted(every, key=lambda stage: -stage.ahead)  # a batch passes stages further ahead first
         self._depth = max((stage.ahead for stage in every), default=0)
         taken = parts.scenario.steps * self._micro_batches + self._depth
         self._loader = loader_of(parts.scenario, parts.drawer, parts.rank, taken)
-        self._flight: list[MicroBatch] = []  # the first one is trained on
-        self._begun: list[tuple[int, Work[MicroBatch]]] = []  # by place there
+        self._flight: list[MicroBatch] = []  # the first batch is the trained one
+        self._begun: list[tuple[int, Work[MicroBatch]]] = []  # by index in `_flight`
 
     async def run(self, steps: range) -> None:
-        """Fill the pipeline, train, and empty it. Between steps the ranks meet in a barrier, which belongs to none."""
+        """Fill the pipeline, train, and empty it; before each step ranks meet in a barrier outside it."""
         self._flight.extend(await self._loader.fill(self._depth))
         for stage in self._filling:
             for place in range(stage.ahead):
@@ -172,7 +172,7 @@ class Loop:
                 await batch.sparse.settle()
 
     async def _train(self) -> None:
-        """One micro-batch, and a stage's worth of each of those behind it."""
+        """Train on one micro-batch, while each later one passes one stage."""
         self._flight.append(self._loader.take())
         self._loader.begin()
         await self._begin(self._before)

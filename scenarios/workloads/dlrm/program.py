@@ -1,20 +1,20 @@
-"""A full training step of a DLRM, written once over `Rank`: exchanges, look-ups, the dense part, reduction, updates.
+"""A full training step of a DLRM, written once over `Rank`: exchanges, lookups, the dense part, reduction, updates.
 
-    ids ─ input exchange ─ look-up ─ output exchange ─┐                    (sparse_part, on the stream "embeddings")
+    ids ─ input exchange ─ lookup ─ output exchange ──┐                    (sparse_part, on the stream "embeddings")
     dense features ─ dense part ──────────────────────┴ dense part ─ loss
 
-and back; gradients of the dense part's parameters are reduced, bucket by bucket, on "dense.gradients" while that goes
-on. The loss is the mean over the global batch: dense gradients are averaged over ranks, and embedding gradients, which
-the exchange sums, are divided by the number of ranks before they leave.
+and back. Gradients of the dense part's parameters are reduced meanwhile, bucket by bucket, on "dense.gradients". The
+loss is the mean over the global batch: dense gradients are averaged over ranks, and embedding gradients, which the
+exchange sums, are divided by the number of ranks before they are sent.
 
-With `pipeline.accumulation` = n a step is n micro-batches, and each one's loss is divided by n before its backward
-pass, as PyTorch's users do it: what adds up is the gradient of the mean over all of them. Gradients of the dense part
-and of copied tables add up on their rank and are reduced and used after the last, as under DDP's no_sync;
-sharded tables are updated at each backward pass, as TorchRec's fused optimizers do it.
+A step has n = `pipeline.accumulation` micro-batches, and each one's loss is divided by n before its backward pass, as
+PyTorch's users do, so that gradients add up to that of the mean. Gradients of the dense part and of copied tables
+accumulate on their rank, and are reduced and used after the last micro-batch, as under DDP's no_sync; sharded tables
+are updated in each backward pass, as by TorchRec's fused optimizers.
 
-With `replication` (2D parallelism) ids, rows and their gradients are exchanged in sharding groups, each of which trains
-its own replica of sharded tables: their gradients are divided by the group's size, and replicas are averaged after
-every `sync_every`-th step. The dense part and copied tables are reduced over all ranks.
+If there is `replication` (2D parallelism), ids, rows and their gradients are exchanged in sharding groups, each of
+which trains its own replica of sharded tables: their gradients are divided by the group's size, and replicas are
+averaged after every `sync_every`-th step. The dense part and copied tables are reduced over all ranks.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ from scenarios.workloads.dlrm.tables.shard_price import with_moved_bytes
 
 
 class DlrmProgram(Program):
-    """`scenario.steps` training steps; records `loss`, the mean over this rank's samples, each step.
+    """A program of `scenario.steps` training steps; records `loss`, the mean over this rank's samples, each step.
 
-    Before each step the ranks draw their batch (all its micro-batches), unless a loader brings it, and meet in a
-    barrier, neither of which belongs to the step.
+    Each step is preceded by drawing its batch (all micro-batches), unless a loader provides it, and by a barrier;
+    neither belongs to the step.
 
     Raises:
-        ScenarioError: the tables fit nowhere, or gradients or exchanges cannot be compressed as asked.
+        ScenarioError: the tables do not fit, or gradients or exchanges cannot be compressed as requested.
     """
 
     def __init__(self, scenario: Scenario) -> None:
@@ -84,7 +84,7 @@ class DlrmProgram(Program):
         self.columns = Columns(self.groups, self.model.features)
         self.dense = build_dense(scenario)
         parts = self._trace()
-        self.features: Mapping[Bag, ExpectedJagged] | None = None  # of every rank, where they are not drawn
+        self.features: Mapping[Bag, ExpectedJagged] | None = None  # features of every rank, if they are not drawn
         expected: tuple[ExpectedInput, ...] = ()
         read = {name for group in self.groups if group.reads_ids for name in group.features}
         self.effort = step_effort(scenario, read, len(self.groups))
@@ -97,7 +97,7 @@ class DlrmProgram(Program):
         self.placed = GroupedTables(groups=self.groups, bags=bags, expected=expected)
 
     def _trace(self) -> tuple[MemoryPart, ...]:
-        """Trace the dense part, before any step; what it takes of a rank's memory."""
+        """Trace the dense part before any step; return its parts of a rank's memory."""
         scenario, model, dtype = self.scenario, self.model, getattr(torch, self.model.dtype)
         accumulates = self.workload.pipeline.accumulation > 1
         samples, groups = scenario.batch_size, len(self.groups)
@@ -114,7 +114,7 @@ class DlrmProgram(Program):
             traced = self.dense.traced(arguments, late=late)
             parts = parts_of(self.dense, arguments, 1, late, accumulates=accumulates)
             starts = (False, True) if accumulates else (False,) if model.loss_scaling is not None else ()
-            for adds in starts:  # of the first micro-batch, and of the others
+            for adds in starts:  # the first micro-batch, and the others
                 given = [None if each is None else True for each in traced.gradients]
                 self.dense.traced(arguments, given, accumulates=adds, late=late)
         self.joins_dense = scenario.workload.launching.grouped_all_reduce and bool(traced.parameters)
@@ -125,7 +125,7 @@ class DlrmProgram(Program):
     def _expect(
         self, plan: Plan, parts: Sequence[MemoryPart], bags: Sequence[Bag], expected: Sequence[ExpectedInput]
     ) -> None:
-        """Simulate one host per class; its memory is that of the class's fullest rank."""
+        """Set up host classes: one host each is simulated, with the memory of the class's fullest rank."""
         scenario, cluster, batch_size = self.scenario, self.scenario.cluster, self.scenario.batch_size
         self.features = expected_features(self.model, batch_size)
         loads = rank_loads(self.groups, expected, scenario)
@@ -139,7 +139,7 @@ class DlrmProgram(Program):
         )
 
     def kept(self) -> dict[str, bytes]:
-        """The plan that was found by simulation."""
+        """Return the plan file, if the plan was found by simulation."""
         return {} if self._found is None else {PLAN_FILE: self._found}
 
     async def __call__(self, rank: Rank) -> None:
@@ -147,7 +147,7 @@ class DlrmProgram(Program):
 
 
 class _Replica:
-    """One rank's parameters and its part of a step; `parts` are what a loop makes steps of."""
+    """One rank's parameters and its part of a step; a loop makes steps of `parts`."""
 
     def __init__(self, program: DlrmProgram, rank: Rank) -> None:
         scenario = program.scenario
@@ -173,7 +173,7 @@ class _Replica:
             await self._sparse.sync()
 
     async def _train(self, batch: MicroBatch, between: Callable[[], Awaitable[None]]) -> None:
-        """Both passes over one micro-batch; after the step's last one the dense part is updated."""
+        """Run both passes over one micro-batch; after the step's last one, update the dense part."""
         dense, is_last = batch.dense, batch.is_last
         sparse = batch.sparse or self._sparse.forward(batch.features, batch.looked, is_last=is_last)
         await sparse.begin()
@@ -193,11 +193,8 @@ class _Replica:
             await sparse.update_joined()
 
     async def _shares(self, losses: Sequence[Tensor]) -> list[Tensor]:
-        """The gradient of each loss where the step's is their mean over micro-batches: what `loss / n` makes of 1.
-
-        Where losses are scaled, so is it.
-        """
-        # The gradient that is 1, the division or multiplication of the loss, and that of the gradient.
+        """Return the derivative of the step's loss by each micro-batch's losses: 1 / n, scaled like the losses."""
+        # Launches: the gradient of 1, the division or multiplication of the loss, and that of its gradient.
         passes = 1 + 2 * (self._micro_batches > 1) + 2 * (self._model.loss_scaling is not None)
         cost = Kernel(kind="elementwise", dtype=self._model.dtype, launches=passes * len(losses))
         return await self._rank.compute(cost, self._shares_of, losses, label="dense.loss_share", role=DENSE)
@@ -207,14 +204,14 @@ class _Replica:
         return shares if scaler is None else scaler.scaled(shares)
 
     def _output(self, group: Group, coming: Awaitable[Tensor]) -> Tensor:
-        """What the dense part is given of a group, while that is on its way."""
+        """Return the tensor for the dense part of a group's output, before that has arrived."""
         shape = group.output_shape(self._scenario.batch_size)
         return self._dense.later(coming, *shape, dtype=self._dtype, requires_grad=True)
 
     def _record(self, result: Any, *, is_last: bool) -> list[Tensor]:
-        """The losses: one, several, or a mapping of names to them; their sum is the metric `loss`.
+        """Return the losses (one, several, or a mapping by name), and record them; their sum is the metric `loss`.
 
-        What is recorded is the mean over the step's micro-batches.
+        Recorded values are means over the step's micro-batches.
         """
         losses = tensors_of(result)
         total = losses[0] if losses[0].is_meta else torch.stack([loss.reshape(()) for loss in losses]).sum()
@@ -229,7 +226,7 @@ class _Replica:
 
 
 def _on_all_ranks(plan: Plan, scenario: Scenario) -> tuple[PlanRow, ...]:
-    """The rows of all shards, with replication those of each sharding group."""
+    """Return the rows of all shards; with replication, those of each sharding group."""
     replication = scenario.workload.replicas
     if replication is None:
         return plan.rows
@@ -238,7 +235,7 @@ def _on_all_ranks(plan: Plan, scenario: Scenario) -> tuple[PlanRow, ...]:
 
 
 def _groups(model: Model, plan: Plan, scenario: Scenario) -> tuple[tuple[Group, ...], tuple[Bag, ...]]:
-    """Tables by what becomes of bags, each by sharding type as TorchRec's modules; and the bags of each group."""
+    """Group tables by kind of bag, then by sharding type like TorchRec's modules; return groups and their bags."""
     keys = {table.name: tuple(feature.name for feature in table.by_feature) for table in model.tables}
     sharded = {table.name: replace(table, features=keys[table.name]) for table in tables_of_plan(plan.row_runs)}
     place = scenario.sharding_ranks, scenario.sharding_host_ranks

@@ -1,4 +1,4 @@
-"""Checks that a plan's exchanges can be quantized as a scenario asks: what TorchRec 1.8.0 raises only in a step."""
+"""Checks that a plan's exchanges can be quantized as requested, which TorchRec 1.8.0 checks only in a step."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from scenarios.sparse.tables import Layout
 
 
 def check_quantized(scenario: Scenario, groups: Sequence[TableGroup]) -> None:
-    """Refuse sums of int8, and exchanges of parts of what is encoded together.
+    """Refuse sums of int8, and exchanges that would split elements with a common scale.
 
     Raises:
-        ScenarioError: one sentence for each precision that does not fit.
+        ScenarioError: with a sentence for each precision that does not fit.
     """
     qcomms = Recommender.of(scenario.workload).qcomms
     sentences = dict.fromkeys(
@@ -31,7 +31,7 @@ def check_quantized(scenario: Scenario, groups: Sequence[TableGroup]) -> None:
 
 
 def _wrong(scenario: Scenario, group: TableGroup, direction: str) -> Iterator[str]:
-    """What would be expected in place of a group's precision."""
+    """Yield what is expected in place of a group's precision."""
     adding, sent = _row_size(group.codecs.reduce_scatter, direction), _row_size(group.codecs.all_to_all, direction)
     layout, is_sequence = group.layout, isinstance(group, SequenceGroup)
     if adding > 1 and not is_sequence and layout.sharding_type.cuts_rows and layout.buckets > 1:
@@ -68,7 +68,7 @@ def _row_size(codecs: Codecs, direction: str) -> int:
 
 
 def _exchanges(layout: Layout, is_sequence: bool, world_size: int) -> bool:
-    """Whether an all-to-all brings its rows home."""
+    """Return whether an all-to-all sends the layout's rows home."""
     kind = layout.sharding_type
     if kind.rows_over == "all":
         return is_sequence and world_size > 1

@@ -1,10 +1,9 @@
-"""One rank's tables in a step: ids to the rows' owners, rows home, gradients back, updates.
+"""One rank's tables in a step: sends ids to the rows' owners, rows home and gradients back, and updates rows.
 
-A group's rows travel home, and its gradients back, on the stream "embeddings". In the order "overlapped" that starts as
-early as it can. In the order "eager" the sparse part runs when the dense part first uses any of it, and the backward
-pass stands still at that place until the gradients' exchanges are over and rows are updated: as autograd runs a model
-that calls TorchRec 1.8.0's modules, the last group's gradients first. With "semi_sync" what was looked up is cut from
-autograd's graph, and that comes after the dense part's whole backward pass.
+Rows and gradients are sent on the stream "embeddings", in the order "overlapped" as early as possible. The order
+"eager" runs the sparse part when the dense part first uses any of it, and lets the backward pass wait there until
+gradients are exchanged and rows updated, the last group first, as autograd runs TorchRec 1.8.0's modules. Rows are
+detached from autograd's graph in "semi_sync", and gradients exchanged after the dense part's backward pass.
 """
 
 from __future__ import annotations
@@ -39,20 +38,20 @@ from scenarios.workloads.sharding_groups import replicas_of, within_sharding_gro
 
 Group = ShardedGroup | SequenceGroup
 
-# What TorchRec's Python does for one sharded module and one group of its tables, beside the operators: counted in a
-# step of a script that trains its DLRM (TorchRec 1.8, 26 tables, one group), by what launches come next.
+# Host work of TorchRec 1.8's Python for one sharded module and one group of its tables, besides operators, by the
+# launches that follow: counted in a step of a script that trains its DLRM (26 tables, one group).
 _EXCHANGES_IDS = HostWork(dispatches=9, operators=1, calls=216)
-_LOOKS_UP = HostWork(dispatches=25, operators=2, bags=1, calls=419)  # until the rows are on their way home
+_LOOKS_UP = HostWork(dispatches=25, operators=2, bags=1, calls=419)  # until the rows are sent home
 _SENDS_BACK = HostWork(dispatches=28, operators=1, nodes=3)
 _UPDATES = HostWork(operators=1, bags=1)
 Batch = Mapping[Bag, Features]
-# Pipelines that look up, or fetch, a batch's rows before those of the one before are updated.
+# Pipelines that look up, or fetch, a batch's rows before those of the previous batch are updated.
 _LOOKING_AHEAD = ("prefetch_sparse_dist", "semi_sync")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupedTables:
-    """All tables as groups, and the kind of bag of each group; `expected` are input exchanges that are not drawn."""
+    """All tables as groups, with the kind of bag of each group; `expected` are input exchanges of expected sizes."""
 
     groups: tuple[Group, ...]
     bags: tuple[Bag, ...]
@@ -61,12 +60,12 @@ class GroupedTables:
 
 @dataclass(slots=True)
 class Looked:
-    """What one group's look-up leaves for its backward."""
+    """The state that one group's lookup leaves for its backward pass."""
 
     group: Group
     rows: Rows
     features: Features
-    way: Any  # what the group's output exchange wants to know of its input exchange
+    way: Any  # what the group's output exchange needs of its input exchange
 
     @property
     def is_copy(self) -> bool:
@@ -77,8 +76,7 @@ class Looked:
 class SparsePart:
     """One rank's rows of all groups.
 
-    `fuses` says whether the operators of the `dense` part are fused, `joins_dense` whether gradients of copies are
-    all-reduced with the dense part's, by whoever does that.
+    `fuses`: operators of the `dense` part are fused; `joins_dense`: copies' gradients are all-reduced with its own.
     """
 
     def __init__(
@@ -109,15 +107,15 @@ class SparsePart:
         self._sums: dict[Rows, Tensor] = {}  # gradients of copies, from micro-batches that were not the last
 
     def sharded(self, rank: Rank) -> Rank:
-        """The rank, on whichever stream, among those with which it shares tables; every rank calls it in one order."""
+        """Return the rank, on its stream, within its sharding group; all ranks must call this in the same order."""
         return within_sharding_group(rank, self._replication)
 
     def forward(self, batch: Batch | None = None, looked: Sequence[Looked] = (), *, is_last: bool = True) -> SparsePass:
-        """A pass over a batch, or over what `exchange` gave for it; is it the step's last micro-batch?"""
+        """Return a pass over a batch, or over the result of its `exchange`; `is_last`: the step's last micro-batch."""
         return SparsePass(self, batch, looked, is_last=is_last)
 
     async def exchange(self, rank: Rank, batch: Batch, chosen: Sequence[int] | None = None) -> list[Looked]:
-        """Ids to the ranks that look them up, of all groups (or the chosen ones) at once."""
+        """Send ids to the ranks that look them up, for all groups (or the chosen ones) at once."""
         rank.host_work(_EXCHANGES_IDS)
         numbers = range(len(self.placed.groups)) if chosen is None else chosen
         groups = [self.placed.groups[number] for number in numbers]
@@ -147,14 +145,14 @@ class SparsePart:
         ]
 
     async def fill(self, rank: Rank, looked: Sequence[Looked]) -> None:
-        """Fetch what caches miss of rows that are about to be looked up."""
+        """Fetch the rows that caches miss, before they are looked up."""
         for one in looked:
             if one.rows.prices.cache is not None:
                 kernel, label = partial(one.rows.prices.fill_kernel, sizes_of(one.features)), f"{one.group.label}cache"
                 await rank.compute(kernel, one.rows.fill, one.features, label=label, role=CACHING)
 
     async def look_up(self, looked: Looked) -> Work[Tensor]:
-        """Look up, and let the result travel while others are looked up."""
+        """Look up rows, and begin to send them home."""
         if self._pipeline.kind != "prefetch_sparse_dist":
             await self.fill(self.rank, [looked])
         features, rows, label = looked.features, looked.rows, f"{looked.group.label}lookup"
@@ -164,9 +162,9 @@ class SparsePart:
         return self._side.spawn(looked.group.forward(self._side, found, looked.way))
 
     async def send_back(self, looked: Looked, gradient: Tensor, *, is_last: bool) -> Work[Tensor] | None:
-        """A group's gradients start on their way to the rows' owners, or, of copies, to be summed: once a step.
+        """Begin to send a group's gradients to the rows' owners, or to all-reduce those of copies once a step.
 
-        Of copies that join the dense part's gradients it gives those, not yet summed.
+        Gradients of copies that join the dense part's are returned, not yet reduced.
         """
         self.rank.host_work(_SENDS_BACK)
         cost = self._if_launched(elementwise(gradient.numel(), dtype=self.model.dtype))
@@ -191,23 +189,23 @@ class SparsePart:
         return self.rank.all_reduce(flat, label=f"{looked.group.label}all_reduce", role=TABLE_REDUCTION)
 
     def _unscaling(self, gradient: Tensor) -> Kernel:
-        """A product, and a look at each number, as a hook on what tables give."""
+        """Return the kernel of unscaling: a product and a check of each number, as in a hook on the tables' output."""
         once = elementwise(gradient.numel(), dtype=self.model.dtype)
         return self._if_launched(together([once, once]))
 
     def _if_launched(self, cost: Kernel) -> Kernel:
-        """What passes over gradients cost: nothing where a compiler makes them one with what makes the gradients."""
+        """Return the cost of a pass over gradients: nothing if a compiler fuses it with the operator before."""
         return Kernel(kind="elementwise", dtype=cost.dtype, launches=0) if self._fuses else cost
 
     def _unscaled(self, gradient: Tensor) -> Tensor:
-        """Divided by the losses' scale; 0 where that is not finite, since rows are updated before anyone knows it."""
+        """Divide by the losses' scale, replacing non-finite numbers by 0: rows are updated before ranks check them."""
         scaler = self._dense.scaler
         if scaler is None:
             return gradient
         return torch.nan_to_num(gradient * (1 / scaler.scale), nan=0.0, posinf=0.0, neginf=0.0)
 
     async def update(self, looked: Looked, gradient: Tensor) -> None:
-        """One optimizer step on a group's rows here, from what `send_back` gave."""
+        """Run one optimizer step on a group's rows here, with the result of `send_back`."""
         rows, features, label = looked.rows, looked.features, f"{looked.group.label}update"
         self.rank.host_work(_UPDATES)
         if looked.is_copy:
@@ -218,10 +216,9 @@ class SparsePart:
             await self.rank.compute(kernel, rows.update, features, gradient, label=label, role=UPDATE)
 
     async def sync(self) -> None:
-        """Average shards over their replicas, then their optimizer's state, as TorchRec's DMPCollection.sync does it.
+        """Average shards over their replicas, then their optimizer state, like TorchRec's DMPCollection.sync.
 
-        One call for all tensors of a dtype, one after the other. Copied tables need none: their
-        gradients are averaged over all ranks.
+        Each dtype needs one call. Copied tables need none: their gradients are averaged over all ranks.
         """
         assert self._replicas is not None, "there is replication"
         pairs = zip(self.placed.groups, self._rows, strict=True)
@@ -235,7 +232,7 @@ class SparsePart:
                 )
 
     async def _add_up(self, looked: Looked, gradient: Tensor) -> Tensor:
-        """The whole gradients of tables that every rank has a copy of, of this micro-batch and those before it."""
+        """Return the gradients of a group's copied tables, summed over this step's micro-batches so far."""
         rows, features, label = looked.rows, looked.features, looked.group.label
         kernel = partial(rows.prices.dense_gradients_kernel, sizes_of(features))
         flat = await self.rank.compute(
@@ -248,7 +245,7 @@ class SparsePart:
         return await self.rank.compute(cost, before.add_, flat, label=f"{label}accumulate")
 
     async def _as_dense(self, looked: Looked, flat: Tensor) -> Work[Tensor]:
-        """In the dense part's precision, so that one call sums both."""
+        """Cast gradients to the dense part's dtype, so that one call reduces both."""
         dtype: torch.dtype = getattr(torch, self.model.dtype)
         if flat.dtype == dtype:
             return Done(flat)
@@ -289,7 +286,7 @@ class SparsePart:
 
 
 class SparsePass:
-    """The sparse part of one step, or of one micro-batch of it."""
+    """The sparse part of one step, or of one micro-batch."""
 
     def __init__(self, part: SparsePart, batch: Batch | None, looked: Sequence[Looked], *, is_last: bool) -> None:
         self._part, self._batch, self._looked, self._is_last = part, batch, list(looked), is_last
@@ -299,22 +296,22 @@ class SparsePass:
         self._joining: list[tuple[Looked, Tensor]] = []
 
     async def begin(self) -> None:
-        """In the order "overlapped", what can begin before the dense part does."""
+        """Begin exchange and lookup before the dense part, in the order "overlapped"."""
         if not self._part.is_eager and not self._coming:
             await self.look_up()
 
     def output(self, number: int) -> Awaitable[Tensor]:
-        """What a group's output exchange will give."""
+        """Return an awaitable of a group's output."""
         return _GroupOutput(self, number)
 
     async def arrived(self, number: int) -> Tensor:
-        """Give what the exchange of group `number` brought, once it is there; it looks rows up if nobody has."""
+        """Return the output of group `number` after its exchange, looking rows up first if that was not done."""
         if not self._coming:
             await self.look_up()
         return await self._coming[number]
 
     async def give(self, number: int, gradient: Tensor) -> None:
-        """The gradient of what a group's output exchange gave."""
+        """Take the gradient of a group's output, and send it back when the order allows."""
         if not self._part.is_eager:
             await self._send_back(number, gradient)
             return
@@ -323,30 +320,30 @@ class SparsePass:
             await self._return_all()
 
     async def finish(self) -> None:
-        """Update all rows that have not been, copies last."""
+        """Send the remaining gradients, and update all remaining rows, copies last."""
         await self._return_all()
         await self._update(copies=False)
         await self._update(copies=True)
 
     async def joining(self) -> list[Tensor]:
-        """Gradients of copies, to be all-reduced in place with the dense part's, whose backward pass is over."""
+        """Return gradients of copies, to be all-reduced in place with the dense part's after its backward pass."""
         await self._send_all(copies=True)
         return [gradient for _, gradient in self._joining]
 
     async def update_joined(self) -> None:
-        """Update these copies, once that is done."""
+        """Update the copies of `joining`, after the all-reduce."""
         for looked, gradient in self._joining:
             await self._part.update(looked, gradient)
 
     async def look_up(self) -> None:
-        """Exchange ids, if that has not been done, and look rows up; they are on their way home then."""
+        """Exchange ids, if that was not done, look rows up, and begin to send them home."""
         part = self._part
         if self._looked:
             self._coming = [await part.look_up(one) for one in self._looked]
             return
         assert self._batch is not None
         bags = part.placed.bags
-        # TorchRec's modules, one for each kind of bag, are called one after the other.
+        # TorchRec calls its modules, one for each kind of bag, one after the other.
         calls = dict.fromkeys(bags) if part.is_eager else {None: None}
         for bag in calls:
             chosen = [number for number, each in enumerate(bags) if bag in (None, each)]
@@ -355,11 +352,11 @@ class SparsePass:
             self._coming += [await part.look_up(one) for one in found]
 
     async def settle(self) -> None:
-        """Wait for the rows that are on their way home."""
+        """Wait for the rows that are being sent home."""
         self._coming = [Done(await work) for work in self._coming]
 
     async def _return_all(self) -> None:
-        """Send what is left, the last group first, copies after all others: TorchRec has DDP reduce those."""
+        """Send remaining gradients, the last group first, copies (which DDP reduces in TorchRec) after all others."""
         for copies in (False, True):
             await self._send_all(copies=copies)
         if self._part.is_eager:
@@ -387,7 +384,7 @@ class SparsePass:
 
 @dataclass(frozen=True, slots=True)
 class _GroupOutput:
-    """A group's output, which may be awaited once; nothing is done for it before."""
+    """An awaitable of a group's output, for one use; work begins only when it is awaited."""
 
     run: SparsePass
     number: int

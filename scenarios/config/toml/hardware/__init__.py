@@ -1,1 +1,1 @@
-"""The table `cluster` of a scenario file: profiles, their files of operators, and checks across keys."""
+"""The table `cluster` of a scenario file: profiles, operator tables, and checks across keys."""

@@ -1,4 +1,4 @@
-"""A checked [cluster] to the frozen hardware that everyone else reads."""
+"""Builds the frozen cluster of a checked [cluster] table."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def build_cluster(cluster: ClusterSection) -> Cluster:
 
 
 def _faults(parts: Sequence[SlowSection]) -> tuple[Fault, ...]:
-    """Those that slow something down: a speed of 1 is no fault."""
+    """Return the faults of slow parts; a speed of 1 is no fault."""
     return tuple(Slowdown(_part(slow), have(slow.speed)) for slow in parts if slow.speed != 1)
 
 

@@ -1,4 +1,4 @@
-"""What must hold within a scenario's [cluster]."""
+"""Checks across the keys of a scenario's [cluster]."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from scenarios.config.toml.look import Look
 from scenarios.config.toml.tree import KeyPath
 from scenarios.config.toml.values import MOST_GPUS
 
-MOST_MESH_GPUS = 16  # meshes that were built have 8 at most; looking for rings takes longer with each
+MOST_MESH_GPUS = 16  # existing meshes have 8 at most; the search for rings takes longer with each GPU
 
 
 def check_cluster(cluster: ClusterSection, look: Look) -> None:
@@ -76,7 +76,7 @@ def _check_mesh(inside: InsideSection, links: list[list[int]], gpus_per_host: in
 
 
 def _check_rails(cluster: ClusterSection, look: Look) -> None:
-    """Without a spine, bytes reach the NIC of their rail over NVLink."""
+    """Add mistakes of a rail-only network, in which bytes reach another rail's NIC only over NVLink."""
     network, inside, nic = cluster.network, cluster.inside, cluster.nic
     if network is None or not NETWORKS[network.kind or DEFAULT_NETWORK].by_rail or inside is None or nic is None:
         return
@@ -88,7 +88,7 @@ def _check_rails(cluster: ClusterSection, look: Look) -> None:
 
 
 def _check_domains(cluster: ClusterSection, look: Look) -> None:
-    """NVLink domains of several hosts are alike, also in their NICs and leaves."""
+    """Add mistakes of NVLink domains of several hosts, which must be identical, also in NICs and leaves."""
     inside, nic, network = cluster.inside, cluster.nic, cluster.network
     size, path = inside.hosts_per_domain if inside else None, ("cluster", "inside", "hosts_per_domain")
     if size is None or size == 1 or not look.mistakes.sound(path):
@@ -122,7 +122,7 @@ def _check_network(network: NetworkSection, look: Look) -> None:
 
 
 def _check_slow(cluster: ClusterSection, look: Look) -> None:
-    """Each names one part that there is, and none is named twice."""
+    """Check that each entry names one existing part, and that no part is named twice."""
     first: dict[tuple[str, int | None, int], int] = {}
     for index, slow in enumerate(cluster.slow or ()):
         path: KeyPath = ("cluster", "slow", index)
@@ -167,7 +167,7 @@ def _check_below(limit: tuple[int | None, str], path: KeyPath, place: int | None
 
 
 def mesh_mistake(links: Sequence[Sequence[int]], gpus_per_host: int | None) -> str | None:
-    """What was expected of `links[i][j]` NVLinks from GPU i to GPU j instead; None if they are right."""
+    """Return what was expected instead of these numbers of NVLinks from GPU i to GPU j; None if they are right."""
     size, rows = len(links), range(len(links))
     if gpus_per_host is not None and size < gpus_per_host:
         return f"a row for each GPU, because gpus_per_host = {gpus_per_host}"
@@ -191,7 +191,7 @@ def mesh_mistake(links: Sequence[Sequence[int]], gpus_per_host: int | None) -> s
 
 
 def _joined(links: Sequence[Sequence[int]]) -> set[int]:
-    """GPU 0 and all that can be reached from it."""
+    """Return GPU 0 and all GPUs that it reaches over NVLinks."""
     reached, new = {0}, [0]
     while new:
         gpu = new.pop()

@@ -17,13 +17,13 @@ _EXTRA = "twinstep[tables]"
 
 
 def check_kernel_tables(names: Sequence[str], mistakes: Mistakes) -> None:
-    """Add a mistake for each table that is neither a ready one, nor a whole one that is installed, nor a file."""
+    """Add a mistake for each table that is neither a ready one, nor an installed whole one, nor a file."""
     for path, name in _places(names, mistakes):
         _check(path, name, mistakes)
 
 
 def with_kernel_tables(cluster: Cluster, mistakes: Mistakes) -> Cluster:
-    """Return the cluster with absolute paths of its tables; each is relative to the file that names it."""
+    """Return the cluster with absolute paths of its operator tables; each is relative to the file that names it."""
     names = cluster.host.gpu.kernel_tables
     if not any(name.endswith(TABLE_FILES) for name in names):
         return cluster
@@ -33,7 +33,7 @@ def with_kernel_tables(cluster: Cluster, mistakes: Mistakes) -> Cluster:
 
 
 def _places(names: Sequence[str], mistakes: Mistakes) -> Iterator[tuple[KeyPath, str]]:
-    """Yield each table's name with the path of its value: the key's own, or one of an array."""
+    """Yield each table's name with the path of its value: the key's path, or that of an array item."""
     is_array = isinstance(mistakes.tree.at(_KEY), list)
     for place, name in enumerate(names):
         yield ((*_KEY, place) if is_array else _KEY), name

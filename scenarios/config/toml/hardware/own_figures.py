@@ -1,4 +1,4 @@
-"""Finds the figures of its hardware that a scenario sets to other values than its profile has."""
+"""Finds the hardware figures that a scenario sets to other values than its profile has."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from scenarios.config.toml.section import Section
 from scenarios.config.toml.sections import Document
 from scenarios.config.toml.tree import KeyPath, Tree
 
-# Keys of [cluster] on which no time rests.
+# Keys of [cluster] that no time depends on.
 _NOT_FIGURES = frozenset({"profile", "hosts", "gpus_per_host", "slow", "cost"})
-# Tables of [cluster] on which no time rests of one host alone.
+# Tables of [cluster] that times within one host do not depend on.
 BETWEEN_HOSTS = frozenset({"nic", "network"})
-# What is there or not, and has no figure.
+# Keys that are on or off, without a figure.
 SWITCHES = frozenset({("network", "sharp")})
 
 
 def own_figures(document: Document, tree: Tree) -> list[KeyPath]:
-    """Return the keys of [cluster] whose values differ from the profile's, as read: '50 GB/s' is '400 Gbit/s'.
+    """Return the keys of [cluster] whose values differ from the profile's; '50 GB/s' equals '400 Gbit/s'.
 
-    A scenario without a profile has none, and neither has a key that says what the profile has by default.
+    A scenario without a profile has none. A key that repeats the profile's default is left out.
     """
     asked = [path for path in tree.beside_profile if path[0] not in _NOT_FIGURES]
     if not asked:
@@ -46,7 +46,7 @@ def own_figures(document: Document, tree: Tree) -> list[KeyPath]:
 
 
 def _at(section: Section | None, path: KeyPath) -> object:
-    """Return the value of a key as it is read; None if it is absent."""
+    """Return the parsed value of a key; None if it is absent."""
     value: object = section
     for key in path:
         value = getattr(value, str(key), None)
@@ -54,7 +54,7 @@ def _at(section: Section | None, path: KeyPath) -> object:
 
 
 def _built(profile: str, values: Iterable[tuple[KeyPath, object]]) -> Cluster | None:
-    """Return a profile's cluster with these values in it; None if they do not stand by themselves."""
+    """Return a profile's cluster with these values in it; None if they are invalid by themselves."""
     mistakes = read_profile_tree(profile)
     for path, value in values:
         mistakes.tree.put(path, value, profile)

@@ -1,4 +1,4 @@
-"""The tables of a scenario file's [cluster], derived from the declarations in `hardware`; faults are declared here."""
+"""Sections of a scenario file's [cluster], derived from the declarations in `hardware`; faults are declared here."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class SlowSection(Section):
 
 
 if TYPE_CHECKING:
-    # Made at run time, so a checker knows of no keys; what reads and checks them is tested key by key.
+    # The classes are made at run time, so type checkers cannot see their keys; tests cover reading and checks key by
+    # key.
     GpuSection: TypeAlias = Any
     InsideSection: TypeAlias = Any
     NicSection: TypeAlias = Any

@@ -1,1 +1,1 @@
-"""How ids are drawn, and how many of them are expected to differ."""
+"""Draws ids, and computes the expected number of distinct ones."""

@@ -1,4 +1,4 @@
-"""The features of `model.tables` of a scenario file, and their ids: what must hold among their keys."""
+"""Checks across the keys of the features and ids in `model.tables` of a scenario file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scenarios.workloads.dlrm.ids.file import read_bags
 
 
 def check_ids(tables: Sequence[Any], look: Look) -> None:
-    """Add what is wrong with the tables' ids, their own or those of their features."""
+    """Add what is wrong with the ids of the tables or their features."""
     for index, table in enumerate(tables):
         path: KeyPath = ("model", "tables", index)
         if table.features is None:
@@ -34,7 +34,7 @@ def _check_features(table: Any, path: KeyPath, look: Look) -> None:
 
 
 def _check_feature_names(tables: Sequence[Any], mistakes: Mistakes) -> None:
-    """Add features of the same name: a sample has one bag of a name. A table without features has one of its own."""
+    """Add mistakes for features of equal names: a sample has one bag per name. A table alone is a feature."""
     first: dict[str, str] = {}
     for index, table in enumerate(tables):
         if table.features is None and table.name is not None:
@@ -48,7 +48,7 @@ def _check_feature_names(tables: Sequence[Any], mistakes: Mistakes) -> None:
 
 
 def _check_ids(section: Any, rows: int | None, path: KeyPath, look: Look) -> None:
-    """Add what is wrong with the ids of a table, or of one of its features."""
+    """Add what is wrong with the ids of a table or a feature."""
     mistakes, law, count = look.mistakes, section.ids, section.ids_per_sample
     kind, is_mean = getattr(law, "declared_by", None), getattr(count, "declared_by", None) is MeanIds
     if is_mean and count.mean is None:
@@ -72,6 +72,6 @@ def _check_ids(section: Any, rows: int | None, path: KeyPath, look: Look) -> Non
 
 
 def _names_file(mistakes: Mistakes, path: KeyPath) -> bool:
-    """Whether it has a `file` after all, left out of the document because it is wrong."""
+    """Return whether the ids have a `file` that was left out of the document because it is wrong."""
     ids = mistakes.tree.at(path)
     return isinstance(ids, dict) and "file" in ids

@@ -1,8 +1,8 @@
-"""How many rows the ids of a table's features name together, by formula.
+"""Computes by formula how many rows the ids of a table's features name together.
 
-Each row is taken to be named by a Poisson number of ids of each feature, ids of files to be drawn from them, and other
-ids of bags than the first to fall evenly over blocks. Rows that are frequent with one feature are so with another
-where both are Zipf's in the same order, or from files; else with which rows they are frequent counts as independent.
+Assumptions: each feature names each row a Poisson number of times, ids of files are drawn from them, and all ids of a
+bag but the first fall evenly over blocks. Rows that are frequent with one feature are also frequent with another if
+both are Zipf's in the same order, or from files; otherwise frequent rows are independent.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from scenarios.sparse.input_dist import block_size
 from scenarios.workloads.dlrm.batches import Ints, file_bags
 from scenarios.workloads.dlrm.ids.distribution import Zipf, kept, zipf_of
 
-# So many of the most frequent rows are counted one by one.
+# The number of most frequent rows that are counted one by one.
 _ALONE = 1 << 12
 
 _CACHED = 128
 
-# A feature, as the table is seen by it, and how many ids it draws, or first ids of bags.
+# A feature (the table as that feature sees it), and its number of ids, or of first ids of bags.
 _Drawn = tuple[Table, float]
 
 
 def distinct_rows(table: Table, rows: range, ids: Sequence[float]) -> float:
-    """How many rows of a block so many ids that fall into it are expected to name; `ids` by feature of the table."""
+    """Return the expected number of rows of a block that are named by the ids falling into it; `ids` by feature."""
     if not rows:
         return 0.0
     features = zip(table.by_feature, ids, strict=True)
@@ -50,8 +50,9 @@ def distinct_rows(table: Table, rows: range, ids: Sequence[float]) -> float:
 
 
 def expected_ids(table: Table, rows: range, samples: float) -> list[float]:
-    """How many ids of so many samples are expected to fall into a block of rows, as `distinct_rows` sees them; by
-    feature of the table.
+    """Return the expected number of ids of `samples` samples in a block of rows, by feature of the table.
+
+    Assumptions are those of `distinct_rows`.
     """
     if not rows:
         return [0.0 for _ in table.by_feature]
@@ -64,17 +65,17 @@ def expected_ids(table: Table, rows: range, samples: float) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class DistinctDraws:
-    """A feature's bags of a rank with `samples` of them, of which each id that is named counts once a rank. Implements
-    `Draws`.
-    """
+    """A feature's bags on a rank with `samples` samples; each named id counts once per rank. Implements `Draws`."""
 
     table: Table
     samples: int
 
     def moments(self, blocks: int = 1, *, joined: int = 1, ranks: int = 1) -> CountMoments:
-        """With probabilities q of being named the mean is the sum of q. If the number of ids were Poisson's, the
-        variance would be that of q (1 - q), which is how many more rows twice as many ids name; of n ids it is less by
-        n times the square of what one more id adds.
+        """Return moments of the named rows, summed over independent ranks.
+
+        Let q be each row's probability of being named: the mean is the sum of q. The variance for a Poisson number of
+        ids is the sum of q (1 - q), which is the number of further rows that twice as many ids name; for exactly n ids
+        it is less by n times the square of the rows that one more id adds.
         """
         shape = (blocks, joined)
         once, twice = (_distinct_by_part(self.table, times * self.samples, *shape) for times in (1, 2))
@@ -88,7 +89,7 @@ class DistinctDraws:
 
 @lru_cache(maxsize=_CACHED)
 def _distinct_by_part(table: Table, samples: float, blocks: int, joined: int) -> Floats:
-    """Rows of each part of a table, [blocks / joined], that so many samples name."""
+    """Return the number of rows of each part of a table that `samples` samples name: [blocks / joined]."""
     size = block_size(table.rows, blocks) * joined
     starts = (min(part * size, table.rows) for part in range(blocks // joined))
     parts = [range(start, min(start + size, table.rows)) for start in starts]
@@ -99,12 +100,12 @@ def _distinct_by_part(table: Table, samples: float, blocks: int, joined: int) ->
 
 
 def _order(ids: Ids) -> str:
-    """What is the same where the same rows are frequent."""
+    """Return a key that is equal for laws with the same frequent rows."""
     return ids.order if ids.kind == "zipf" and ids.exponent else ids.kind if ids.kind == "file" else "uniform"
 
 
 def _rates(drawn: Sequence[_Drawn], rows: range) -> tuple[Floats, Floats]:
-    """Return how many ids name each row of a block, equal rows together, and how many such rows there are."""
+    """Return how many ids name each row of a block, equal rows together, and the number of rows of each rate."""
     if len(drawn) > 1 and drawn[0][0].ids.kind == "file":
         of_files = [(count, *_of_file(feature.ids, rows)) for feature, count in drawn]
         named, which = np.unique(np.concatenate([inside for _, inside, _ in of_files]), return_inverse=True)
@@ -119,10 +120,10 @@ def _rates(drawn: Sequence[_Drawn], rows: range) -> tuple[Floats, Floats]:
 
 
 def _further_ids(drawn: Sequence[_Drawn]) -> list[tuple[float, float]]:
-    """Of bags that their first ids decide: how many different ones have how many ids beside it.
+    """Return, for bags that their first ids decide, pairs of a number of distinct bags and their further ids.
 
-    A first id decides what stands at each place of its bags, whatever the feature: where two features' bags are as
-    long, those of the same first id are the same.
+    A first id decides the ids at all places of its bags, for any feature: features with bags of equal lengths have the
+    same bag for a first id. Each pair covers the places beyond the previous pair's.
     """
     firsts = [(feature, count) for feature, count in drawn if _others(feature)]
     found, before = [], 0.0
@@ -141,22 +142,22 @@ def _further_ids(drawn: Sequence[_Drawn]) -> list[tuple[float, float]]:
 
 
 def _ids_per_drawn(feature: Table, rows: range) -> float:
-    """Ids in a block for each that is drawn: of bags, their first one."""
+    """Return the expected number of ids in a block for each drawn id, or drawn first id."""
     shares, counts = _row_shares(feature, rows)
     return float(shares @ counts) + _others(feature) * len(rows) / feature.rows
 
 
 def _others(feature: Table) -> float:
-    """Ids that come with each that is drawn."""
+    """Return the number of ids that come with each drawn id."""
     return max(feature.ids_per_sample - 1, 0.0) if feature.ids.bags == "by_first" else 0.0
 
 
 @lru_cache(maxsize=_CACHED)
 def _row_shares(table: Table, rows: range) -> tuple[Floats, Floats]:
-    """Return probabilities of a block's rows, and how many rows there are of each.
+    """Return the probabilities of a block's rows, and the number of rows with each.
 
-    Zipf's most frequent rows count one by one; of the others those whose ranks are 2 % apart are alike, and of shuffled
-    ones a block has its part.
+    Zipf's most frequent rows count one by one; the others are grouped by rank in steps of 2 %; if rows are shuffled, a
+    block has its share of these.
     """
     if table.ids.kind == "file":
         inside, everything = _of_file(table.ids, rows)
@@ -176,7 +177,7 @@ def _row_shares(table: Table, rows: range) -> tuple[Floats, Floats]:
 
 @lru_cache(maxsize=_CACHED)
 def _alike(zipf: Zipf, first: int, last: int) -> tuple[Floats, Floats]:
-    """Return the probabilities of ranks from `first` to before `last`, of those 2 % apart one, and how many have it."""
+    """Return probabilities of the ranks from `first` to before `last`, in groups 2 % wide, and the groups' sizes."""
     if first >= last:
         return kept(np.empty(0)), kept(np.empty(0))
     edges = np.unique(np.append(np.geomspace(first, last, 1000).astype(np.int64), last))
@@ -185,7 +186,7 @@ def _alike(zipf: Zipf, first: int, last: int) -> tuple[Floats, Floats]:
 
 
 def _of_file(ids: Ids, rows: range) -> tuple[Ints, int]:
-    """A file's ids in a block, and how many ids it has in all."""
+    """Return a file's ids in a block, and the number of all its ids."""
     assert ids.path is not None
     named = file_bags(ids.path)[1]
     return named[(named >= rows.start) & (named < rows.stop)], named.size

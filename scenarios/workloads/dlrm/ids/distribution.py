@@ -1,4 +1,4 @@
-"""How a batch's ids fall over blocks of a table's rows, by formula."""
+"""Computes by formula how a batch's ids are distributed over blocks of a table's rows."""
 
 from __future__ import annotations
 
@@ -18,35 +18,34 @@ from scenarios.workloads.dlrm.ids.shuffle import Shuffle
 
 Ints = npt.NDArray[np.int64]
 
-# The most frequent ids are counted one by one: so many at least, and so many a block.
+# The most frequent ids are counted one by one: at least `_HEAD`, and at least `_HEAD_PER_BLOCK` for each block.
 _HEAD = 1 << 16
 _HEAD_PER_BLOCK = 4
 
-# Of bags that their first ids decide, so many ids of the most frequent ones are looked at one by one.
+# Bags that are decided by first ids: those of the most frequent first ids count one by one, up to this many ids.
 _BAG_IDS = 1 << 20
 
-# Of 131,072 blocks a MiB each.
+# Cached results; for 131,072 blocks each is a MiB.
 _CACHED = 128
 
 
 def block_shares(table: Table, blocks: int) -> Floats:
-    """Return the probability that an id of this table falls into each block of ceil(rows / blocks) rows, [blocks],
-    read-only.
+    """Return the probability that an id of this table falls into each block of ceil(rows / blocks) rows, [blocks].
 
-    Exact but for rounding (1e-12); of shuffled Zipf ids of large tables within `block_share_error`. Time and memory
-    grow with the blocks, not with the rows.
+    The result is read-only, and exact but for rounding (1e-12); for shuffled Zipf ids of large tables within
+    `block_share_error`. Time and memory grow with the blocks, not with the rows.
     """
     return _shares(table.ids, table.rows, blocks, _shuffle_of(table))
 
 
 def block_share_error(table: Table, blocks: int) -> float:
-    """Return what no block's share is off by more than, but for rounding; 0 where shares are exact."""
+    """Return a bound on the error of any block's share, without rounding errors; 0 if shares are exact."""
     zipf = zipf_of(table, blocks)
     return 0.0 if zipf is None else zipf.share_error(blocks)
 
 
 def draws_of(table: Table, batch_size: int) -> Draws:
-    """What a rank with `batch_size` samples draws of this table, as `data.draw_bags` does."""
+    """Return what a rank with `batch_size` samples draws of this table with `batches.draw_bags`."""
     if table.ids.kind == "file":
         assert table.ids.path is not None
         return FileDraws(table.ids.path, table.rows, batch_size)
@@ -57,13 +56,13 @@ def draws_of(table: Table, batch_size: int) -> Draws:
 
 @dataclass(frozen=True, slots=True)
 class RandomDraws:
-    """Bags of fixed or Poisson lengths with independent ids. Implements `Draws`."""
+    """Bags of fixed or Poisson lengths with independent ids; implements `Draws`."""
 
     table: Table
     samples: int
 
     def moments(self, blocks: int = 1, *, joined: int = 1, ranks: int = 1) -> CountMoments:
-        """Mean and variance of the ids in each part: with share p of N ids, E[N] p and E[N] p (1 - p) + Var[N] p**2."""
+        """Return moments of the ids in each part: with share p of N ids, E[N] p and E[N] p (1 - p) + Var[N] p**2."""
         shares = np.ones(1) if joined == blocks else block_shares(self.table, blocks).reshape(-1, joined).sum(1)
         is_poisson = self.table.ids_per_sample_kind == "poisson"
         count = ranks * self.samples * (self.table.ids_per_sample if is_poisson else int(self.table.ids_per_sample))
@@ -73,23 +72,23 @@ class RandomDraws:
 
 @dataclass(frozen=True, slots=True)
 class BagsByFirst:
-    """Bags that their first ids decide. Implements `Draws`.
+    """Bags that are decided by their first ids; implements `Draws`.
 
-    Those of the most frequent first ids are looked at one by one, the others as if theirs were independent.
+    Bags of the most frequent first ids are counted one by one; all others count as if their ids were independent.
     """
 
     table: Table
     samples: int
 
     def moments(self, blocks: int = 1, *, joined: int = 1, ranks: int = 1) -> CountMoments:
-        """As of bags that are independent of each other."""
+        """Return mean and variance of the ids in each part, assuming independent bags."""
         bags, each = ranks * self.samples, _moments_of_bag(self.table, blocks, joined)
         return CountMoments(bags * each.mean, bags * each.variance)
 
 
 @lru_cache(maxsize=_CACHED)
 def _moments_of_bag(table: Table, blocks: int, joined: int) -> CountMoments:
-    """Ids of one bag in each part."""
+    """Return moments of one bag's ids in each part."""
     length, parts = int(table.ids_per_sample), blocks // joined
     if parts == 1:
         return CountMoments(kept(np.full(1, float(length))), kept(np.zeros(1)))
@@ -110,10 +109,10 @@ def _moments_of_bag(table: Table, blocks: int, joined: int) -> CountMoments:
 
 @dataclass(frozen=True, slots=True)
 class FileDraws:
-    """Bags from a file, `samples` of them after those of the rank before. Implements `Draws`.
+    """Bags from a file, `samples` of them after those of the previous rank; implements `Draws`.
 
-    Nothing is random there: moments are over all ranks and all steps until the file is read from its start again. One
-    rank or one step may differ in the mean too, as where the file has as many bags as a step.
+    Nothing is random: moments are over all ranks and all steps until reading starts over. A single rank or step may
+    differ from the mean, for example if the file has as many bags as a step.
     """
 
     path: Path
@@ -128,10 +127,10 @@ class FileDraws:
 
 @dataclass(frozen=True, slots=True)
 class Zipf:
-    """`rows` rows, the k-th most frequent with a weight of k ** -exponent; the `head` first are counted one by one.
+    """A Zipf law: the k-th most frequent of `rows` rows weighs k ** -exponent; the first `head` count one by one.
 
-    Those after it (the tail) are integrated over a block where rows lie by frequency, `shuffle` being None, and spread
-    evenly over the table where they are shuffled.
+    The remaining rows (the tail) are integrated over a block if rows lie by frequency (`shuffle` None), and spread
+    evenly over the table if shuffled.
     """
 
     rows: int
@@ -150,13 +149,13 @@ class Zipf:
         return np.asarray((weights + tail) / (weights + tail).sum())
 
     def share_error(self, blocks: int) -> float:
-        """Return a bound on what any block's share is off by: 0 for rows by frequency or without a tail.
+        """Return a bound on the error of any block's share: 0 for rows by frequency or without a tail.
 
-        Let q be the denominator of a convergent of step / rows. Any q consecutive ids lie one in each of q arcs of
-        rows / q rows around the table, so that a block gets less than 2 more or fewer of them than its part of the
-        table; where it is not longer than an arc, of any less than q ids at most 2. Any n consecutive ids are runs of
-        such q, of the next convergent's for as many times as fit (Ostrowski), which bounds how far the number of ids
-        in a block is from even, for every n; and weights fall with n (Abel's summation).
+        Let q be the denominator of a convergent of step / rows. Any q consecutive ids lie one in each of q arcs of rows
+        / q rows around the table, so a block gets less than 2 ids more or fewer than its share of the table; a block
+        not longer than an arc gets at most 2 of any fewer than q ids. Any n consecutive ids consist of runs of q ids,
+        the next convergent's q as often as they fit (Ostrowski). So the error of a block's number of ids is bounded for
+        every n, and weights fall with n (Abel's summation).
         """
         if self.shuffle is None or self.head >= self.rows or blocks == 1:
             return 0.0
@@ -177,18 +176,18 @@ class Zipf:
         return self.shuffle(ranks) if self.shuffle else ranks
 
     def probabilities(self) -> Floats:
-        """Theirs."""
+        """Return the probabilities of the most frequent ids."""
         return np.asarray(_powers(self.head, self.exponent) / self.total())
 
     def total(self) -> float:
-        """All ids' weights."""
+        """Return the sum of all ids' weights."""
         head = _powers(self.head, self.exponent).sum()
         return float(head + self._tail(np.array([self.head, self.rows])).sum())
 
     def _tail(self, bounds: Ints) -> Floats:
-        """Weights from each bound to the next, none below the head: Euler and Maclaurin's sum, by midpoints.
+        """Return the weights from each bound to the next, none below the head, by Euler-Maclaurin's midpoint sum.
 
-        The first term left out is below (7 / 5760) s (s + 1) (s + 2) head ** (-s - 3): 1e-16 from a head of 2 ** 12.
+        The first omitted term is below (7 / 5760) s (s + 1) (s + 2) head ** (-s - 3): 1e-16 for a head of 2 ** 12.
         """
         low, high = bounds[:-1] + 0.5, bounds[1:] + 0.5
         power = 1 - self.exponent
@@ -198,7 +197,7 @@ class Zipf:
 
 
 def zipf_of(table: Table, blocks: int) -> Zipf | None:
-    """Return how Zipf ids fall; None for others, and where all rows are equally frequent."""
+    """Return the Zipf law of a table's ids; None for other laws, or if all rows are equally frequent."""
     return _zipf(table.ids, table.rows, blocks, _shuffle_of(table))
 
 
@@ -210,13 +209,13 @@ def _zipf(ids: Ids, rows: int, blocks: int, shuffle: Shuffle | None) -> Zipf | N
 
 
 def _shuffle_of(table: Table) -> Shuffle | None:
-    """Return where rows of Zipf ids lie; None by frequency, and of other ids."""
+    """Return the positions of rows of shuffled Zipf ids; None for rows by frequency and for other ids."""
     return Shuffle.of(table) if table.ids.kind == "zipf" and table.ids.order == "shuffled" else None
 
 
 @lru_cache(maxsize=_CACHED)
 def _powers(count: int, exponent: float) -> Floats:
-    """k ** -exponent for k from 1 to `count`."""
+    """Return k ** -exponent for k from 1 to `count`."""
     return kept(np.arange(1.0, count + 1) ** -exponent)
 
 
@@ -232,10 +231,10 @@ def _shares(ids: Ids, rows: int, blocks: int, shuffle: Shuffle | None) -> Floats
 
 @lru_cache(maxsize=_CACHED)
 def _window_moments(path: Path, bags: int, part_size: int, parts: int) -> CountMoments:
-    """Ids in each part of the rows, [parts], of `bags` bags at a time, those after the last ones, around the file."""
+    """Return moments of the ids in each part of the rows, [parts], over windows of `bags` bags, around the file."""
     offsets, ids = file_bags(path)
     length = len(offsets) - 1
-    stride = math.gcd(bags, length)  # between the bags that are ever read first
+    stride = math.gcd(bags, length)  # between the first bags of windows that occur
     windows = length // stride
     group, part = np.repeat(np.arange(length) // stride, np.diff(offsets)), ids // part_size
     mean = np.bincount(part, minlength=parts).astype(np.float64) * (bags / length)
@@ -243,9 +242,9 @@ def _window_moments(path: Path, bags: int, part_size: int, parts: int) -> CountM
 
 
 def _window_variance(group: Ints, part: Ints, windows: int, width: int, *, parts: int) -> Floats:
-    """Variance of the ids in each part over `windows` windows; the w-th holds groups w to w + width, around the end.
+    """Return the variance of the ids in each part over cyclic windows; the w-th holds groups w to w + width.
 
-    `group` and `part` are those of each id. Between two windows where an id enters or leaves its part's number stays.
+    `group` and `part` are those of each id. Between two windows where an id enters or leaves, its part's number stays.
     """
     each, at_first = np.arange(parts), np.bincount(part[group < width], minlength=parts)
     enters, leaves = (group - width + 1) % windows, (group + 1) % windows
@@ -253,6 +252,7 @@ def _window_variance(group: Ints, part: Ints, windows: int, width: int, *, parts
     where = np.concatenate([each, part[later], part[gone]])
     when = np.concatenate([0 * each, enters[later], leaves[gone]])
     change = np.repeat([0, 1, -1], [parts, later.sum(), gone.sum()])
+    # Events by part, then window: running sums within a part are its number of ids from one event to the next.
     order = np.lexsort((when, where))
     where, when, running = where[order], when[order], np.cumsum(change[order])
     begins = np.searchsorted(where, each)
@@ -264,12 +264,12 @@ def _window_variance(group: Ints, part: Ints, windows: int, width: int, *, parts
 
 
 def _bounds(rows: int, blocks: int) -> Ints:
-    """Where blocks begin, and the last one ends, [blocks + 1]."""
+    """Return the first row of each block, and the end of the last one: [blocks + 1]."""
     return np.minimum(np.arange(blocks + 1) * block_size(rows, blocks), rows)
 
 
 def _convergents(numerator: int, denominator: int) -> list[tuple[int, int]]:
-    """Denominators of a fraction's convergents before its own, and how many times each goes into the next at most."""
+    """Return denominators of a fraction's convergents before its own, and how often each fits into the next."""
     found, before, now = [], 0, 1
     while numerator:
         times, rest = divmod(denominator, numerator)
@@ -280,6 +280,6 @@ def _convergents(numerator: int, denominator: int) -> list[tuple[int, int]]:
 
 
 def kept(values: Floats) -> Floats:
-    """Make an array that is shared read-only."""
+    """Make an array read-only, because it is shared, and return it."""
     values.flags.writeable = False
     return values

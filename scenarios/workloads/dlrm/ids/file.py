@@ -1,6 +1,6 @@
-"""Reads a table's ids from a file: a sample a line, ids separated by spaces, an empty line for an empty bag.
+"""Reads a table's ids from a file: one sample per line, ids separated by spaces, an empty line for an empty bag.
 
-Only a newline ends a line, and only ASCII's white space separates ids.
+Only a newline ends a line, and only ASCII white space separates ids.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from scenarios.config.toml.mistakes import toml_text
 
 
 def read_bags(path: Path, rows: int | None = None) -> list[list[int]]:
-    """The bags of `path` in order, each id in [0, rows); with rows None, any id of at least 0.
+    """Return the bags of `path` in order, with ids in [0, rows); with rows None, any ids of at least 0.
 
     Raises:
-        ValueError: what was expected instead, as a phrase: of a file that is not there, a line that is no list of ids,
-            an id outside, or a file without any id.
+        ValueError: the file is missing or has no ids, a line is no list of ids, or an id is out of range; the message
+            is the expected phrase.
     """
     wanted = "ids of at least 0" if rows is None else f"ids from 0 to {rows - 1}"
     bags = []
@@ -32,7 +32,7 @@ def read_bags(path: Path, rows: int | None = None) -> list[list[int]]:
 
 
 def _lines(path: Path) -> list[bytes]:
-    """As bytes, which split and count as digits what ASCII does."""
+    """Return the file's lines as bytes, for which split and isdigit accept ASCII only."""
     lines = utf8_content(path).split(b"\n")
     return lines if lines[-1] else lines[:-1]
 

@@ -1,4 +1,4 @@
-"""Keeps arrays between predictions of one process, such as drawn ids, which many variations of a scenario share."""
+"""Caches arrays, such as drawn ids, between predictions of one process: many variations of a scenario share them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Arrays = tuple[Ints, ...]
 
 
 class ArrayCache:
-    """Arrays by key, up to so many bytes: then those that were used longest ago go. By default nothing is kept."""
+    """An LRU cache of arrays by key, up to a number of bytes; by default 0, so that nothing is kept."""
 
     def __init__(self) -> None:
         self._limit_bytes = self._size_bytes = 0
@@ -22,7 +22,7 @@ class ArrayCache:
 
     @contextmanager
     def up_to(self, limit_bytes: int) -> Iterator[None]:
-        """Keep so much from now on, also beyond this context if that is entered again."""
+        """Set the limit within this context; arrays stay for the next time it is entered."""
         before, self._limit_bytes = self._limit_bytes, limit_bytes
         try:
             yield
@@ -30,7 +30,7 @@ class ArrayCache:
             self._limit_bytes = before
 
     def get(self, key: Hashable, make: Callable[[], Arrays]) -> Arrays:
-        """The arrays of this key, made if they are not kept; nobody else has those that are returned."""
+        """Return the arrays of this key, made if they are not cached; the caller owns the returned arrays."""
         if not self._limit_bytes:
             return make()
         if key in self._arrays:
@@ -46,7 +46,7 @@ class ArrayCache:
 
 
 def _narrow(array: Ints) -> npt.NDArray[np.integer]:
-    """A copy in the narrowest type that holds these numbers of at least 0: half of the memory, or an eighth."""
+    """Return a copy in the narrowest type that holds these numbers of at least 0: half of the memory, or an eighth."""
     return array.astype(np.min_scalar_type(int(array.max())) if array.size else np.uint8)
 
 

@@ -1,4 +1,4 @@
-"""Places the rows of a shuffled table: a bijection that follows from the table's name, the same in both worlds."""
+"""Places the rows of a shuffled table by a bijection that depends only on the table's name, simulated or real."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scenarios.config.scenario import Table
 Ints = npt.NDArray[np.int64]
 
 _GOLDEN = (math.sqrt(5) - 1) / 2
-# Partial quotients of a step's fraction of the rows, each of 1 to 3, before those of the golden ratio, which are all 1.
+# Number of leading partial quotients of a step's fraction of the rows, each 1 to 3; the golden ratio's, all 1, follow.
 _QUOTIENTS = 8
 
 _CACHED = 1 << 12
@@ -25,10 +25,10 @@ _CACHED = 1 << 12
 class Shuffle:
     """A bijection of a table's rows: the k-th most frequent one, from 0, is row (offset + k * step) mod rows.
 
-    The step is coprime to the rows. Its fraction of the rows has a continued fraction of small quotients, as the golden
-    ratio has, so that consecutive ranks are spread evenly over the table (Knuth, TAOCP vol. 3, 6.4) as hashing spreads
-    real ids. Offset and step depend on the table's name, so that the most frequent rows of many tables do not lie in
-    the same place of each, which would load the GPU that holds this place more than hashing does.
+    The step is coprime to the rows. Its fraction of the rows has a continued fraction of small quotients, like the
+    golden ratio's, so that consecutive ranks are spread evenly over the table (Knuth, TAOCP vol. 3, 6.4), as hashing
+    spreads real ids. Offset and step depend on the table's name: otherwise the most frequent rows of many tables would
+    lie in one place, and load that place's GPU more than hashing does.
     """
 
     rows: int
@@ -41,7 +41,7 @@ class Shuffle:
         return _of_name(table.feature_of or table.name, table.rows)
 
     def __call__(self, ranks: Ints) -> Ints:
-        """Return the rows [n] of these ranks [n], in two parts: int64 holds the products of up to 2**41 rows."""
+        """Return the rows [n] of these ranks [n], in two parts whose products fit into int64 for up to 2**41 rows."""
         low = 21
         high = (ranks >> low) * self.step % self.rows
         moved: Ints = ((high << low) + (ranks & ((1 << low) - 1)) * self.step) % self.rows
@@ -49,7 +49,7 @@ class Shuffle:
 
 
 def table_seed(table: Table) -> int:
-    """Return 64 bits that follow from a table's name, or from that of a feature's table, in every process alike."""
+    """Return 64 bits that depend only on the name of a table, or of a feature's table, identical in every process."""
     return int.from_bytes(_digest(table.feature_of or table.name)[:8], "big")
 
 

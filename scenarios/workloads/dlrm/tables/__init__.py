@@ -1,1 +1,1 @@
-"""Embedding tables on a rank: look-up and update on CPU, GPU and in the simulator, caches, and what they cost."""
+"""Embedding tables on a rank: lookup and update on CPU, GPU and in the simulator, caches, and their costs."""

@@ -1,12 +1,12 @@
-"""A cache in GPU memory of rows in host memory: what a batch misses in the steady state, and what filling it costs.
+"""A cache in GPU memory of rows in host memory: misses of a batch in steady state, and the cost of filling it.
 
-Behaves as fbgemm 1.x's split table-batched embeddings with their default algorithm, LRU: before a batch is looked up,
-those of its rows that are not in the cache are fetched, each in the place of the row that was named the longest ago,
-which is written back. All cached tables of one module share the cache, which has room for each one's `load_factor`.
+Follows fbgemm 1.x's split table-batched embeddings with their default algorithm, LRU: before a lookup, missing rows are
+fetched, each replacing the least recently named row, which is written back. All cached tables of one module share the
+cache, which has room for the `load_factor` share of each one's rows.
 
-P. J. Denning, S. C. Schwartz, Properties of the Working-Set Model, CACM 15(3), 1972: rows named in the last T batches
-are s(T) in the mean, and a batch names s(T + 1) - s(T) others. The cache holds what its
-characteristic time names (`lru`).
+P. J. Denning, S. C. Schwartz, Properties of the Working-Set Model, CACM 15(3), 1972: the last T batches name s(T) rows
+in the mean, and a batch names s(T + 1) - s(T) others. The cache holds the rows named in its characteristic time
+(`lru`).
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from scenarios.workloads.dlrm.ids.distinct import distinct_rows, expected_ids
 from scenarios.workloads.dlrm.tables.lru import LONGEST, characteristic_time
 from scenarios.workloads.dlrm.tables.sorting import KEY_BYTES, SORT_PASSES
 
-# A set's tags, of which a look-up reads all: fbgemm's cache has 32 ways (kWarpSize), tags of int64.
+# Bytes of a set's tags, which a lookup reads: fbgemm's cache has 32 ways (kWarpSize), with int64 tags.
 SET_BYTES = 32 * 8
-# What a look-up leaves for each id: where its row is in the cache.
+# Bytes that a lookup writes for each id: the place of its row in the cache.
 PLACE_BYTES = 4
-# Ids of all tables numbered through, sorted and counted, looked for, sorted by age, exchanged, looked up.
+# Launches: number the ids of all tables, sort, count, look for, sort by age, exchange, look up.
 LAUNCHES = 7
-# The logarithm of the characteristic time is known to 1e-9.
+# Halvings that find the logarithm of the characteristic time to 1e-9.
 _HALVINGS = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CachedPiece:
-    """Rows of a table, of which the cache has room for `load_factor`; `row_bytes` of its weights."""
+    """A table's rows with a cache for `load_factor` of them; `row_bytes` of weights each."""
 
     table: Table
     rows: range
@@ -43,10 +43,10 @@ class CachedPiece:
 
 
 class RowCache:
-    """One rank's cache of pieces whose rows are in host memory; `samples` of each batch ask for them.
+    """One rank's cache of pieces with rows in host memory, used by `samples` samples of each batch.
 
-    Ids are as `distinct_rows` has them: independent draws, of files too, whose order counts for nothing. Numbers of
-    them are by piece, and of each by feature of its table.
+    Ids are drawn independently, as in `distinct_rows`; the order of ids from files is ignored. Numbers of ids are by
+    piece, and within a piece by feature of its table.
     """
 
     def __init__(self, pieces: Sequence[CachedPiece], samples: int) -> None:
@@ -55,18 +55,18 @@ class RowCache:
 
     @cached_property
     def capacity(self) -> float:
-        """Rows that there is room for."""
+        """The number of rows that fit into the cache."""
         return sum(piece.load_factor * len(piece.rows) for piece in self.pieces)
 
     @cached_property
     def batches(self) -> float:
-        """The characteristic time: the cache holds what so many batches name. Infinite if it has room for all."""
+        """The characteristic time in batches: the cache holds the rows that these batches name; infinite if all fit."""
         if self._named(math.inf) <= self.capacity:
             return math.inf
         return characteristic_time(self._named, self.capacity, halvings=_HALVINGS)
 
     def misses(self, ids: Sequence[Sequence[float]]) -> list[float]:
-        """Count the rows that a batch names and that are not in the cache; by piece, with so many `ids` for each."""
+        """Return by piece how many rows a batch names that are not cached; `ids` are numbers by piece and feature."""
         if math.isinf(self.batches):
             return [0.0 for _ in ids]
         found = []
@@ -77,7 +77,7 @@ class RowCache:
         return found
 
     def fill_kernel(self, ids: Sequence[Sequence[float]], dtype: str) -> Kernel:
-        """Look all ids up, fetch the rows that are missing, and write back as many."""
+        """Return the kernel that looks up all ids, fetches missing rows, and writes back as many."""
         named = sum(self._distinct(number, count) for number, count in enumerate(ids))
         total = float(sum(map(sum, ids)))
         missing = sum(count * piece.row_bytes for count, piece in zip(self.misses(ids), self.pieces, strict=True))
@@ -93,7 +93,7 @@ class RowCache:
         )
 
     def _named(self, batches: float) -> float:
-        """Rows that so many batches name."""
+        """Return the number of rows that `batches` batches name."""
         if math.isinf(batches):
             batches = LONGEST
         return sum(self._distinct(number, [batches * each for each in usual]) for number, usual in enumerate(self._ids))

@@ -12,15 +12,15 @@ from scenarios.config.scenario import Optimizer
 from scenarios.seam.operations.bags import LONG_RUN, Bags, mixed
 from scenarios.workloads.dlrm.tables.fbgemm_limits import optim_type
 
-# How many rows are named more than `LONG_RUN` times, and how often the most frequent one is.
+# The number of rows named more than `LONG_RUN` times, and the count of the most frequent one.
 Runs = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PricedPiece:
-    """A piece of one table: `table` is its number in the model, `kernel` says in which memory its rows are priced.
+    """A piece of one table: `table` is its number in the model, `kernel` decides the memory in which rows are priced.
 
-    So many `keys` of features, one behind the other, name its rows: those of the table's features.
+    `keys` consecutive keys, those of the table's features, name its rows.
     """
 
     table: int
@@ -31,7 +31,7 @@ class PricedPiece:
 
     @property
     def elements(self) -> int:
-        """Rows times columns."""
+        """The number of elements: rows times columns."""
         return len(self.rows) * len(self.columns)
 
 
@@ -47,10 +47,12 @@ def bags_of(
     is_pooled: bool,
     is_weighted: bool,
 ) -> Bags | None:
-    """Return the bags of all pieces, whose `ids` are counted by key; None where rows lie elsewhere than on the GPU.
+    """Return the bags of all pieces; None if any rows are not on the GPU.
 
-    `named` says how many of a piece's rows these ids name, `runs` of a table how often, where that is known; else all
-    rows are taken to be named alike.
+    Args:
+        ids: numbers by piece and key.
+        named: returns how many of a piece's rows these ids name.
+        runs: returns a table's `Runs` if known; otherwise all rows are named equally often.
     """
     if not pieces or any(piece.kernel.is_in_host for piece in pieces) or not samples:
         return None

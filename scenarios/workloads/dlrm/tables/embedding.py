@@ -1,4 +1,4 @@
-"""One rank's embedding rows: look-up, pooled or not, gradient and update; `prices` says what they cost."""
+"""One rank's embedding rows: lookup (pooled or not), gradient and update; `prices` has their costs."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from scenarios.workloads.dlrm.tables.embedding_torch import Named
 from scenarios.workloads.dlrm.tables.flat import FlatRows
 from scenarios.workloads.dlrm.tables.prices import Features, RowPrices, samples_of
 
-# Elements: a table in the host's memory may be larger than what its GPU has.
+# Elements drawn at once: a table in host memory may be larger than its GPU's memory.
 _DRAWN_AT_ONCE = 1 << 26
 
 
 class Rows:
-    """The rows of the pieces that `prices` has, in the order of the keys of the features that it looks up.
+    """The rows of the pieces in `prices`, in the order of the keys of the features that name them.
 
-    On CUDA devices fbgemm holds them, each piece in the memory that its kernel names, where fbgemm is installed and
-    takes such rows; elsewhere all rows are on the device. `is_copy` says that every rank has the same rows.
+    Rows on CUDA devices are held by fbgemm, each piece in the memory of its kernel, if fbgemm is installed and supports
+    them; otherwise all rows are on the device. `is_copy`: every rank has the same rows.
     """
 
     def __init__(
         self, prices: RowPrices, seed: int, device: torch.device, *, is_copy: bool = False, looks_ahead: bool = False
     ) -> None:
-        """`looks_ahead`: rows of a batch may be looked up, or fetched, before those of the one before are updated."""
+        """Draw the rows; `looks_ahead`: a batch's rows may be read before those of the previous batch are updated."""
         self.prices = prices
         self._held: FlatRows | FbgemmRows
         library = library_of(device)
@@ -53,34 +53,34 @@ class Rows:
 
     @property
     def states(self) -> list[Tensor]:
-        """What the optimizer keeps, by piece, float32; of Adam and LAMB the means of all pieces, then the squares."""
+        """The optimizer's float32 state by piece; for Adam and LAMB the means of all pieces, then the squares."""
         return self._held.states
 
     def look_up(self, features: Features) -> Tensor:
-        """Return the sum of each bag's rows, times their weights where there are some: columns in key order."""
+        """Return the sum of each bag's rows, times weights if there are any; columns in key order."""
         if features.values.is_meta or not self.prices.pieces:
             return features.values.new_empty(self.prices.found_shape(features), dtype=self.prices.travels_as)
         return self._held.look_up(self._named(features), samples_of(features))
 
     def fill(self, features: Features) -> None:
-        """Fetch what caches miss of the rows that are about to be looked up."""
+        """Fetch the rows that caches miss, before they are looked up."""
         if not features.values.is_meta:
             self._held.fill(self._named(features))
 
     def update(self, features: Features, gradient: Tensor) -> None:
-        """One optimizer step on the rows that were looked up."""
+        """Run one optimizer step on the rows that were looked up."""
         if not features.values.is_meta and self.prices.pieces:
             self._held.update(self._named(features), gradient)
 
     def dense_gradients(self, features: Features, gradient: Tensor) -> Tensor:
-        """The gradients of all pieces' weights in one flat tensor, for tables that every rank has a copy of."""
+        """Return the gradients of all pieces' weights in one flat tensor, for copied tables."""
         if features.values.is_meta:
             return gradient.new_empty(self.prices.elements, dtype=self.prices.dtype)
         assert isinstance(self._held, FlatRows), "copies are flat"
         return self._held.dense_gradients(self._named(features), gradient)
 
     def update_dense(self, gradients: Tensor) -> None:
-        """One optimizer step on all rows, from what `dense_gradients` gave, in whatever precision it was summed."""
+        """Run one optimizer step on all rows, with the `dense_gradients` after reduction, in any dtype."""
         if not gradients.is_meta:
             assert isinstance(self._held, FlatRows), "copies are flat"
             self._held.update_dense(gradients)
@@ -91,14 +91,14 @@ class Rows:
 
 
 def library_of(device: torch.device) -> Literal["numba", "fbgemm", "torch"]:
-    """Return what compiled the kernels that look rows up and change them there; "torch" is a chain of its operators."""
+    """Return the compiler of the lookup and update kernels for a device; "torch" is a chain of torch operators."""
     if device.type == "cpu":
         return "numba"
     return "fbgemm" if device.type == "cuda" and embedding_fbgemm.is_installed(device) else "torch"
 
 
 def kernels_of(device: torch.device, dims: Iterable[int], dtype: torch.dtype, travels_as: torch.dtype) -> ModuleType:
-    """Return the module that looks up rows of these dims and dtype there."""
+    """Return the module that looks up rows of these dims and dtype on this device."""
     library = library_of(device)
     if library == "numba":
         from scenarios.workloads.dlrm.tables import embedding_cpu  # noqa: PLC0415  (loads numba, which takes a while)

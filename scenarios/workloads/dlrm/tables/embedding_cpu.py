@@ -1,8 +1,8 @@
-"""Embedding look-up and update on CPU tensors, compiled by numba; `embedding_fbgemm` does the same on GPUs.
+"""Embedding lookup and update on CPU tensors, compiled by numba; `embedding_fbgemm` serves GPUs.
 
-All pieces' rows lie one behind the other in one tensor, so one loop serves all tables, as fbgemm's table-batched
-embeddings do it on GPUs (docs/sparse.md has the times). An update goes to the rows at once: no gradient is repeated
-for its ids. A first call compiles, for some seconds, and leaves the code on disk for later processes.
+All pieces' rows lie in one tensor, so one loop serves all tables, like fbgemm's table-batched embeddings on GPUs
+(docs/sparse.md has the times). Updates are applied to rows directly, without repeating gradients for ids. A first call
+compiles for some seconds, and leaves the code on disk for later processes.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ from torch import Tensor
 from scenarios.compiled import compiler
 from scenarios.workloads.dlrm.tables.embedding_torch import Array, Named, Places, RankRows
 
-# A key is a row's number before that of the id which names it, so that keys in order are rows in order, and ids in it.
+# A sort key is a row's number followed by the index of the id that names it: sorted keys are in the order of rows, then
+# of ids.
 _ID_BITS = 32
 _ID_MASK = (1 << _ID_BITS) - 1
 
-# How elements are stored: as they are, or as 16 bits of a type that numba lacks.
+# Storage of elements: as they are, or as 16 bits of a type that numba lacks.
 _PLAIN, _BFLOAT16, _FLOAT16 = 0, 1, 2
 _HALVES = {torch.bfloat16: _BFLOAT16, torch.float16: _FLOAT16}
 _compiled = compiler(__file__)
-_inlined = njit(inline="always", error_model="numpy")  # by itself LLVM leaves calls, a third as quick
+_inlined = njit(inline="always", error_model="numpy")  # LLVM alone leaves calls, which are three times slower
 
 
 class _Elements(NamedTuple):
-    """A tensor's elements as numba takes them, how they are stored, and what each half of 16 bits is worth."""
+    """A tensor's elements for numba: their storage, its kind, and the value of each 16-bit pattern."""
 
     stored: Array
     kind: int
@@ -38,7 +39,7 @@ class _Elements(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """A `RankRows` as numba takes it; `sums` has room for the sum of some rows of the widest piece."""
+    """A `RankRows` for numba; `sums` has room for a sum of the widest piece's rows."""
 
     of: _Elements
     places: Places
@@ -49,8 +50,12 @@ class _Rows(NamedTuple):
 
 
 class _NamedBags(NamedTuple):
-    """A `Named` as numba takes it: of each key the number of bags, where the first one's row stands among what is
-    looked up, and how far the next one's is. An unpooled id is a bag of its own.
+    """A `Named` for numba, with numbers by key; each unpooled id is a bag of its own.
+
+    Attributes:
+        counts: bags of each key.
+        firsts: offset of the key's first row in the output.
+        strides: distance between the key's rows in the output.
     """
 
     ids: Array
@@ -62,7 +67,7 @@ class _NamedBags(NamedTuple):
 
 
 class _Order(NamedTuple):
-    """A number for each id, by which rows are sorted, and where its bag's row stands; the numbers are sorted."""
+    """Sort keys of all ids, and the place of each id's bag in the output; only the keys are sorted."""
 
     keys: Array
     places: Array
@@ -70,7 +75,7 @@ class _Order(NamedTuple):
 
 @cache
 def load(dtype: torch.dtype, travels_as: torch.dtype) -> None:
-    """Compile all that rows of `dtype` need, or find it on disk: no part of a step."""
+    """Compile all functions for rows of `dtype`, or load them from disk, outside any step."""
     weights, ids = torch.empty(0, dtype=dtype), torch.empty(0, dtype=torch.int64)
     rows, named = RankRows(weights, Places.of([], []), torch.empty(0)), Named(ids, ids)
     gradient = torch.empty(0, 0, dtype=travels_as)
@@ -81,7 +86,7 @@ def load(dtype: torch.dtype, travels_as: torch.dtype) -> None:
 
 
 def look_up(rows: RankRows, named: Named, samples: int, dtype: torch.dtype) -> Tensor:
-    """The sum of each bag's rows: [samples, all columns] of this dtype, summed in float32 at least.
+    """Return the sum of each bag's rows: [samples, all columns] of this dtype, summed at least in float32.
 
     Unpooled: the row of each id, flat.
 
@@ -95,19 +100,19 @@ def look_up(rows: RankRows, named: Named, samples: int, dtype: torch.dtype) -> T
 
 
 def add(rows: RankRows, named: Named, gradient: Tensor, scale: float) -> None:
-    """Add `scale` times the gradient of each bag, laid out as `look_up` gives it, to each row that the bag names."""
+    """Add `scale` times each bag's gradient, laid out like `look_up`'s output, to the rows that the bag names."""
     _check(_add(_rows(rows), _bags(named, rows.places), _elements(gradient.reshape(-1)), scale), named.ids)
 
 
 def sums(places: Places, named: Named, gradient: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return the sum of each row's gradients, flat, of this dtype; the gradients are laid out as `look_up` gives it."""
+    """Return the sums of each row's gradients, flat, of this dtype; gradients are laid out like `look_up`'s output."""
     total = gradient.new_zeros(int((places.rows * places.dims).sum()), dtype=dtype)
     add(RankRows(total, places, torch.empty(0)), named, gradient, 1.0)
     return total
 
 
 def adagrad(rows: RankRows, named: Named, gradient: Tensor, rate: float) -> None:
-    """One step of row-wise Adagrad on each row that bags name, with the sum of its bags' gradients."""
+    """Run one step of Adagrad on each row that bags name, with the sum of its bags' gradients."""
     bags = _bags(named, rows.places)
     order = _Order(np.empty(named.ids.numel(), np.int64), np.empty(named.ids.numel(), np.int64))
     _check(_number(rows.places, bags, order), named.ids)
@@ -116,7 +121,7 @@ def adagrad(rows: RankRows, named: Named, gradient: Tensor, rate: float) -> None
 
 
 def adagrad_all(rows: RankRows, gradients: Tensor, rate: float) -> None:
-    """One step of row-wise Adagrad on every row; `gradients` are laid out as the weights."""
+    """Run one step of Adagrad on every row; `gradients` are laid out as the weights."""
     _adagrad_all(_rows(rows), _elements(gradients), rate)
 
 
@@ -138,7 +143,7 @@ def _bags(named: Named, places: Places) -> _NamedBags:
 
 
 def _elements(tensor: Tensor) -> _Elements:
-    """Rows that lie apart are put together, or everything would be compiled for them once more."""
+    """Return a tensor's elements, made contiguous, because numba would compile again for other strides."""
     kind = _HALVES.get(tensor.dtype, _PLAIN)
     if kind == _PLAIN:
         return _Elements(np.ascontiguousarray(tensor.numpy()), kind, np.empty(0, np.float32))
@@ -160,7 +165,7 @@ def _check(outside: int, ids: Tensor) -> None:
 
 @_inlined
 def _take(row: Array, worth: Array, share: Any, total: Array) -> None:
-    """Add `share` times a row to `total`. Loops over slices are what LLVM makes vector instructions of."""
+    """Add `share` times a row to `total`; LLVM vectorizes loops over slices."""
     if worth.size:
         for j in range(total.size):
             total[j] += share * worth[np.int64(row[j])]
@@ -171,13 +176,13 @@ def _take(row: Array, worth: Array, share: Any, total: Array) -> None:
 
 @_inlined
 def _share(weights: Array, i: int) -> Any:
-    """What an id's row counts in its bag."""
+    """Return the weight of an id's row in its bag."""
     return weights[i] if weights.size else np.float32(1)
 
 
 @_inlined
 def _put(row: Array, of: _Elements, scale: float, total: Array) -> None:
-    """Add `scale` times `total` to a row, which is rounded once; of halves, `total` is used up."""
+    """Add `scale` times `total` to a row, rounding once; for 16-bit rows `total` is overwritten."""
     if of.kind == _PLAIN:
         for j in range(total.size):
             row[j] += scale * total[j]
@@ -199,9 +204,10 @@ def _store(row: Array, kind: int, total: Array) -> None:
 
 @_compiled
 def _rounded(value: Any, bits: Any, kind: int) -> Any:
-    """The 16 bits nearest to a float32, of two the even ones; `bits` are its own."""
+    """Return the 16 bits nearest to a float32, ties to even; `bits` are those of `value`."""
     sign, size = (bits >> 16) & 0x8000, bits & 0x7FFFFFFF
     if kind == _BFLOAT16:
+        # NaN first: adding the rounding bit could turn it into infinity.
         if size > 0x7F800000:
             return sign | 0x7FC0
         return sign | ((size + 0x7FFF + ((size >> 16) & 1)) >> 16)
@@ -209,7 +215,7 @@ def _rounded(value: Any, bits: Any, kind: int) -> Any:
         return sign | 0x7E00
     if size >= 0x47800000:  # 65536 and more
         return sign | 0x7C00
-    if size < 0x38800000:  # below 2**-14 numbers are 2**-24 apart
+    if size < 0x38800000:  # numbers below 2**-14 are multiples of 2**-24
         return sign | np.int64(np.rint(abs(np.float64(value)) * 16777216.0))
     return sign | ((size - 0x38000000 + 0xFFF + ((size >> 13) & 1)) >> 13)
 
@@ -260,7 +266,7 @@ def _add(into: _Rows, bags: _NamedBags, given: _Elements, scale: float) -> int:
 
 @_compiled
 def _number(places: Places, bags: _NamedBags, order: _Order) -> int:
-    """Write each id's number and its bag's place; returns where the first id outside its piece is, or -1."""
+    """Write each id's sort key and its bag's place; return the index of the first id outside its piece, or -1."""
     ids = bags.ids
     i = bag = 0
     for key in range(places.pieces.size):
@@ -315,9 +321,9 @@ def _adagrad_all(into: _Rows, given: _Elements, rate: float) -> None:
 
 @_inlined
 def _scale(into: _Rows, row: int, start: int, total: Array, rate: float) -> Any:
-    """How far a row moves along its gradient, by whose mean square its state has grown; by element, by its own.
+    """Add a row's gradient to its Adagrad state, and return the factor by which the row moves along `total`.
 
-    By element `total` becomes that of which the row moves so far.
+    If there is state for each element, `total` is divided by the roots, and the factor is the rate.
     """
     squares = into.squares
     if into.by_element:

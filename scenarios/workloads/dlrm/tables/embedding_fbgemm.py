@@ -1,6 +1,6 @@
-"""Embedding look-up and update by fbgemm: one launch a pass for all tables, and nothing for which the host waits.
+"""Embedding lookup and update by fbgemm: one launch a pass for all tables, and no waits of the host.
 
-Facts about fbgemm are those of its releases 1.6 to 1.8. Importing it takes seconds, so that only those do who use it.
+Facts are those of fbgemm 1.6 to 1.8. Importing fbgemm takes seconds, so that only its users import it.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from scenarios.workloads.dlrm.tables.described import PricedPiece
 from scenarios.workloads.dlrm.tables.embedding_torch import Named, Places, RankRows
 from scenarios.workloads.dlrm.tables.prices import RowPrices
 
-# Copies are updated row by row whatever was named, for which fbgemm has no operator; nothing is compiled here.
+# Copied tables are updated row by row for all rows, for which fbgemm has no operator; nothing is compiled here.
 adagrad, adagrad_all, load = embedding_torch.adagrad, embedding_torch.adagrad_all, embedding_torch.load
 
 
 @cache
 def is_installed(device: torch.device) -> bool:
-    """Return whether fbgemm can be imported, in a build for that type of device; a note says what is wrong with it."""
+    """Return whether fbgemm can be imported, built for that type of device; warn with the reason if not."""
     if find_spec("fbgemm_gpu") is None:
         return False
     try:
@@ -48,24 +48,24 @@ def is_installed(device: torch.device) -> bool:
 
 
 def takes(dims: Iterable[int], dtype: torch.dtype, travels_as: torch.dtype) -> bool:
-    """Return whether its operators look up rows of these dims and dtype."""
+    """Return whether fbgemm's operators look up rows of these dims and dtype."""
     return fbgemm_limits.takes(dims, *(str(each).removeprefix("torch.") for each in (dtype, travels_as)))
 
 
 def trains(prices: RowPrices, device: torch.device) -> bool:
-    """Return whether its fused updates train such rows."""
+    """Return whether fbgemm's fused updates train such rows."""
     is_trained = not fbgemm_limits.why_not_trained(prices.optimizer, device.type)
     return is_trained and takes(prices.dims, prices.dtype, prices.travels_as)
 
 
 class FbgemmRows:
-    """Rows in fbgemm's modules, whose backward passes update them: all pieces in one, or unpooled ones one a width.
+    """Rows in fbgemm's modules, whose backward passes update them: one in all, or one per width of unpooled rows.
 
-    What a look-up leaves for its backward pass is kept until the update, so other batches may be looked up before that.
+    The autograd state of a lookup is kept until its update, so that other batches may be looked up in between.
     """
 
     def __init__(self, prices: RowPrices, device: torch.device, *, looks_ahead: bool) -> None:
-        """`looks_ahead`: rows in caches stay there until they are updated."""
+        """Make the modules; `looks_ahead`: cached rows stay in the cache until they are updated."""
         self._pieces, self._dims, self._unpooled = prices.pieces, prices.dims, prices.unpooled
         of_keys = [number for number, piece in enumerate(prices.pieces) for _ in range(piece.keys)]
         self._keys = _taken_together(self._dims, unpooled=self._unpooled)
@@ -77,13 +77,14 @@ class FbgemmRows:
             self._modules.append(_module(own, names, prices, device, looks_ahead=looks_ahead))
         is_cached = any(piece.kernel.is_cached for piece in prices.pieces)
         self._looks_up_on = torch.cuda.current_stream(device) if is_cached and device.type == "cuda" else None
-        self._left: dict[int, tuple[Tensor, Tensor]] = {}  # ids and what was looked up, by the ids' identity
+        # Ids and looked-up rows by id() of the ids, which are kept so that no other tensor can get that id().
+        self._left: dict[int, tuple[Tensor, Tensor]] = {}
 
     @property
     def weights(self) -> list[Tensor]:
-        """The rows by piece, [rows, columns], as they are where they lie; caches are written back and begin anew.
+        """The rows by piece, [rows, columns], in their own memory; caches are written back and emptied.
 
-        No batch may be between its fetch and its update then: fbgemm keeps the places that its rows have in the cache.
+        No batch may be between its fetch and its update then, because fbgemm keeps its rows' places in the cache.
         """
         for module in self._modules:
             if module.lxu_cache_weights.numel():
@@ -93,7 +94,7 @@ class FbgemmRows:
 
     @property
     def states(self) -> list[Tensor]:
-        """What the optimizer keeps, by piece, the first kind of all pieces before the second."""
+        """The optimizer's state by piece, the first kind of all pieces before the second."""
         of_modules = [list(zip(*module.split_optimizer_states(), strict=True)) for module in self._modules]
         return [part for kinds in zip(*of_modules, strict=True) for part in self._by_piece(kinds)]
 
@@ -105,7 +106,7 @@ class FbgemmRows:
         return found.detach()
 
     def fill(self, named: Named) -> None:
-        """Fetch into caches, ahead of the look-up, what they miss of the rows that bags name."""
+        """Fetch the rows that bags name and caches miss, before the lookup."""
         main = self._looks_up_on
         if main is None:
             return
@@ -118,14 +119,14 @@ class FbgemmRows:
         _in_turn(named, self._keys, [1] * len(self._dims), fetch)
 
     def update(self, named: Named, gradient: Tensor) -> None:
-        """One optimizer step on the rows that bags name, which are looked up before if nobody has."""
+        """Run one optimizer step on the rows that bags name, after looking them up if that was not done."""
         if id(named.ids) not in self._left:
             self.look_up(named, 0)
         _, found = self._left.pop(id(named.ids))
         found.backward(gradient.to(found.dtype))
 
     def _by_piece(self, of_modules: Sequence[Sequence[Tensor]]) -> list[Tensor]:
-        """Return what modules have of their pieces, in order, without the row of those that have none."""
+        """Return the modules' tensors by piece, in order, without the padding row of empty pieces."""
         found = {
             number: part
             for held, parts in zip(self._held, of_modules, strict=True)
@@ -135,15 +136,15 @@ class FbgemmRows:
 
 
 def look_up(rows: RankRows, named: Named, samples: int, dtype: torch.dtype) -> Tensor:
-    """As `embedding_cpu.look_up`."""
-    if named.unpooled:  # of which fbgemm's operator for dense gradients knows nothing on CPUs
+    """Look up rows as `embedding_cpu.look_up` does."""
+    if named.unpooled:  # unsupported by fbgemm's operator for dense gradients on CPUs
         return embedding_torch.look_up(rows, named, samples, dtype)
     with torch.no_grad():
         return _pooled(rows.weights, rows.places, named, dtype)
 
 
 def sums(places: Places, named: Named, gradient: Tensor, dtype: torch.dtype) -> Tensor:
-    """As `embedding_cpu.sums`; rows whose values do not matter are looked up, as a gradient is that of a look-up."""
+    """Sum as `embedding_cpu.sums` does: the gradient of a lookup, whose rows may have any values."""
     if named.unpooled:
         return embedding_torch.sums(places, named, gradient, dtype)
     numel = int((places.rows * places.dims).sum())
@@ -155,7 +156,7 @@ def sums(places: Places, named: Named, gradient: Tensor, dtype: torch.dtype) -> 
 
 
 def _pooled(weights: Tensor, places: Places, named: Named, dtype: torch.dtype) -> Tensor:
-    """Return the sums of bags' rows, which lie one behind the other."""
+    """Return the sums of bags' rows in a flat tensor."""
     _fbgemm()
     sizes = (tuple(each.tolist()) for each in (places.rows, places.dims, places.pieces))
     where = _where(*sizes, weights.device)
@@ -174,11 +175,11 @@ def _pooled(weights: Tensor, places: Places, named: Named, dtype: torch.dtype) -
         feature_requires_grad=None,
         output_dtype=_sparse_type(dtype).as_int(),
     )
-    return found.to(dtype)  # on CPUs it has the rows' own
+    return found.to(dtype)  # on CPUs the result has the rows' dtype
 
 
 class _Where(NamedTuple):
-    """Tables one behind the other as fbgemm's operators take them: of each key and the end, on the device."""
+    """Consecutive tables as fbgemm's operators take them: numbers by key, plus the end, on the device."""
 
     offsets: Tensor
     columns: Tensor
@@ -203,7 +204,7 @@ def _where(rows: tuple[int, ...], dims: tuple[int, ...], keys: tuple[int, ...], 
 
 
 def _taken_together(dims: Sequence[int], *, unpooled: bool) -> list[list[int]]:
-    """Return the keys that one operator takes: all, but of unpooled rows those of one width."""
+    """Return the keys for each operator call: all, or for unpooled rows those of one width."""
     if not unpooled:
         return [list(range(len(dims)))]
     return [[key for key, dim in enumerate(dims) if dim == width] for width in dict.fromkeys(dims)]
@@ -212,7 +213,7 @@ def _taken_together(dims: Sequence[int], *, unpooled: bool) -> list[list[int]]:
 def _in_turn(
     named: Named, together: Sequence[Sequence[int]], dims: Sequence[int], call: Callable[..., Tensor]
 ) -> Tensor:
-    """Return what `call` gives of keys that go `together`: of their number, ids, offsets and weights; unpooled flat."""
+    """Call `call(number, ids, offsets, weights)` for each set of keys in `together`; join results in key order."""
     if len(together) == 1:
         found = call(0, named.ids, _offsets(named.lengths, named.ids), named.weights)
         return found.reshape(-1) if named.unpooled else found
@@ -234,7 +235,7 @@ def _offsets(lengths: Tensor, ids: Tensor) -> Tensor:
 def _module(
     pieces: Sequence[PricedPiece], keys: Sequence[int], prices: RowPrices, device: torch.device, *, looks_ahead: bool
 ) -> Any:
-    """Return fbgemm's module of these pieces, whose rows the keys name; one that has no rows gets one."""
+    """Return fbgemm's module of these pieces, whose rows the keys name; empty pieces get one row."""
     fbgemm, cpu = _fbgemm(), device.type == "cpu"
     locations, own = fbgemm.EmbeddingLocation, prices.optimizer
     computes_on = fbgemm.ComputeDevice.CPU if cpu else fbgemm.ComputeDevice.CUDA
@@ -281,7 +282,7 @@ def _pooling(*, unpooled: bool) -> int:
 
 @cache
 def _fbgemm() -> ModuleType:
-    """Import fbgemm, without what it says of parts that it lacks, of slow optimizers and of how it was registered."""
+    """Import fbgemm without its warnings on missing parts, slow optimizers and registration."""
     for sentence in (
         r"(?s).*\[FBGEMM_GPU\] NOTE",
         "fbgemm::dense_embedding_codegen_lookup_function: an autograd kernel",

@@ -1,4 +1,4 @@
-"""Layout of a rank's embedding rows in one flat tensor; look-up and update as torch operations, on any device."""
+"""Layout of a rank's embedding rows in one flat tensor; lookup and update as torch operations, on any device."""
 
 from __future__ import annotations
 
@@ -19,9 +19,15 @@ Array = npt.NDArray[Any]
 
 
 class Places(NamedTuple):
-    """Each piece's rows and columns, its first row among all rows, and its first element in storage, [pieces]; and of
-    each key the piece whose rows it names, that one's columns, and the key's first column in the pooled outputs,
-    [keys]. All are int64 arrays.
+    """The layout of pieces and keys, as int64 arrays.
+
+    Attributes:
+        rows, dims: rows and columns of each piece.
+        first_rows: a piece's first row among all rows.
+        offsets: a piece's first element in storage.
+        pieces: the piece whose rows each key names.
+        key_dims: that piece's columns.
+        columns: a key's first column in pooled outputs.
     """
 
     rows: Array
@@ -34,7 +40,7 @@ class Places(NamedTuple):
 
     @staticmethod
     def of(rows: list[int], dims: list[int], keys: list[int] | None = None) -> Places:
-        """Pieces one behind the other, each by rows; so many keys one behind the other name each, by default one."""
+        """Lay out pieces consecutively; `keys` are the numbers of consecutive keys of each piece, by default 1."""
         counts, widths = np.array(rows, np.int64), np.array(dims, np.int64)
         sizes = counts * widths
         pieces = np.repeat(np.arange(len(rows)), 1 if keys is None else keys)
@@ -49,19 +55,20 @@ class Places(NamedTuple):
         )
 
     def joined(self) -> Places:
-        """Return the layout with neighbours of one width as one piece, for what is done to every row."""
+        """Return the layout with adjacent pieces of one width joined, for operations on all rows."""
         runs = [(sum(rows for rows, _ in run), dim) for dim, run in groupby(self.sizes, itemgetter(1))]
         return Places.of([rows for rows, _ in runs], [dim for _, dim in runs])
 
     @property
     def sizes(self) -> list[tuple[int, int]]:
-        """Rows and columns of each piece."""
+        """The rows and columns of each piece."""
         return list(zip(self.rows.tolist(), self.dims.tolist(), strict=True))
 
 
 class RankRows(NamedTuple):
-    """All rows of one rank, flat; and with Adagrad one float32 per row, all pieces' one after the other, or one per
-    element, laid out as the weights; `epsilon` is added to its root.
+    """All rows of one rank, flat, with Adagrad's float32 state: one per row, or per element, laid out as the rows.
+
+    `epsilon` is added to the root of the state.
     """
 
     weights: Tensor
@@ -74,9 +81,9 @@ class RankRows(NamedTuple):
 class Named(NamedTuple):
     """The ids of all bags, key by key (rows of the key's piece), and [keys * samples] lengths of the bags.
 
-    `weights` [ids], float32, are what each id's row counts in its bag's sum; without them, 1. What is looked up of
-    `unpooled` bags, and its gradient, is flat: a row for each id, key by key. `counts` are the ids of each key, if the
-    host knows them.
+    `weights` [ids], float32, are the factors of rows in their bags' sums; None: 1. Looked-up rows of `unpooled` bags,
+    and their gradient, are flat: a row for each id, key by key. `counts` are the ids of each key, if the host knows
+    them.
     """
 
     ids: Tensor
@@ -86,7 +93,7 @@ class Named(NamedTuple):
     counts: Sequence[int] | None = None
 
     def ids_of_keys(self, keys: int) -> list[int]:
-        """Return how many ids each key has; where the host does not know it, it waits for the device."""
+        """Return the number of ids of each key; if the host does not know it, wait for the device."""
         if self.counts is not None:
             return list(self.counts)
         counts: list[int] = self.lengths.view(keys, -1).sum(1).tolist()
@@ -94,11 +101,11 @@ class Named(NamedTuple):
 
 
 def load(dtype: torch.dtype, travels_as: torch.dtype) -> None:
-    """Nothing is compiled here."""
+    """Do nothing: torch operations need no compilation."""
 
 
 def look_up(rows: RankRows, named: Named, samples: int, dtype: torch.dtype) -> Tensor:
-    """As `embedding_cpu.look_up`."""
+    """Look up rows as `embedding_cpu.look_up` does."""
     chosen, bags, weights = _by_key(rows.places, named)
     tables = _tables_of_keys(rows)
     if named.unpooled:
@@ -111,21 +118,21 @@ def look_up(rows: RankRows, named: Named, samples: int, dtype: torch.dtype) -> T
 
 
 def add(rows: RankRows, named: Named, gradient: Tensor, scale: float) -> None:
-    """As `embedding_cpu.add`."""
+    """Add gradients as `embedding_cpu.add` does."""
     chosen, each = _gradients_of_keys(rows.places, named, gradient)
     for table, ids, given in zip(_tables_of_keys(rows), chosen, each, strict=True):
         table.index_add_(0, ids, given.to(table.dtype), alpha=scale)
 
 
 def sums(places: Places, named: Named, gradient: Tensor, dtype: torch.dtype) -> Tensor:
-    """As `embedding_cpu.sums`."""
+    """Sum gradients as `embedding_cpu.sums` does."""
     total = gradient.new_zeros(int((places.rows * places.dims).sum()), dtype=dtype)
     add(RankRows(total, places, total[:0]), named, gradient, 1.0)
     return total
 
 
 def adagrad(rows: RankRows, named: Named, gradient: Tensor, rate: float) -> None:
-    """As `embedding_cpu.adagrad`."""
+    """Update rows as `embedding_cpu.adagrad` does."""
     chosen, each = gradients_of(rows.places, named, gradient)
     states = states_of(rows.squares, rows.places, by_element=rows.by_element)
     for table, state, ids, given in zip(tables_of(rows.weights, rows.places), states, chosen, each, strict=True):
@@ -138,7 +145,7 @@ def adagrad(rows: RankRows, named: Named, gradient: Tensor, rate: float) -> None
 
 
 def adagrad_all(rows: RankRows, gradients: Tensor, rate: float) -> None:
-    """As `embedding_cpu.adagrad_all`."""
+    """Update all rows as `embedding_cpu.adagrad_all` does."""
     places = rows.places.joined()
     states = states_of(rows.squares, places, by_element=rows.by_element)
     for table, state, given in zip(tables_of(rows.weights, places), states, tables_of(gradients, places), strict=True):
@@ -149,26 +156,26 @@ def adagrad_all(rows: RankRows, gradients: Tensor, rate: float) -> None:
 
 
 def tables_of(flat: Tensor, places: Places) -> list[Tensor]:
-    """Return each piece's part, [rows, columns]; a piece may have no rows."""
+    """Split a flat tensor by piece: [rows, columns]; a piece may have no rows."""
     parts = flat.split_with_sizes((places.rows * places.dims).tolist())
     return [part.view(shape) for part, shape in zip(parts, places.sizes, strict=True)]
 
 
 def states_of(states: Tensor, places: Places, *, by_element: bool) -> list[Tensor]:
-    """Each piece's state, [rows, columns] or [rows, 1]."""
+    """Split the state by piece: [rows, columns] or [rows, 1]."""
     if by_element:
         return tables_of(states, places)
     return [part.view(-1, 1) for part in states.split_with_sizes(places.rows.tolist())]
 
 
 def _tables_of_keys(rows: RankRows) -> list[Tensor]:
-    """The rows that each key names, [rows, columns]."""
+    """Return the rows that each key names, [rows, columns]."""
     tables = tables_of(rows.weights, rows.places)
     return [tables[piece] for piece in rows.places.pieces.tolist()]
 
 
 def _by_piece(places: Places, of_keys: Sequence[Tensor]) -> list[Tensor]:
-    """Put together what keys of the same piece have."""
+    """Concatenate what keys of one piece have, by piece."""
     found: list[list[Tensor]] = [[] for _ in places.rows]
     for piece, given in zip(places.pieces.tolist(), of_keys, strict=True):
         found[piece].append(given)
@@ -176,7 +183,7 @@ def _by_piece(places: Places, of_keys: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _by_key(places: Places, named: Named) -> tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor | None]]:
-    """Each key's ids, the lengths of its bags on their device, and its weights."""
+    """Return each key's ids, its bags' lengths on the ids' device, and its weights."""
     keys = len(places.pieces)
     bags, counts = named.lengths.view(keys, -1), named.ids_of_keys(keys)
     weights = [None] * len(counts) if named.weights is None else named.weights.split_with_sizes(counts)
@@ -184,7 +191,7 @@ def _by_key(places: Places, named: Named) -> tuple[Sequence[Tensor], Sequence[Te
 
 
 def _pool(table: Tensor, ids: Tensor, bag: Tensor, weights: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """The sum of each bag's rows in this dtype; weighted ones, or of another, are summed in float32 at least."""
+    """Return the sum of each bag's rows in this dtype; if weighted, or of another dtype, summed at least in float32."""
     first = bag.cumsum(0) - bag
     if weights is None and dtype == table.dtype:
         return functional.embedding_bag(ids, table, first, mode="sum")
@@ -194,13 +201,13 @@ def _pool(table: Tensor, ids: Tensor, bag: Tensor, weights: Tensor | None, dtype
 
 
 def gradients_of(places: Places, named: Named, gradient: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-    """Each piece's ids, and for each of them what its row gets of its bag's gradient."""
+    """Return each piece's ids, and for each id its row's gradient from its bag."""
     ids, gradients = (_by_piece(places, found) for found in _gradients_of_keys(places, named, gradient))
     return ids, gradients
 
 
 def _gradients_of_keys(places: Places, named: Named, gradient: Tensor) -> tuple[Sequence[Tensor], list[Tensor]]:
-    """The same of each key."""
+    """Return each key's ids, and for each id its row's gradient from its bag."""
     chosen, bags, weights = _by_key(places, named)
     dims = places.key_dims.tolist()
     if named.unpooled:

@@ -1,6 +1,6 @@
-"""Which rows fbgemm's operators look up and train, and its names of optimizers, said without torch.
+"""The rows that fbgemm's operators look up and train, and its names of optimizers, without importing torch.
 
-For notes before a run, and for who makes rows. Facts are those of fbgemm's releases 1.6 to 1.8.
+Used by notes before a run, and by the code that makes rows. Facts are those of fbgemm 1.6 to 1.8.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from collections.abc import Iterable
 
 from scenarios.config.scenario import Optimizer
 
-# What its operators are compiled for (genscript/jinja_environment.py, dispatch_macros.h): rows are read 4 elements at a
-# time, and are of one of two dtypes.
+# What fbgemm's operators are compiled for (genscript/jinja_environment.py, dispatch_macros.h): rows are read 4 elements
+# at a time, and have one of two dtypes.
 DIM_STEP, LARGEST_DIM = 4, 1024
 ROW_DTYPES = ("float32", "float16")
 FOUND_DTYPES = (*ROW_DTYPES, "bfloat16")
-# By the names of fbgemm's OptimType, of those that `dlrm` knows.
+# The optimizers that `dlrm` supports, by their names in fbgemm's OptimType.
 OPTIMIZERS = {
     "EXACT_SGD": Optimizer(kind="sgd"),
     "SGD": Optimizer(kind="sgd"),
@@ -34,16 +34,16 @@ def optim_type(optimizer: Optimizer) -> str:
 
 
 def takes(dims: Iterable[int], dtype: str, travels_as: str) -> bool:
-    """Return whether fbgemm looks up rows of these dims and dtype, and gives them in the dtype that travels."""
+    """Return whether fbgemm looks up rows of these dims and dtype, and returns them in the dtype that is sent."""
     fits = all(dim % DIM_STEP == 0 and dim <= LARGEST_DIM for dim in dims)
     return fits and dtype in ROW_DTYPES and travels_as in FOUND_DTYPES
 
 
 def why_not_trained(optimizer: Optimizer, device_type: str) -> str:
-    """Return why fbgemm's fused updates are not used with this optimizer on such a device; empty if they are.
+    """Return why fbgemm's fused updates are not used with this optimizer on such a device; "" if they are.
 
-    LAMB divides a row's length by that of its change (genscript/optimizers.py): 0 by 0 where a row's first gradient is
-    0 and no weight decay moves it, as for all rows in the first step whose scaled losses overflow.
+    LAMB divides a row's norm by that of its change (genscript/optimizers.py): 0 by 0 if a row's first gradient is 0 and
+    no weight decay moves it, as for all rows in a first step with overflowing scaled losses.
     """
     if device_type == "cpu" and optimizer.has_moments:
         return f"fbgemm has no '{optimizer.kind}' for CPUs"

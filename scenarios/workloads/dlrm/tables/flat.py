@@ -1,6 +1,6 @@
-"""A rank's embedding rows in one flat tensor on its device, changed by `embedding_cpu`, `embedding_torch` or `moments`.
+"""A rank's embedding rows in one flat tensor on its device, updated by `embedding_cpu`, `embedding_torch` or `moments`.
 
-Tables of which every rank has a copy are held so on every device: their gradients are dense, and summed over ranks.
+Copied tables are held in such a tensor on every device: their gradients are dense, and summed over ranks.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from scenarios.workloads.dlrm.tables.prices import RowPrices
 
 
 class FlatRows:
-    """The rows of the pieces that `prices` has, and what their optimizer keeps, all float32.
+    """The rows of the pieces in `prices`, with their optimizer's float32 state.
 
-    Adagrad keeps the sum of mean squares of each row's gradients, or of each element's squares; Adam and LAMB
-    `Moments`; SGD nothing.
+    Adagrad keeps the sum of mean squares of each row's gradients, or of each element's squares; Adam and LAMB keep
+    `Moments`; SGD keeps nothing.
     """
 
     def __init__(self, prices: RowPrices, device: torch.device, kernels: ModuleType) -> None:
-        """`kernels` look rows up and add gradients to them: `embedding_cpu` or one with its functions."""
+        """Allocate the rows; `kernels` is the module that looks them up and updates them, such as `embedding_cpu`."""
         self._optimizer, self._travels_as, self._kernels = prices.optimizer, prices.travels_as, kernels
         sizes = [(len(piece.rows), len(piece.columns), piece.keys) for piece in prices.pieces]
         self._places = places = Places.of(*([size[part] for size in sizes] for part in range(3)))
@@ -41,7 +41,7 @@ class FlatRows:
 
     @property
     def states(self) -> list[Tensor]:
-        """What the optimizer keeps, by piece, the first kind of all pieces before the second."""
+        """The optimizer's state by piece, the first kind of all pieces before the second."""
         if self._moments is not None:
             each = [(self._moments.means, True), (self._moments.squares, not self._optimizer.row_numbers)]
         else:
@@ -57,7 +57,7 @@ class FlatRows:
         """Do nothing: rows are on the device."""
 
     def update(self, named: Named, gradient: Tensor) -> None:
-        """One optimizer step on the rows that bags name."""
+        """Run one optimizer step on the rows that bags name."""
         rate = self._optimizer.learning_rate
         if self._moments is not None:
             self._moments.update(named, gradient)
@@ -72,7 +72,7 @@ class FlatRows:
         return total
 
     def update_dense(self, gradients: Tensor) -> None:
-        """One optimizer step on all rows; `gradients` are laid out as the weights."""
+        """Run one optimizer step on all rows; `gradients` are laid out as the weights."""
         gradients = gradients.to(self._flat.dtype)
         rate = self._optimizer.learning_rate
         if self._moments is not None:

@@ -1,9 +1,8 @@
-"""Which rows a look-up finds in the GPU's L2 cache, because it has read them before.
+"""Computes which rows a lookup finds in the GPU's L2 cache, because it has read them before.
 
-A look-up goes through its tables one after the other, as fbgemm's table-batched embeddings do, so each table has all
-of L2 for itself. L2 counts as an LRU cache of whole rows, which holds what the ids of its characteristic time named
-(`lru`). What other kernels left there is forgotten. Features of one table, which follow each other, count as if their
-ids alternated.
+A lookup processes its tables one after the other, like fbgemm's table-batched embeddings, so each table has all of L2.
+L2 counts as an LRU cache of whole rows, which holds the rows named in its characteristic time (`lru`). Data of other
+kernels are ignored. Features of one table are consecutive, but count as if their ids alternated.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ from scenarios.config.scenario import Table
 from scenarios.workloads.dlrm.ids.distinct import distinct_rows, expected_ids
 from scenarios.workloads.dlrm.tables.lru import characteristic_time
 
-# The characteristic time is known to 1e-4.
+# Halvings that find the characteristic time to 1e-4.
 _HALVINGS = 18
-# Over which part of it the rows are counted that further ids name.
+# The fraction of that time over which the rows that further ids name are counted.
 _FURTHER = 0.02
 
 
 def rows_fetched(table: Table, rows: range, ids: Sequence[float], room: float) -> float:
-    """How many rows so many ids, by feature and all in this block, read from memory, where L2 has room for `room`."""
+    """Return how many rows these ids (by feature, all in this block) read from memory; L2 has room for `room` rows."""
     named = distinct_rows(table, rows, ids)
     if named <= room:
         return named
@@ -33,7 +32,7 @@ def rows_fetched(table: Table, rows: range, ids: Sequence[float], room: float) -
 
 @lru_cache(maxsize=1 << 14)
 def _steady(table: Table, rows: range, room: float) -> tuple[float, float]:
-    """The ids that name as many rows as there is room for, and the share of further ones that miss."""
+    """Return the number of ids that name `room` rows, and the share of further ids that miss."""
     of_sample = expected_ids(table, rows, 1)
     shares = [count / sum(of_sample) for count in of_sample]
 

@@ -1,7 +1,7 @@
-"""How long an LRU cache holds what has been named.
+"""Computes the characteristic time of an LRU cache.
 
 H. Che, Y. Tung, Z. Wang, Hierarchical Web Caching Systems, IEEE JSAC 20(7), 2002: a cache with room for C rows holds
-what was named in the last T, its characteristic time, with so many different rows s(T) = C.
+the rows named in the last T, its characteristic time, where s(T) = C for the number s of distinct rows.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-# The longest time that is looked for, in whatever it is counted.
+# Upper limit of the search, in the unit of the caller's time.
 LONGEST = 1e12
 
 
 def characteristic_time(
     named: Callable[[float], float], room: float, *, shortest: float = 1 / LONGEST, halvings: int
 ) -> float:
-    """Find the time in which as many rows are named as there is room for, between `shortest` and `LONGEST`.
+    """Find the time in which `room` rows are named, between `shortest` and `LONGEST`.
 
     Args:
-        named: how many different rows are named in a time, in the mean; it grows with the time.
-        room: rows that the cache has room for.
-        halvings: of the interval in which the logarithm of the time lies: of what is left the end is taken.
+        named: returns the mean number of distinct rows named in a time; must grow with time.
+        room: rows that fit into the cache.
+        halvings: bisection steps on the logarithm of the time; the result is the upper end.
     """
     low, high = math.log(shortest), math.log(LONGEST)
     for _ in range(halvings):

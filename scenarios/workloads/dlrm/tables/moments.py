@@ -1,10 +1,10 @@
 """Adam and LAMB on a rank's rows, with a mean of squares for each element or each row; torch operations on any device.
 
-A row moves when a bag names it, as by the sum of its bags' gradients, and keeps its moments till then. Formulae are
-those of fbgemm 1.8's kernels (`adam`, `partial_rowwise_adam`, `lamb`, `partial_rowwise_lamb` in genscript/optimizers),
-which are for GPUs alone: moments of float32, corrected by the number of steps so far, and weight decay beside them,
-as in AdamW. LAMB's ratio is a row's. A row of which nothing is to move stays; there fbgemm's LAMB divides 0 by 0, so
-`fbgemm_limits` leaves LAMB without weight decay to this file.
+A row moves when a bag names it, by the sum of its bags' gradients; otherwise it keeps its moments. Formulae are those
+of fbgemm 1.8's kernels (`adam`, `partial_rowwise_adam`, `lamb`, `partial_rowwise_lamb` in genscript/optimizers), which
+exist only for GPUs: float32 moments, corrected by the number of steps so far, and decoupled weight decay as in AdamW.
+LAMB's ratio is computed by row. A row with a change of 0 stays; fbgemm's LAMB divides 0 by 0 there, so `fbgemm_limits`
+leaves LAMB without weight decay to this file.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from torch import Tensor
 from scenarios.config.scenario import Optimizer
 from scenarios.workloads.dlrm.tables.embedding_torch import Named, Places, gradients_of, states_of, tables_of
 
-# Arithmetic of one element of a row, each multiplication, addition, division and root as one.
+# FLOPs for one element of a row; a multiplication, addition, division or root counts as one.
 STEP_FLOPS = {"adam": 14, "partial_rowwise_adam": 11, "lamb": 18, "partial_rowwise_lamb": 15}
 
 
 class _MomentRows(NamedTuple):
-    """Weights, their gradients' mean, and the mean of their squares: [rows, columns], the last perhaps [rows, 1]."""
+    """Weights, the mean of their gradients, and the mean of the squares: [rows, columns]; squares may be [rows, 1]."""
 
     weights: Tensor
     means: Tensor
@@ -30,9 +30,9 @@ class _MomentRows(NamedTuple):
 
 
 class Moments:
-    """What Adam or LAMB keeps of all rows in `weights`, flat, laid out by `places`.
+    """The state of Adam or LAMB for all rows in `weights`, flat, laid out by `places`.
 
-    `means` are laid out as the weights; `squares` too, or one for each row, all pieces' one after the other.
+    `means` are laid out as the weights; so are `squares`, unless there is one for each row.
     """
 
     def __init__(self, optimizer: Optimizer, weights: Tensor, places: Places) -> None:
@@ -43,7 +43,7 @@ class Moments:
         self.steps = 0
 
     def update(self, named: Named, gradient: Tensor) -> None:
-        """One step on each row that bags name; the gradient is laid out as what is looked up."""
+        """Run one step on each row that bags name; the gradient is laid out as the output of a lookup."""
         self.steps += 1
         chosen, each = gradients_of(self._places, named, gradient)
         for rows, ids, given in zip(self._pieces(self._places), chosen, each, strict=True):
@@ -56,7 +56,7 @@ class Moments:
                 one[named_rows] = new.to(one.dtype)
 
     def update_all(self, gradients: Tensor) -> None:
-        """One step on every row, whatever its gradient, as an optimizer of torch's on a dense parameter."""
+        """Run one step on every row, for any gradient, like torch.optim on a dense parameter."""
         self.steps += 1
         places = self._places.joined()
         for rows, given in zip(self._pieces(places), tables_of(gradients, places), strict=True):

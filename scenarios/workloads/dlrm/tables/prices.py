@@ -1,6 +1,6 @@
-"""What a pass over one rank's embedding rows costs: look-up, gradient, update, and the filling of a cache.
+"""The costs of a pass over one rank's embedding rows: lookup, gradient, update, and the filling of a cache.
 
-The costs are those of one compiled pass over all tables (`embedding_cpu`; on GPUs fbgemm's table-batched embeddings).
+Costs are those of one compiled pass over all tables (`embedding_cpu`; on GPUs fbgemm's table-batched embeddings).
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from scenarios.workloads.dlrm.tables.described import PricedPiece, Runs, bags_of
 from scenarios.workloads.dlrm.tables.moments import STEP_FLOPS
 from scenarios.workloads.dlrm.tables.sorting import KEY_BYTES, SORT_PASSES
 
-# Expected ones have the shapes of real ones: what is computed on them is on meta.
+# Expected features have the shapes of real ones; computations on them use meta tensors.
 Features = KeyedJagged | ExpectedJagged
 
-# Of a number of an optimizer's state.
+# Bytes of a number of an optimizer's state.
 STATE_BYTES = 4
-# What an id's row counts in its bag.
+# Bytes of the weight of an id's row in its bag.
 WEIGHT_BYTES = 4
-# The number of an id's bag.
+# Bytes of the index of an id's bag.
 BAG_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class _Touched:
-    """What bags name: ids, elements of their rows, and elements of what is looked up; `weights` are of ids.
+    """The amounts that bags touch: ids, elements of named rows, elements of the output, lengths, and weights of ids.
 
-    `hosted` of the elements are read from the host's memory. `id_bytes` and `length_bytes` are those of one.
+    `hosted` elements are read from host memory. `id_bytes` and `length_bytes` are bytes of one number.
     """
 
     ids: float
@@ -51,20 +51,20 @@ class _Touched:
 
     @property
     def naming_bytes(self) -> float:
-        """Bytes of ids, lengths and weights."""
+        """The bytes of ids, lengths and weights."""
         return self.id_bytes * self.ids + self.length_bytes * self.lengths + WEIGHT_BYTES * self.weights
 
     @property
     def ordering_bytes(self) -> float:
-        """Bytes read, and as many written, until ids of a row are one behind the other, with their bags and weights."""
+        """The bytes read, and as many written, to sort ids by row together with their bags and weights."""
         return ((SORT_PASSES + 1) * KEY_BYTES + BAG_BYTES) * self.ids + WEIGHT_BYTES * self.weights
 
 
 class RowPrices:
-    """What passes over the pieces that one rank holds cost, in the order of the keys of the features that it looks up.
+    """The costs of passes over one rank's pieces, in the order of the keys of the features that name them.
 
-    What is looked up is [samples, sum of `dims`, the keys'], in the dtype that it `travels_as`; of `unpooled` rows it
-    is flat: each id's row, key by key. A gradient is laid out as what it is of.
+    A lookup's output is [samples, sum of the keys' `dims`] in the dtype `travels_as`; for `unpooled` rows it is flat:
+    each id's row, key by key. A gradient is laid out like its tensor.
     """
 
     def __init__(
@@ -82,15 +82,15 @@ class RowPrices:
         is_fbgemms: bool = False,
         runs: Callable[[int], Runs | None] = lambda _: None,
     ) -> None:
-        """Take the pieces, whose rows are of `dtype`.
+        """Store the pieces, whose rows are of `dtype`.
 
         Args:
-            distinct: how many of a table's rows so many ids, by feature, name that fall into them; without it, as many.
-            fetched: how many such rows, of so many bytes each, a look-up reads from memory; without it, one an id.
+            distinct: returns how many rows of a block the ids in it (by feature) name; None: as many as ids.
+            fetched: returns how many such rows, of the given bytes each, a lookup reads from memory; None: one per id.
             cache: of the pieces that have one.
-            sorts_all: whatever is made of gradients, SGD too, has their ids in order before, as fbgemm has it on GPUs.
-            is_fbgemms: kernels on a GPU are those of fbgemm, whose laws are known.
-            runs: how often a table's most frequent rows are named, where that is known.
+            sorts_all: all passes over gradients, even SGD's, sort ids first, as fbgemm's on GPUs.
+            is_fbgemms: GPU kernels are fbgemm's, whose laws are known.
+            runs: returns how often a table's most frequent rows are named, if known.
         """
         self.pieces, self.dtype, self.optimizer = tuple(pieces), dtype, optimizer
         self.unpooled, self.travels_as, self.cache = unpooled, travels_as or dtype, cache
@@ -103,7 +103,7 @@ class RowPrices:
         self._element_bytes = dtype.itemsize
 
     def look_up_kernel(self, features: Features) -> Kernel:
-        """Ids and one row for each are read, one row for each bag is written, or for each id."""
+        """Return the kernel of a lookup, which reads ids and rows, and writes a row for each bag or unpooled id."""
         touched, size = self._touched(features), self._element_bytes
         return self._kernel(
             "embedding_lookup",
@@ -116,7 +116,7 @@ class RowPrices:
         )
 
     def _bags(self, features: Features) -> Bags | None:
-        """Describe the bags of one pass; None where not all rows are on the GPU, or its kernels are not fbgemm's."""
+        """Describe the bags of one pass; None if some rows are not on the GPU, or kernels are not fbgemm's."""
         if not self._is_fbgemms:
             return None
         return bags_of(
@@ -136,7 +136,7 @@ class RowPrices:
         return () if bags is None else (BagsBackward(bags=bags, optimizer=optimizer),)
 
     def _reread(self, features: Features) -> float:
-        """Bytes of rows that a look-up finds in the device's L2."""
+        """Return the bytes of rows that a lookup finds in the device's L2."""
         if self._fetched is None:
             return 0.0
         reread = 0.0
@@ -147,14 +147,14 @@ class RowPrices:
         return reread
 
     def fill_kernel(self, features: Features) -> Kernel:
-        """Return the kernel that gives the cache what it misses of the rows that bags name."""
+        """Return the kernel that fetches the rows that bags name and the cache misses."""
         assert self.cache is not None, "some pieces have a cache"
         pieces = zip(self.pieces, self._ids_of_pieces(features), strict=True)
         ids = [counts for piece, counts in pieces if piece.kernel.is_cached]
         return self.cache.fill_kernel(ids, str(self.dtype).removeprefix("torch."))
 
     def update_kernel(self, features: Features) -> Kernel:
-        """Each id's gradient is read, and its row read and written: once for all ids that name it, if these are sorted.
+        """Return the kernel of an update, which reads ids' gradients, and reads and writes rows; once each if sorted.
 
         SGD on CPUs does not sort them.
         """
@@ -179,10 +179,10 @@ class RowPrices:
         )
 
     def _row_bytes(self, piece: PricedPiece, dim: int) -> tuple[int, int]:
-        """Bytes of a row and its state on the device, and in the host's memory.
+        """Return the bytes of a row with its state, on the device and in host memory.
 
-        State for each element is there with its table, and not in the cache; that for each row stays on the device, as
-        in fbgemm 1.x (`construct_split_state`).
+        State for each element lies in host memory with its table, not in the cache; state for each row stays on the
+        device, as in fbgemm 1.x (`construct_split_state`).
         """
         weights, state = self._element_bytes * dim, self.optimizer.state_bytes(dim)
         hosted = weights if piece.kernel.reads_host else 0
@@ -191,7 +191,7 @@ class RowPrices:
         return weights + state - hosted, hosted
 
     def _update_flops(self, summed: float, moved: float) -> float:
-        """Of so many elements of gradients that are summed, and of rows that move."""
+        """Return the FLOPs for `summed` elements of gradients and `moved` elements of rows."""
         if self.optimizer.has_moments:
             return summed + STEP_FLOPS[self.optimizer.kind] * moved
         return (2 if self.optimizer.kind == "sgd" else 5) * summed
@@ -200,14 +200,12 @@ class RowPrices:
         return sum(ids) if self._distinct is None else self._distinct(piece.table, piece.rows, ids)
 
     def _ids_of_pieces(self, features: Features) -> list[list[float]]:
-        """How many ids name each piece, key by key."""
+        """Return the number of ids that name each piece, key by key."""
         per_key = iter(features.length_per_key())
         return [[float(next(per_key)) for _ in range(piece.keys)] for piece in self.pieces]
 
     def dense_gradients_kernel(self, features: Features) -> Kernel:
-        """Each id's gradient is added to one of as many zeros as there are weights; where ids are sorted each row is
-        written once.
-        """
+        """Return the kernel that adds ids' gradients to zeros laid out as the weights; if sorted, once for each row."""
         touched, size = self._touched(features), self._element_bytes
         read, written = self.travels_as.itemsize * touched.elements, float(size * self.elements)
         if self._sorts_all:
@@ -226,7 +224,7 @@ class RowPrices:
         )
 
     def dense_update_kernel(self) -> Kernel:
-        """Every row, its gradient and its state are read, and all but the gradient written."""
+        """Return the kernel that reads all rows, gradients and state, and writes all but the gradients."""
         elements, size = self.elements, self._element_bytes
         state = float(sum(len(piece.rows) * self.optimizer.state_bytes(len(piece.columns)) for piece in self.pieces))
         flops = STEP_FLOPS.get(self.optimizer.kind, 2 if self.optimizer.kind == "sgd" else 5) * elements
@@ -245,7 +243,7 @@ class RowPrices:
         launches: int = 1,
         operations: tuple[Operation, ...] = (),
     ) -> Kernel:
-        """One pass over all pieces, or so many; nothing where there are none."""
+        """Return the kernel of a pass over all pieces; without pieces it has no launches."""
         return Kernel(
             kind=kind,
             flops=float(flops),
@@ -277,25 +275,25 @@ class RowPrices:
         )
 
     def found_shape(self, features: Features) -> tuple[int, ...]:
-        """Return the shape of what is looked up."""
+        """Return the shape of a lookup's output."""
         if self.unpooled:
             return (round(self._touched(features).found),)
         return samples_of(features), sum(self.dims)
 
 
 def samples_of(features: Features) -> int:
-    """Return how many samples every key has, or keys of other batches have in the mean."""
+    """Return the number of samples of every key, or the mean over keys if batches differ."""
     bags = _bags_of(features)
     return features.stride if features.stride is not None else round(sum(bags) / len(bags))
 
 
 def _bags_of(features: Features) -> tuple[int, ...]:
-    """Return how many samples each key has."""
+    """Return the number of samples of each key."""
     if isinstance(features, KeyedJagged):
         return features.stride_per_key
     return (features.stride,) * len(features.length_per_key())
 
 
 def sizes_of(features: Features) -> Features:
-    """Return what prices need of features that are priced later: nothing that holds a GPU's memory until then."""
+    """Return the features with sizes only, for later pricing, so that no GPU memory is held until then."""
     return features.sizes_only() if isinstance(features, KeyedJagged) and features.values.is_cuda else features

@@ -1,4 +1,4 @@
-"""What a table's shard costs its rank: its part of the look-up and the update, which are one pass over all shards."""
+"""The cost of a table's shard on its rank: its part of lookup and update, which are one pass over all shards."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from scenarios.workloads.dlrm.tables.prices import RowPrices
 
 
 class RowLaws:
-    """How many rows of a scenario's tables ids name, and how many a look-up reads from memory; see `RowPrices`."""
+    """Formulae for the rows that ids of a scenario's tables name, and that a lookup reads from memory."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._tables, self._l2_bytes = scenario.workload.tables, scenario.cluster.host.gpu.l2_bytes or 0
@@ -29,25 +29,25 @@ class RowLaws:
 
     @property
     def has_l2(self) -> bool:
-        """Whether look-ups find rows there."""
+        """Whether lookups find rows in L2."""
         return self._l2_bytes > 0
 
     def distinct(self, table: int, rows: range, ids: Sequence[float]) -> float:
-        """Rows of a block that so many ids name."""
+        """Return the number of rows of a block that these ids name."""
         return min(sum(ids), distinct_rows(self._tables[table], rows, self._drawn(table, rows, ids)))
 
     def fetched(self, table: int, rows: range, ids: Sequence[float], row_bytes: int) -> float:
-        """Rows that a look-up reads from memory."""
+        """Return the number of rows of a block that a lookup of these ids reads from memory."""
         room = self._l2_bytes / row_bytes
         return min(sum(ids), rows_fetched(self._tables[table], rows, self._drawn(table, rows, ids), room))
 
     def _drawn(self, table: int, rows: range, ids: Sequence[float]) -> Sequence[float]:
-        """How many ids were drawn, where those that arrive have been made distinct by each rank."""
+        """Return the number of drawn ids, if each rank has made the arriving ids distinct; else `ids`."""
         return expected_ids(self._tables[table], rows, self._samples) if self._tables[table].index_dedup else ids
 
 
 def with_moved_bytes(plan: Plan, scenario: Scenario) -> Plan:
-    """The plan, whose rows say what look-ups and updates of shards move."""
+    """Return the plan with the bytes that lookups and updates of each shard move."""
     numbers = {table.name: number for number, table in enumerate(scenario.workload.tables)}
     runs = []
     for count, row in plan.row_runs.runs:
@@ -60,7 +60,7 @@ def with_moved_bytes(plan: Plan, scenario: Scenario) -> Plan:
 
 
 def _moved_bytes(kernel: Kernel) -> float:
-    """From and to both memories, without what is found in L2."""
+    """Return the bytes moved from and to both memories, without those found in L2."""
     host = kernel.host_read + kernel.host_written
     return kernel.bytes_read - kernel.bytes_reread + kernel.bytes_written + host
 
@@ -68,7 +68,7 @@ def _moved_bytes(kernel: Kernel) -> float:
 def shard_kernels(
     scenario: Scenario, number: int, kind: ShardingKind, rows: range, columns: range
 ) -> tuple[Kernel, Kernel]:
-    """The look-up and the update of a shard of table `number`, whose rank gets the ids that are expected."""
+    """Return the lookup and the update of a shard of table `number`, with the expected ids."""
     held, features = _held(scenario, number, kind, rows, columns)
     update = held.dense_gradients_kernel if kind.is_copied else held.update_kernel
     return held.look_up_kernel(features), update(features)
@@ -77,13 +77,13 @@ def shard_kernels(
 def shard_fill_kernel(
     scenario: Scenario, number: int, kind: ShardingKind, rows: range, columns: range
 ) -> Kernel | None:
-    """The filling of the shard's cache before the look-up, as if no other table shared it; None without a cache."""
+    """Return the filling of the shard's cache before a lookup, as if no other table shared it; None without a cache."""
     held, features = _held(scenario, number, kind, rows, columns)
     return None if held.cache is None else held.fill_kernel(features)
 
 
 def row_cache(pieces: Sequence[PricedPiece], scenario: Scenario) -> RowCache | None:
-    """The cache of those of a rank's pieces that have one; None if none has."""
+    """Return the cache of a rank's cached pieces; None if there are none."""
     model = Recommender.of(scenario.workload).model
     tables, element_bytes = model.tables, getattr(torch, model.embedding_dtype).itemsize
     cached = [
@@ -102,7 +102,7 @@ def row_cache(pieces: Sequence[PricedPiece], scenario: Scenario) -> RowCache | N
 def _held(
     scenario: Scenario, number: int, kind: ShardingKind, rows: range, columns: range
 ) -> tuple[RowPrices, ExpectedJagged]:
-    """A shard of table `number` by itself, and the ids that are expected of a batch."""
+    """Return the prices of a single shard of table `number`, and its expected features in a batch."""
     model, laws = Recommender.of(scenario.workload).model, RowLaws(scenario)
     table = model.tables[number]
     samples = scenario.batch_size * (1 if kind.is_copied else scenario.sharding_ranks)
