@@ -14,8 +14,8 @@ SCHEMA_VERSION = (
     1  # incremented when earlier releases would misread a run; a new field with a default needs no increment
 )
 
-# Keys of a scenario that change how it is simulated, not what it computes and sends: digests, by which runs are
-# compared, leave them out.
+# Keys of a scenario that change how it is simulated, not what it computes and sends; not part of a run's digest, so
+# that such runs stay comparable.
 PLAYING = frozenset(
     {"path", "payload", "fidelity", "timeout_s", "compute_times", "balanced", "ranks", "rests_on", "known_errors"}
 )
@@ -101,7 +101,7 @@ class PlanRow:
     host_bytes: int = 0  # of host memory, in addition
     forward_ms: float = 0.0  # of `perf_ms`, the lookup
     backward_ms: float = 0.0  # of `perf_ms`, the update
-    look_up_bytes: float = 0.0  # moved as the simulator prices it, on the first of several row blocks; 0 if unknown
+    look_up_bytes: float = 0.0  # as the simulator prices the first of a run of row blocks; 0 if unknown
     update_bytes: float = 0.0
 
     @property
