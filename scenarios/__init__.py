@@ -1,4 +1,5 @@
-"""What is computed and sent: scenarios, workloads, planner, exchange, compression, and the seam to backends.
+"""What is computed and sent: scenarios, workloads, planner, sparse exchange, compression, and the interface to
+backends.
 
-It knows no other package, and nothing here says how long anything takes.
+This package imports no other package of the project, and nothing in it says how long anything takes.
 """
