@@ -16,8 +16,7 @@ def compiler(source: str) -> Callable[[F], F]:
     """Return the decorator for compiled functions of the module in the file `source`.
 
     Removes caches of an older version of the module: numba unpickles its index before it checks the age, which fails if
-    a
-    class in the index no longer exists.
+    a class in the index no longer exists.
     """
     module = Path(source)
     with suppress(OSError):  # another process may have removed it first

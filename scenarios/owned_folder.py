@@ -2,8 +2,7 @@
 found.
 
 Imports only the standard library, as all packages use it. The lock is flock(2) on the folder itself: the kernel
-releases
-it when its process ends in any way, and process ids, which are reused, are not needed.
+releases it when its process ends in any way, and process ids, which are reused, are not needed.
 """
 
 from __future__ import annotations
@@ -115,8 +114,7 @@ def _locked(path: Path, *, is_made: bool = False) -> int | None:
     """Open and lock a folder; None if another process has locked it, or may have.
 
     On file systems without locks, such as NFS and some Lustre, owners are unknown: only a folder that this process has
-    just
-    made (`is_made`) counts as its own.
+    just made (`is_made`) counts as its own.
     """
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:

@@ -16,8 +16,7 @@ def transport(rank: int, what: str) -> Iterator[None]:
 
     Raises:
         RankLostError: `rank` and `what` failed, with the transport's first line: a connection broke or timed out.
-            Another
-            rank is the likely cause.
+            Another rank is the likely cause.
         ProgramError: the same sentence, if the library refused its arguments.
     """
     try:

@@ -1,9 +1,8 @@
 """Begins collectives on torch.distributed, and emulates those that gloo or NCCL lack.
 
 Data that is only moved travels as bytes, so that every dtype works; a reduction that a library lacks is made of one
-that
-it has. Frequent calls use `ProcessGroup`'s methods: torch.distributed's functions check once more, which takes 4 to 6
-us.
+that it has. Frequent calls use `ProcessGroup`'s methods: torch.distributed's functions check once more, which takes 4
+to 6 us.
 """
 
 from __future__ import annotations

@@ -134,8 +134,7 @@ class TorchBackend:
         """Begin a collective, as `Backend.issue` does: at once, or on the thread of a checker.
 
         The checker holds the call if calls are checked, or while it still holds earlier ones. A message's order is that
-        of its
-        source and target, not its group's; what the pair checks follows from the pair alone.
+        of its source and target, not its group's; what the pair checks follows from the pair alone.
         """
         context = self.context
         entry = self._entry(call.op, call.label or call.op)

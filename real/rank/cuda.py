@@ -1,8 +1,8 @@
 """A rank's stream on a CUDA device: marks are events, converted to the host's clock.
 
 The host runs ahead of the device and waits for it only before the first step and in `settle`. Tensors that a kernel or
-collective still uses must therefore outlive the host's own references: torch's allocator may reuse freed memory for
-the next launch on the stream that allocated it, without waiting for other streams. Tensors that cross streams are held
+collective still uses must therefore outlive the host's own references: torch's allocator may reuse freed memory for the
+next launch on the stream that allocated it, without waiting for other streams. Tensors that cross streams are held
 until the event after their last use has passed; only results, whose later use is unknown, use `record_stream`.
 """
 

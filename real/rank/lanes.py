@@ -177,8 +177,7 @@ class _Underway:
     """A gloo collective in progress. Followed, gloo's own thread finishes it as soon as it ends; else the waiter does.
 
     Following costs a hand-over between threads, about as much as the rest of a call, so it is done only when the
-    program
-    issues something else before it awaits this. A send or recv cannot be followed: it ends when awaited.
+    program issues something else before it awaits this. A send or recv cannot be followed: it ends when awaited.
     """
 
     __slots__ = ("_error", "_finish", "_is_ended", "_is_waited", "_lock", "_timed", "_work")

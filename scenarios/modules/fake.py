@@ -27,9 +27,7 @@ _TORCH = Path(torch.__file__).parent
 
 
 class _OfGpu(TorchFunctionMode):
-    """A mode that replaces functions that run differently on a GPU; calls from inside torch's own functions are patched
-    too.
-    """
+    """A mode that replaces functions that differ on a GPU; `fake` patches calls from inside torch as well."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

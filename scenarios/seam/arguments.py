@@ -1,7 +1,7 @@
 """Checks a verb's arguments on the calling rank.
 
-Semantics follow torch.distributed 2.13. Every error sentence names the rank, the verb, the value and what was
-expected. An `Issue` identifies the rank, verb and group.
+Semantics follow torch.distributed 2.13. Every error sentence names the rank, the verb, the value and what was expected.
+An `Issue` identifies the rank, verb and group.
 """
 
 from __future__ import annotations
@@ -42,8 +42,7 @@ class Issue:
     """A verb's call on one rank, with its arguments, unchecked.
 
     `output` is also the result of its Work. `splits` are those of output and input. `root` is a global rank: the source
-    of
-    a broadcast or recv, the target of a send.
+    of a broadcast or recv, the target of a send.
     """
 
     op: str
@@ -189,8 +188,8 @@ def split_bytes(issue: Issue, name: str, tensor: Tensor, splits: Splits) -> tupl
 
 
 def expected_split_bytes(issue: Issue, name: str, tensor: Tensor, splits: Splits) -> tuple[float, ...]:
-    """Return the expected bytes of `tensor` for each rank that a member represents; equal shares if
-    there are no splits.
+    """Return the expected bytes of `tensor` for each rank that a member represents; equal shares if there are no
+    splits.
 
     Raises:
         CollectiveError: wrong number of splits, a negative split, or a rounded sum that is not the first dimension.

@@ -86,8 +86,8 @@ class Backend(Protocol):
         ...
 
     def host_work(self, work: HostWork) -> int:
-        """Count work of an eager GPU program's host before its next launch or call; return the time in ns at which
-        the host will have finished it.
+        """Count work of an eager GPU program's host before its next launch or call; return the time in ns at which the
+        host will have finished it.
         """
         ...
 
@@ -116,7 +116,7 @@ class Backend(Protocol):
         ...
 
     def open_stream(self, name: str) -> Backend:
-        """Make a backend for another stream of this rank, with its own groups; every rank makes the same calls in
-        the same order.
+        """Make a backend for another stream of this rank, with its own groups; every rank makes the same calls in the
+        same order.
         """
         ...

@@ -34,8 +34,7 @@ class Kernel:
         bytes_reread: those of `bytes_read` that hit the device's L2 cache, because this kernel read them before.
         host_read, host_written: bytes in the host's memory, which cross the GPU's path to it concurrently.
         lasts_ns: duration of work done elsewhere, such as a data loader's processes; nothing else is priced then. A
-            real
-            rank sleeps for what is left of it after its function.
+            real rank sleeps for what is left of it after its function.
         dtype: of the arithmetic ("float32", ...).
         launches: operators that do work, as torch dispatches them below autograd on CPU tensors; on a GPU each is about
             one kernel. Views, metadata, memory without values and reading one number count 0; a function compiled by

@@ -35,13 +35,10 @@ class Rank:
     `device` is where payload tensors live: "meta" in a simulation with payload "sizes", else "cpu" or "cuda".
     `control_device` is where tensors live whose values decide the sizes of others (split sizes, lengths): never "meta".
     All members of a group issue its collectives in the same order. Groups belong to a stream: a sibling made by
-    `stream`
-    has its own `world`, `intra` (the ranks of this host) and `cross` (those of the same local rank on all hosts), so
-    that
-    streams cannot cross each other's order. Split sizes are integers; only where members of a group represent several
-    ranks they may be expected values. All ranks in the verbs are global ranks. `role` says what an operation is for,
-    one
-    of `scenarios.seam.roles`; default: the role given to `for_role`, or none.
+    `stream` has its own `world`, `intra` (the ranks of this host) and `cross` (those of the same local rank on all
+    hosts), so that streams cannot cross each other's order. Split sizes are integers; only where members of a group
+    represent several ranks they may be expected values. All ranks in the verbs are global ranks. `role` says what an
+    operation is for, one of `scenarios.seam.roles`; default: the role given to `for_role`, or none.
 
     `place` is this rank's number within `world`, `places` are those of all its members, and `hosts` the hosts of the
     members of `cross`. They differ from global ranks and hosts only where `within` has made groups of some ranks.
@@ -120,8 +117,7 @@ class Rank:
         """Count host work of an eager GPU program before its next launch or call; the host runs ahead of the GPU.
 
         A computation's host work is part of its kernel (`Kernel.host`), and each collective counts its own. Return the
-        time,
-        in ns, at which the host will have finished.
+        time, in ns, at which the host will have finished.
         """
         return self.backend.host_work(work)
 
@@ -140,8 +136,7 @@ class Rank:
         """Run `function(*arguments)` on this rank's device, at the cost that `kernel` describes.
 
         Exceptions of `function` are raised where the Work is awaited. If `kernel` is a function that returns the
-        kernel,
-        predictions call it at once and real ranks after the step, so that pricing costs no measured time.
+        kernel, predictions call it at once and real ranks after the step, so that pricing costs no measured time.
 
         Raises:
             TypeError: `label` is no str.

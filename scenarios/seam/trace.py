@@ -167,8 +167,7 @@ class TrafficRow:
     """Bytes that one host's GPUs sent to those of another host over the run, as links count them.
 
     `bytes_carried` is sent by one host of `from_host`'s class to all other hosts of `to_host`'s class, over any number
-    of
-    links and relays; `bytes_inside`, only in rows of a host to itself, went from GPU to GPU inside it. `from_host`
+    of links and relays; `bytes_inside`, only in rows of a host to itself, went from GPU to GPU inside it. `from_host`
     represents `host_count` hosts.
     """
 
@@ -354,8 +353,8 @@ def _last_regime(names: Sequence[frozenset[_Operation]], work_of: Sequence[int])
 
 
 def _usual(works: Sequence[Work], run: Counter[int], kept: Counter[int]) -> frozenset[_Operation]:
-    """Return the operations of more than half of the kept steps, and of exactly half where most of the run has them
-    or they are called twice a step (a pipeline's calls ahead).
+    """Return the operations of more than half of the kept steps, and of exactly half where most of the run has them or
+    they are called twice a step (a pipeline's calls ahead).
     """
     steps, calls, in_run = Counter[_Operation](), Counter[_Operation](), Counter[_Operation]()
     for work, count in run.items():

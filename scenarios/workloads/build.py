@@ -21,8 +21,7 @@ def build(scenario: Scenario) -> Program:
 
     Raises:
         ScenarioError: the factory raises or returns no program; only representatives of host classes are to be
-            simulated,
-            but the program has no host classes; or a rank needs more memory than its GPU has.
+            simulated, but the program has no host classes; or a rank needs more memory than its GPU has.
     """
     key = f"{scenario.path}: program = '{scenario.program}'"
     try:
@@ -95,8 +94,7 @@ def effort_of(scenario: Scenario, program: Program) -> Effort:
     """Return the effort of simulating a step; with payload it includes all tensors that ranks hold.
 
     A program that states no effort counts as a barrier and a call per rank, the minimum. While host classes are
-    unknown,
-    one host is counted.
+    unknown, one host is counted.
     """
     effort = program.effort or Effort(operations=_LEAST_OPERATIONS * scenario.cluster.world_size)
     if not are_classes_known(scenario, program):

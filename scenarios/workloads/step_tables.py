@@ -61,9 +61,7 @@ REPLICATION = ScenarioTable(
 
 
 def sharding_shape(document: Document) -> tuple[int | None, int | None]:
-    """Return the number of ranks that share the tables, and how many of them count as one host; None if
-    unknown.
-    """
+    """Return the number of ranks that share the tables, and how many of them count as one host; None if unknown."""
     cluster, section = document.cluster, REPLICATION.of(document)
     gpus, hosts = (None, None) if cluster is None else (cluster.gpus_per_host, cluster.hosts)
     if section is None:

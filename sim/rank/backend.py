@@ -330,10 +330,8 @@ class SimBackend:
         """Occupy the rank's host for `takes_ns` with `launches` launches; return when the first and the last are done.
 
         A program awaits its work in simulated time; on a real GPU an await lets only the stream wait, and the host goes
-        on,
-        across steps. So a launch begins after the launch before it, on any stream, not after its dependencies; but not
-        before
-        the host's last wait.
+        on, across steps. So a launch begins after the launch before it, on any stream, not after its dependencies; but
+        not before the host's last wait.
         """
         until_ns = self.shared.launched_until_ns
         if STEP.get() < 0:

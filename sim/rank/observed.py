@@ -44,8 +44,8 @@ def as_it_is(one: ObservedComputation) -> Kernel:
 
 @dataclass(slots=True)
 class ObservedStep:
-    """A record of a rank's step: its computations in order, and `waits`, the positions in that list at which the
-    host waited for the GPU.
+    """A record of a rank's step: its computations in order, and `waits`, the positions in that list at which the host
+    waited for the GPU.
     """
 
     computed: list[ObservedComputation] = field(default_factory=list)

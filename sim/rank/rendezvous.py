@@ -16,8 +16,7 @@ class Rendezvous:
     """A collective: the `index`-th of its group (or of a pair, for send and recv).
 
     `calls` holds the members' calls as the transport carries them, by group rank. `formula_ns` is the library's own
-    time
-    estimate, which the transport may set; else -1.
+    time estimate, which the transport may set; else -1.
     """
 
     __slots__ = (
@@ -43,8 +42,7 @@ class Rendezvous:
         """Enter as `member` (a group rank); `through` fires at its end, or fails if the calls do not fit.
 
         If calls do not fit, nothing is delivered, and all members fail when the last of them has entered. `travels`, if
-        given,
-        is carried in place of the call.
+        given, is carried in place of the call.
         """
         self._made[member] = call
         self.calls[member] = travels or call

@@ -21,8 +21,7 @@ class StepLedger:
     """A queue of steps, handed on when every rank has ended a step and awaited everything issued in it.
 
     Steps are handed on in the order in which they began, even if a later one ends first. Operations outside of steps
-    come
-    last, also those issued in a step that had already ended.
+    come last, also those issued in a step that had already ended.
     """
 
     def __init__(self, world_size: int, take: Callable[[list[Operation]], None]) -> None:

@@ -46,9 +46,7 @@ class Lane:
             self._queue.append(function)
 
     def leave(self) -> None:
-        """Free a worker, which takes the next function; a loop, not recursion, as many may end as
-        soon as they begin.
-        """
+        """Free a worker, which takes the next function; loops instead of recursing, as many may end at once."""
         self._free += 1
         if self._is_leaving:
             return
@@ -127,8 +125,7 @@ class World:
         """Return the group of that name, one object for all members: a tuple per rank would take memory ~ ranks^2.
 
         If ranks disagree, the first call's group stays, and the rendezvous raises before it is used. Where only
-        representatives
-        are simulated, they are the members, unless the group is inside one host.
+        representatives are simulated, they are the members, unless the group is inside one host.
         """
         group = self._groups.get(name)
         if group is None:
@@ -182,9 +179,7 @@ class World:
             one.check_at_end(has_ended=has_ended)
 
     def priced(self, rank: int, stream: str, step: int, one: ObservedComputation) -> PricedComputation:
-        """Return a rank's next computation with its price, after measured times and balancing;
-        count it in the ledgers.
-        """
+        """Return a rank's next computation with its price, measured or balanced if so; count it in the ledgers."""
         label, kernel = one.label, one.kernel
         measured = self._measured.next(rank, stream, step, label, cost=kernel)
         own = PricedComputation(kernel=kernel, measured_ns=None if measured is None else measured.time_ns)

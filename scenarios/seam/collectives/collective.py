@@ -35,7 +35,8 @@ class Collective:
 
     def pair(self, issue: Issue) -> Group | None:
         """Return the group of two in which a message's sender and receiver meet, source first; None if there is no
-        peer."""
+        peer.
+        """
         raise AssertionError(f"{self.name} is no message between two")
 
     def agreed_bytes(self, call: Call) -> int:

@@ -11,8 +11,7 @@ class Attention:
 
     `key_heads` below `heads` means grouped-query attention. With `window`, a query sees itself and `window` keys before
     it. `is_serving`: kernels of an inference server, for prompts of a ragged batch whose keys and values are also
-    written
-    to a paged cache; else `torch.nn.functional.scaled_dot_product_attention`.
+    written to a paged cache; else `torch.nn.functional.scaled_dot_product_attention`.
     """
 
     batch: int

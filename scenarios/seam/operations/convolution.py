@@ -12,8 +12,7 @@ class Convolution:
     """A convolution of [batch, in_channels, *size] into [batch, out_channels, *out_size], or one of its gradients.
 
     `size`, `out_size`, `kernel` and `stride` have one number per spatial dimension. `is_channels_last`: channels are
-    the
-    contiguous dimension in memory. `dtype` is the arithmetic's ("tf32" for float32 tensors multiplied as TF32).
+    the contiguous dimension in memory. `dtype` is the arithmetic's ("tf32" for float32 tensors multiplied as TF32).
     """
 
     batch: int

@@ -10,8 +10,7 @@ class Cat:
     """A `cat` or `stack` of `inputs` tensors into one of `elements` elements.
 
     `contiguous`: all inputs and the result are contiguous; torch then copies 16 bytes at a time. `dims` are the
-    result's
-    dimensions; with contiguous inputs, those before and those behind the concatenated one are merged.
+    result's dimensions; with contiguous inputs, those before and those behind the concatenated one are merged.
     """
 
     dtype: str

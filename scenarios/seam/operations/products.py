@@ -55,7 +55,8 @@ def product(
     right_is_transposed: bool = False,
 ) -> Product:
     """Return the product of contiguous matrices [rows, inner] and [inner, columns], the right one optionally
-    transposed."""
+    transposed.
+    """
     return Product(
         batch=batch,
         rows=rows,

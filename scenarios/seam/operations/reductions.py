@@ -10,8 +10,7 @@ class Reduction:
     """A `sum`, `mean`, `amax` etc. over the middle dimension of a contiguous tensor [outer, reduced, inner].
 
     Examples for [8192, 256]: a sum over rows has outer 1, reduced 8192, inner 256; over columns outer 8192, reduced
-    256,
-    inner 1; over everything outer 1, inner 1. `dtype` is that of the elements read.
+    256, inner 1; over everything outer 1, inner 1. `dtype` is that of the elements read.
     """
 
     name: str

@@ -173,9 +173,7 @@ def _message(node: TraceNode) -> bytes:
 
 
 def _attribute_message(name: str, value: Value) -> bytes:
-    """Return an attribute's message for a text, flag, flags or whole number, of the kind that Chakra's
-    feeder reads.
-    """
+    """Return an attribute's message for a text, flag, flags or whole number, of the kind that Chakra's feeder reads."""
     if isinstance(value, str):
         written = wire.field(29, value)
     elif isinstance(value, bool):

@@ -2,8 +2,7 @@
 
 Computations run on the rank's main stream, or on the one in their attribute `stream`; those with `is_cpu_op` on a
 stream of the host. Each group's calls run on a stream of their own, as torch's do, and so do messages. Nodes of a
-stream
-run in sequence, and each begins when all its dependencies have ended.
+stream run in sequence, and each begins when all its dependencies have ended.
 """
 
 from __future__ import annotations

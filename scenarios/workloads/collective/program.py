@@ -36,8 +36,7 @@ class CollectiveProgram(Program):
 
     A rank's larger buffer has `size_bytes`. The first step, which also warms up, ends with a `checksum` of the call's
     output, to compare two runs; later steps are the call alone. Each step of an exchange sends different values and
-    ends
-    with a checksum: two runs agree only if every rank received the same elements in the same order.
+    ends with a checksum: two runs agree only if every rank received the same elements in the same order.
     """
 
     def __init__(self, scenario: Scenario) -> None:

@@ -34,11 +34,9 @@ class Splits:
     """The splits of an all-to-all, equal on all ranks: seeded by the scenario's seed and the step.
 
     "even": as equal as possible, with one element more for the first peers; the skew has no effect. "random": the
-    shares of
-    a rank's peers are drawn from a Dirichlet distribution with mean proportional to (k + 1) ** -skew for peer k, and
-    concentration 1 per peer: without skew, all divisions are equally likely. Random splits hold world size squared
-    numbers
-    a step.
+    shares of a rank's peers are drawn from a Dirichlet distribution with mean proportional to (k + 1) ** -skew for peer
+    k, and concentration 1 per peer: without skew, all divisions are equally likely. Random splits hold world size
+    squared numbers a step.
     """
 
     def __init__(self, exchange: Exchange | TimedCollective, world_size: int, seed: int) -> None:
@@ -116,8 +114,7 @@ def checksum_cost(received: Tensor) -> Kernel:
     """Return the checksum's kernel: elements are read twice, 8-byte sums per line and per place five times.
 
     Launches: two sums, five operators for each of three weighted sums, two additions; a conversion to float64 if
-    needed,
-    and a copy of the real parts of complex numbers.
+    needed, and a copy of the real parts of complex numbers.
     """
     numel = received.numel()
     sums = 8 * (numel / _LINE + _LINE)

@@ -55,8 +55,7 @@ def _build(document: Document, mistakes: Mistakes) -> GradientReduction:
 
 
 def resnet50_shapes() -> tuple[Shape, ...]:
-    """Return every trainable parameter's shape, in the order of the forward pass: 161 tensors, 25,557,032
-    elements.
+    """Return every trainable parameter's shape, in the order of the forward pass: 161 tensors, 25,557,032 elements.
 
     Kaiming He et al., Deep Residual Learning for Image Recognition, CVPR 2016, table 1, the 50-layer column; parameters
     in the order in which torchvision registers them.

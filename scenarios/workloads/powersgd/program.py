@@ -109,9 +109,8 @@ class Products:
     """The matrix products that stand for a pass: (samples x rows)^T (samples x columns) makes a gradient.
 
     `samples` is chosen so that the products of all parameters take about `flops`; with 0 a gradient is copied. Operands
-    are
-    windows of one pool of random numbers, at offsets that depend on step and parameter: drawing new numbers would take
-    measured time.
+    are windows of one pool of random numbers, at offsets that depend on step and parameter: drawing new numbers would
+    take measured time.
     """
 
     def __init__(self, shapes: Sequence[Shape], flops: float) -> None:
