@@ -89,7 +89,7 @@ def test_a_compiled_model_takes_what_the_script_that_compiles_takes(
     assert NAMES["compile"] not in {each["change"] for each in compiled["advice"]}  # it is made already
 
 
-def test_what_saves_nothing_behind_a_busy_gpu_is_left_out(bound_by_gpu: tuple[Path, dict[str, Any]]) -> None:
+def test_changes_without_savings_on_a_busy_gpu_are_left_out(bound_by_gpu: tuple[Path, dict[str, Any]]) -> None:
     run = bound_by_gpu[1]
     assert NAMES["graph"] not in {each["change"] for each in run["advice"]}
 
