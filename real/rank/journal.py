@@ -144,9 +144,8 @@ class Journal:
         self.others = tuple(other for other in range(world_size) if other != rank)
         self.moves = 0
         self.last: Entry | None = None
-        self.waiting: dict[
-            Entry, None
-        ] = {}  # several at a time: a spawned coroutine's call, and whoever awaits the spawn
+        # Several at a time: a spawned coroutine's call, and whoever awaits the spawn.
+        self.waiting: dict[Entry, None] = {}
         self.unawaited: dict[Entry, None] = {}
         self._entries: deque[Making] = deque()
         self._metrics: deque[tuple[int, str, float | Reading]] = deque()

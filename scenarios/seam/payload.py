@@ -83,7 +83,7 @@ def resolved(tensor: Tensor) -> Tensor:
 
 
 def without_grad(tensor: Tensor) -> Tensor:
-    """Return the tensor detached from autograd."""
+    """Return the tensor, detached if it requires a gradient."""
     return tensor.detach() if tensor.requires_grad else tensor
 
 

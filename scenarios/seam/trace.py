@@ -10,9 +10,8 @@ from typing import Any
 from scenarios.compute_kernel import ComputeKernel
 from scenarios.sharding_kind import ShardingKind
 
-SCHEMA_VERSION = (
-    1  # incremented when earlier releases would misread a run; a new field with a default needs no increment
-)
+# Incremented when earlier releases would misread a run; a new field with a default needs no increment.
+SCHEMA_VERSION = 1
 
 # Keys of a scenario that change how it is simulated, not what it computes and sends; not part of a run's digest, so
 # that such runs stay comparable.

@@ -79,9 +79,8 @@ def build_simulation(scenario: Scenario, does: Callable[[str, str], None] = Prog
     program = build_unprepared(scenario)
     program.does = does
     program.prepare()
-    check_memory(
-        scenario, effort_of(scenario, program)
-    )  # again: `prepare` may have found more host classes, and the effort
+    # Again: `prepare` may have found more host classes, and the effort.
+    check_memory(scenario, effort_of(scenario, program))
     return program
 
 
@@ -102,8 +101,7 @@ def effort_of(scenario: Scenario, program: Program) -> Effort:
     elif program.host_classes is not None:
         effort = effort.of_share(len(program.host_classes.ranks) / scenario.cluster.world_size)
     rows = (row for row in program.memory if row.part not in (CONTEXT, FRAGMENTATION))
-    tensors = (
-        row.size_bytes for row in rows if row.phases != CACHED
-    )  # tensors in host memory count as well: all are in this machine's
+    # Tensors in host memory count as well: all are in this machine's memory.
+    tensors = (row.size_bytes for row in rows if row.phases != CACHED)
     held = sum(tensors) if scenario.payload == "values" else 0
     return replace(effort, held_bytes=effort.held_bytes + held)

@@ -138,9 +138,8 @@ class SimBackend:
 
         def end() -> None:
             self._through.append(through)
-            if (
-                len(self._through) == 1
-            ):  # else a caller's loop fires it: recursion would be deep when many waits end at once
+            # Else a caller's loop fires it: recursion would be deep when many waits end at once.
+            if len(self._through) == 1:
                 while self._through:
                     self._through[0].fire()
                     self._through.popleft()

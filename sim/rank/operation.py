@@ -90,9 +90,8 @@ class Operation(Signal[Any]):
         self.wait_from_ns = clock.now_ns
         is_over = self.done
         yield from self.wait(clock)
-        if (
-            thread is not None and not is_over and self.kernel is None
-        ):  # a thread blocked on communication sleeps and is woken; one that computes is not
+        # A thread blocked on communication sleeps and is woken; one that computes is not.
+        if thread is not None and not is_over and self.kernel is None:
             woken: Signal[None] = Signal()
             thread.wake(self.backend.threads.tcp.message_ns, woken.fire)
             yield from woken.wait(clock)

@@ -104,9 +104,8 @@ class GroupRendezvous:
         """Store `ranks`, all that are simulated."""
         self._ranks = ranks
         self._set_ups: dict[int, SetUp] = {}
-        self._kept: dict[
-            SetUp, SetUp
-        ] = {}  # shares equal ones: a list of ranks on every rank would take memory ~ ranks^2
+        # Equal set-ups share one object: a list of ranks on every rank would take memory ~ ranks^2.
+        self._kept: dict[SetUp, SetUp] = {}
         self.sentence: str | None = None
 
     def enter(self, rank: int, check: Callable[[], SetUp]) -> SetUp:

@@ -162,9 +162,8 @@ def draw_pool(
 def weight_gradient(left: Tensor, right: Tensor, shape: Shape) -> Tensor:
     """Return the product of the operands, or a copy if there is only one."""
     if left.is_meta:
-        return left.new_empty(
-            shape
-        )  # torch's product of meta tensors would import symbolic algebra, which takes a second
+        # torch's product of meta tensors would import symbolic algebra, which takes a second.
+        return left.new_empty(shape)
     return (torch.mm(left.mT, right) if right.numel() else left.clone()).view(shape)
 
 
