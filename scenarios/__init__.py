@@ -1,5 +1,5 @@
-"""What is computed and sent: scenarios, workloads, planner, sparse exchange, compression, and the interface to
-backends.
+"""Scenarios, workloads, planner, sparse exchange, compression, and the interface to backends: all that is computed and
+sent.
 
-This package imports no other package of the project, and nothing in it says how long anything takes.
+The package imports no other package of the project, and nothing in it says how long anything takes.
 """

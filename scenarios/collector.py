@@ -11,8 +11,8 @@ from contextlib import contextmanager
 def loading() -> Iterator[None]:
     """Disable garbage collection while loading, which saves a fifth of the time.
 
-    In a command's process, which has frozen its initial objects, what is loaded is frozen too. In another caller's
-    process it is not, as that would freeze the caller's garbage as well.
+    A command's process, which has frozen its initial objects, freezes what is loaded too. Another caller's process does
+    not, as that would freeze the caller's garbage as well.
     """
     is_enabled = gc.isenabled()
     gc.disable()

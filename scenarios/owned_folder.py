@@ -113,7 +113,7 @@ def _is_at(handle: int, path: Path) -> bool:
 def _locked(path: Path, *, is_made: bool = False) -> int | None:
     """Open and lock a folder; None if another process has locked it, or may have.
 
-    On file systems without locks, such as NFS and some Lustre, owners are unknown: only a folder that this process has
+    Owners are unknown on file systems without locks, such as NFS and some Lustre: only a folder that this process has
     just made (`is_made`) counts as its own.
     """
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

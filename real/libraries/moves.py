@@ -182,7 +182,7 @@ def scattered(reduced: MovingCollective, whole: Tensor, joined: Joined, output: 
 
 
 def product(joined: Joined, tensor: Tensor) -> MovingCollective:
-    """Multiply complex tensors: libraries multiply real parts only, so gather all and multiply in group order."""
+    """Multiply complex tensors, as products of their real views would be wrong: gather all, multiply in group order."""
     gathered = tensor.new_empty((joined.group.size, tensor.numel()))
     sent = all_gather(joined, gathered, tensor.detach().clone())
 

@@ -68,8 +68,8 @@ class GroupAgreement:
 class PairAgreement(GroupAgreement):
     """The comparison of a send with its recv; a message may be sent in one step and received in the next.
 
-    So whether to compare must not depend on when either was issued. The first message is compared; with each
-    comparison, both sides state whether they want to compare the next, which happens if both do.
+    Whether to compare must therefore not depend on when either was issued. The first message is compared; both sides
+    state with each comparison whether they want to compare the next, which happens if both do.
     """
 
     def __init__(self, joined: Joined, rank: int, pair: Group, *, is_on: bool) -> None:

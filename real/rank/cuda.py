@@ -49,8 +49,8 @@ class _Anchor:
 class Anchors:
     """Events with a known time on the host's clock: each passed between two readings of that clock.
 
-    They are recorded on a stream of their own, so that they wait for no kernel. The device's clock drifts against the
-    host's: between steps a new anchor is added, unless the last one, aged, is still more accurate.
+    The events are recorded on a stream of their own, so that they wait for no kernel. The device's clock drifts against
+    the host's: between steps a new anchor is added, unless the last one, aged, is still more accurate.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -195,7 +195,7 @@ class CudaLane(StreamLane):
     def stand(self, timed: SpanTimes, pending: PendingCall, since: Mark | None = None) -> Mark:
         """Wait, as `StreamLane.stand` does: the stream goes on when it has come here and the collective has ended.
 
-        Both times are known from existing events.
+        The times need no further event.
         """
         came = _event(self._device) if since is None else since
         timed.wait_from = came

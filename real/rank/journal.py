@@ -262,7 +262,7 @@ def entered(spans: Iterable[Span], lanes: int) -> list[Span]:
     """Return spans with the true start of each collective, ordered by rank, issue time and stream.
 
     A process group serves its calls in order with `lanes` workers, so a call enters when it was issued or when a worker
-    becomes free, whichever is later. This is unknown when the call is issued, but follows from the ends.
+    becomes free, whichever is later. The time of entry is unknown when the call is issued, but follows from the ends.
     """
     free: dict[tuple[int, str], list[int]] = defaultdict(lambda: [0] * lanes)
     started = []

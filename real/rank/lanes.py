@@ -123,7 +123,7 @@ class StreamLane:
     ) -> PendingCall:
         """Fill `timed.end` when the collective has ended and `finish` has run; hold `held` until then; do not wait.
 
-        On a CPU gloo's own thread sees the end if another operation is issued first, else the awaiting thread does.
+        The end is seen by gloo's own thread if another operation is issued first, else by the awaiting thread.
         """
         self._issued.last = underway = _Underway(timed, work, finish)
         return underway

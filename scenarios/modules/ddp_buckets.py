@@ -177,7 +177,7 @@ class GradientReducer:
         return bool(self._given)
 
     def add(self, parameter_index: int, gradient: Tensor, *, after: Iterable[Work[Any]] = ()) -> None:
-        """Add a gradient, in any order. It exists once the works in `after` end, and must keep its values until
+        """Add a gradient, in any order; it exists once the works in `after` end, and must keep its values until
         `finish`.
 
         Raises:

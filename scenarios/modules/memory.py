@@ -59,7 +59,7 @@ def parts_of(
 ) -> tuple[MemoryPart, ...]:
     """Return the parts of `Module.memory`; `late` are arguments that arrive during the pass, as in `Module.traced`.
 
-    With `accumulates`, the peak is that of a micro-batch with the gradients of earlier ones: whole, or in shards.
+    The peak with `accumulates` is that of a micro-batch with the gradients of earlier ones: whole, or in shards.
     """
     adds = accumulates and not model.reduces_each
     traced = model.traced(arguments, late=late, accumulates=adds)

@@ -211,7 +211,7 @@ class Module:
     def buckets_of(self, traced: Trace) -> tuple[tuple[int, ...], ...]:
         """Return the parameters of each bucket from DDP's second step on, in the order of arrival in this pass.
 
-        With `find_unused_parameters` DDP keeps its first buckets instead.
+        DDP keeps its first buckets instead with `find_unused_parameters`.
         """
         dtypes = [each.dtype for each in traced.parameters]
         sizes = [prod(each.shape) * each.dtype.itemsize for each in traced.parameters]

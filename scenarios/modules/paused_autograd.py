@@ -1,8 +1,8 @@
 """Passes of a module that pause, so that the program can await something before they continue.
 
-torch runs a module's forward or autograd as plain calls, which cannot `await`. So a pass runs in its own thread, which
-blocks at its stops; only one of the two threads runs at any time. Threads are reused for later passes, as OpenMP starts
-a new team for each new thread.
+torch runs a module's forward or autograd as plain calls, which cannot `await`. A pass therefore runs in its own thread,
+which blocks at its stops; only one of the two threads runs at any time. Threads are reused for later passes, as OpenMP
+starts a new team for each new thread.
 """
 
 from __future__ import annotations

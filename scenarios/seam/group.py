@@ -50,7 +50,7 @@ class Group:
 class Groups:
     """Groups for a rank that runs as if the ranks of `world` were the whole job (`Rank.within`).
 
-    The n-th rank of `world` has place n. Each `intra.size` consecutive places are one host: `intra` holds this rank's
+    The n-th rank of `world` has place n. Every `intra.size` consecutive places are one host: `intra` holds this rank's
     host, `cross` the ranks of the same place in each host, host by host.
     """
 

@@ -38,7 +38,7 @@ class Kernel:
         dtype: of the arithmetic ("float32", ...).
         launches: operators that do work, as torch dispatches them below autograd on CPU tensors; on a GPU each is about
             one kernel. Views, metadata, memory without values and reading one number count 0; a function compiled by
-            numba counts 1. With 0, the kernel's own time (if any) includes the program's work around it.
+            numba counts 1. If 0, the kernel's own time (if any) includes the program's work around it.
         recomputed_flops: those of `flops` that recompute forward results for a backward pass (activation
             checkpointing).
         operations: descriptions of the operators run, in order, for their laws, all `count` times; empty: the other

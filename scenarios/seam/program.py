@@ -35,7 +35,7 @@ class Program(ABC):
     All others are known before anything runs, host classes after `prepare`. Ranks in verbs (`src`, `dst`, `ranks`) are
     global ranks.
 
-    What scenario files may configure, by class:
+    Class attributes say what scenario files may configure:
 
     Attributes:
         Options: the program's own section, a dataclass or a pydantic model; None: any keys.

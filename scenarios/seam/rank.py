@@ -41,7 +41,8 @@ class Rank:
     operation is for, one of `scenarios.seam.roles`; default: the role given to `for_role`, or none.
 
     `place` is this rank's number within `world`, `places` are those of all its members, and `hosts` the hosts of the
-    members of `cross`. They differ from global ranks and hosts only where `within` has made groups of some ranks.
+    members of `cross`. Places and `hosts` differ from global ranks and hosts only where `within` has made groups of
+    some ranks.
     """
 
     def __init__(self, backend: Backend) -> None:

@@ -1,7 +1,7 @@
-"""Roles of spans: set where work is issued, recorded by both worlds, read by reports. This module imports nothing.
+"""Roles of spans: set where work is issued, recorded by both worlds, read by reports. The module imports nothing.
 
-A role is a purpose, not an operation: an exchange of ids and the packing before it share one. With role "" reports name
-a span by its kind of operation.
+A role is a purpose, not an operation: an exchange of ids and the packing before it share one. Reports name a span with
+role "" by its kind of operation.
 """
 
 DENSE = "dense"

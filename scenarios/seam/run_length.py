@@ -69,7 +69,9 @@ class KeptRuns(Runs[T]):
 
     @property
     def runs(self) -> Sequence[Run[T]]:
-        """Runs; of one item each once the items are made. Until then, modifying a run's first item modifies the run."""
+        """Runs; of one item each once the items are made. Modifying a run's first item before that modifies the whole
+        run.
+        """
         return self._runs if self._items is None else [(1, item) for item in self._items]
 
     def __iter__(self) -> Iterator[T]:

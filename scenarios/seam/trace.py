@@ -309,9 +309,9 @@ def steady_steps(works: Sequence[Work], work_of: Sequence[int]) -> list[bool]:
     """Return, by step, whether it belongs to the run's last regime and is typical of it.
 
     Step i did `works[work_of[i]]`. A regime begins where steps do something new and no earlier kind of step comes back
-    (PowerSGD begins); a last step that only adds to several others' work does not begin one. In the last regime, the
-    steps closest to the usual operations count: steps that fill or drain a pipeline lack some, steps that also save or
-    log have more.
+    (PowerSGD begins); a last step that only adds to several others' work does not begin one. The steps of the last
+    regime that are closest to its usual operations count: steps that fill or drain a pipeline lack some, steps that
+    also save or log have more.
     """
     names = [frozenset(operation for operation, _ in work) for work in works]
     first = _last_regime(names, work_of)

@@ -40,7 +40,7 @@ COMPRESSION = ScenarioTable(
 def build_reduction(document: Document, *, first_is_cap: bool = False) -> dict[str, Any]:
     """Return the scenario's `buckets` and `compression`; without compression its other keys have no effect.
 
-    With `first_is_cap` the first bucket is as large as the others, unless the document says otherwise.
+    The first bucket is as large as the others if `first_is_cap`, unless the document says otherwise.
     """
     buckets, section = BUCKETS.build(document), COMPRESSION.of(document)
     if first_is_cap and getattr(BUCKETS.of(document), "first", None) is None:

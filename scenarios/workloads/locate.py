@@ -99,8 +99,8 @@ def place_of(name: str) -> str:
 def imported(place: str, folder: Path | None = None) -> Any:
     """Return the object that "module:attribute" or "path/file.py:attribute" names; ValueError as for `factory`.
 
-    With a `folder`, a module is searched on Python's path, then in the working directory and in that folder; a file's
-    path is relative to it. Inside `without_code`, results with a folder are None.
+    A module is searched on Python's path; if a `folder` is given, then in the working directory and in that folder,
+    too; a file's path is relative to it. Inside `without_code`, results with a folder are None.
     """
     module, _, attribute = place.rpartition(":")
     is_file = _is_file(module) and folder is not None

@@ -1,7 +1,7 @@
 """The process groups of 2D parallelism: ranks that hold all tables together, and ranks with replicas of a shard.
 
-They follow TorchRec's DMPCollection (v2026.08.17): for 8 ranks [0, 2, 4, 6] and [1, 3, 5, 7] are sharding groups of 4,
-and [0, 1], [2, 3] ... replicas; with `inter_host_allreduce` [0, 1, 2, 3] and [4, 5, 6, 7], and [0, 4], [1, 5] ...
+The groups follow TorchRec's DMPCollection (v2026.08.17): for 8 ranks [0, 2, 4, 6] and [1, 3, 5, 7] are sharding groups
+of 4, and [0, 1], [2, 3] ... replicas; with `inter_host_allreduce` [0, 1, 2, 3] and [4, 5, 6, 7], and [0, 4], [1, 5] ...
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Collects the source files of a user's program, to compare the code of two runs; imports none of them.
 
-These are the program's file and, recursively, the modules of its folder that `import` statements name; neither
+The files are the program's own and, recursively, the modules of its folder that `import` statements name; neither
 installed modules nor this project's.
 """
 

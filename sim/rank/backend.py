@@ -119,9 +119,7 @@ class SimBackend:
         return work
 
     def after(self, work: Work[Any]) -> None:
-        """Make the stream wait for a work, as `Backend.after` does; the wait begins when earlier work of the stream
-        ends.
-        """
+        """Make the stream wait for a work, as `Backend.after` does, once its earlier work has ended."""
         assert isinstance(work, Operation), "works come from verbs"
         self.shared.outstanding.pop(work, None)
         before, through = self._computed, Signal[Any]()
@@ -186,7 +184,7 @@ class SimBackend:
     ) -> Work[T]:
         """Simulate a kernel, as `Backend.compute` does; kernels of one stream run in sequence.
 
-        Each runs in the grad mode in which it was issued.
+        A kernel's function runs in the grad mode in which the kernel was issued.
         """
         world, machine = self.shared, self.shared.machine
         kernel = world.rewrite(ObservedComputation(label, priced_now(kernel), role))
@@ -329,8 +327,8 @@ class SimBackend:
         """Occupy the rank's host for `takes_ns` with `launches` launches; return when the first and the last are done.
 
         A program awaits its work in simulated time; on a real GPU an await lets only the stream wait, and the host goes
-        on, across steps. So a launch begins after the launch before it, on any stream, not after its dependencies; but
-        not before the host's last wait.
+        on, across steps. A launch therefore begins after the previous one, on any stream, rather than after its
+        dependencies; but not before the host's last wait.
         """
         until_ns = self.shared.launched_until_ns
         if STEP.get() < 0:

@@ -41,10 +41,10 @@ class Balance:
     """A sum of what all ranks compute and send; once `settled`, it gives each rank the mean in place of its own.
 
     Means are over the ranks' computations of one label, or calls of one operation and label in groups of one size, that
-    are the n-th of their kind on their stream in their step; ranks without such a call are not counted. In an
-    all-to-all each pair of ranks gets the mean of its kind of pair: a rank with itself, two ranks of one NVLink domain,
-    two of different ones. Collectives with a root or a peer, and coalesced ones, stay as they are. Slow GPUs and links
-    stay slow: only work is balanced.
+    are the n-th of their kind on their stream in their step; ranks without such a call are not counted. Each pair of
+    ranks in an all-to-all gets the mean of its kind of pair: a rank with itself, two ranks of one NVLink domain, two of
+    different ones. Collectives with a root or a peer, and coalesced ones, stay as they are. Slow GPUs and links stay
+    slow: only work is balanced.
     """
 
     def __init__(self, gpu: Gpu, domain: Callable[[int], int], rank_counts: Mapping[int, int]) -> None:

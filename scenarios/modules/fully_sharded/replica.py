@@ -1,8 +1,8 @@
 """A rank's shards of a module, as in torch's fully_shard: units are gathered, gradients reduced and scattered.
 
 Gathers and reductions run on a separate stream, in the order of their issue: fully_shard uses two streams, but one
-process group, whose NCCL communicator runs one collective at a time. With replicas ("hsdp") these are averaged on a
-third stream. Copies out of gathers and into reductions run on the main stream.
+process group, whose NCCL communicator runs one collective at a time. Replicas ("hsdp") are averaged on a third stream.
+Copies out of gathers and into reductions run on the main stream.
 """
 
 from __future__ import annotations
@@ -228,8 +228,8 @@ class ShardedReplica(Replica):
     def _factors(self, dtype: torch.dtype) -> tuple[float, float]:
         """Return the divisors of gradients before and after their sum; (1, 1): the collective averages.
 
-        With dtypes other than float32 and bfloat16, each is about the square root of the number of ranks, to avoid
-        overflow; the first is a power of 2.
+        Each divisor is about the square root of the number of ranks for dtypes other than float32 and bfloat16, to
+        avoid overflow; the first is a power of 2.
         """
         ranks = self._size * (1 if self._replicas is None else self._replicas.size)
         if dtype in (torch.float32, torch.bfloat16) or ranks == 1:

@@ -1,8 +1,8 @@
 """The actions of a fully sharded module at each mark of its passes: gathers, copies, reductions, and their order.
 
-The order is that of torch 2.13's fully_shard. In the forward pass a unit's gather is issued as soon as the previous one
-is over, as by hosts that run ahead of their GPUs ("implicit prefetching"). In the backward pass the previous unit is
-gathered once a unit's parameters are whole. A reduction begins when the previous one is over.
+The order is that of torch 2.13's fully_shard. A unit's gather in the forward pass is issued as soon as the previous one
+is over, as by hosts that run ahead of their GPUs ("implicit prefetching"). The previous unit is gathered in the
+backward pass once a unit's parameters are whole. A reduction begins when the previous one is over.
 """
 
 from __future__ import annotations

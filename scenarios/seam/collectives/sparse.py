@@ -1,7 +1,8 @@
 """All-reduce of sparse tensors, computed as torch does over gloo.
 
-Each rank's tensor is coalesced, and all are gathered: sizes first, then indices, then values
-(torch/csrc/distributed/c10d/ProcessGroupGloo.cpp, `AsyncSparseAllreduceWork`). Each rank sums them locally.
+Every rank's tensor is coalesced, and all of them are gathered: sizes first, then indices, then values
+(torch/csrc/distributed/c10d/ProcessGroupGloo.cpp, `AsyncSparseAllreduceWork`). Every rank sums the gathered tensors
+locally.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class SparseSum(Several):
         return [self._tensor]
 
     def get_future(self) -> torch.futures.Future[Any]:
-        """Return a future of the sum. In a backward pass it completes at the pass's end, where DDP waits in C++."""
+        """Return a future of the sum; within a backward pass it completes at the pass's end, where DDP waits in C++."""
         if self._future is None:
             self._future = torch.futures.Future()
             if self._is_done:

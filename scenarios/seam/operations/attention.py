@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Attention:
     """An attention of [batch, heads, queries, head_size] to [batch, key_heads, keys, head_size], or its backward pass.
 
-    `key_heads` below `heads` means grouped-query attention. With `window`, a query sees itself and `window` keys before
+    `key_heads` below `heads` means grouped-query attention. A query with `window` sees itself and `window` keys before
     it. `is_serving`: kernels of an inference server, for prompts of a ragged batch whose keys and values are also
     written to a paged cache; else `torch.nn.functional.scaled_dot_product_attention`.
     """

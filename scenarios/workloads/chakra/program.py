@@ -1,7 +1,7 @@
 """The program `chakra`: each step runs all nodes of each rank's execution trace once, in dependency order.
 
 Computations run on the rank's main stream, or on the one in their attribute `stream`; those with `is_cpu_op` on a
-stream of the host. Each group's calls run on a stream of their own, as torch's do, and so do messages. Nodes of a
+stream of the host. The calls of a group run on a stream of their own, as in torch, and so do messages. Nodes of a
 stream run in sequence, and each begins when all its dependencies have ended.
 """
 

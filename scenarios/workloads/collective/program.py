@@ -35,7 +35,7 @@ class CollectiveProgram(Program):
     """A program whose steps are one call on the world's group, each after a barrier outside the step.
 
     A rank's larger buffer has `size_bytes`. The first step, which also warms up, ends with a `checksum` of the call's
-    output, to compare two runs; later steps are the call alone. Each step of an exchange sends different values and
+    output, to compare two runs; later steps are the call alone. An exchange sends different values in each step, which
     ends with a checksum: two runs agree only if every rank received the same elements in the same order.
     """
 

@@ -149,7 +149,7 @@ def draw_pool(
 ) -> Tensor:
     """Return this rank's random numbers, `numel` or as many as `work` needs, scaled to gradients of variance about 1.
 
-    They are drawn on the CPU in float32.
+    The numbers are drawn on the CPU in float32.
     """
     numel = work.pool_numel if numel is None else numel
     if device.type == "meta":
