@@ -1,4 +1,5 @@
-"""What is computed and sent: scenarios, workloads, planner, exchange, compression, and the seam to backends.
+"""Scenarios, workloads, planner, sparse exchange, compression, and the interface to backends: all that is computed and
+sent.
 
-It knows no other package, and nothing here says how long anything takes.
+The package imports no other package of the project, and nothing in it says how long anything takes.
 """

@@ -1,4 +1,4 @@
-"""`python -m scenarios`: checks and lists scenario files; `twinstep.scenario_files` says how."""
+"""`python -m scenarios`: checks and lists scenario files, as implemented in `twinstep.scenario_files`."""
 
 from scenarios.interruption import end
 from twinstep.scenario_files import main

@@ -1,4 +1,4 @@
-"""Functions that numba compiles once and keeps on disk for later processes."""
+"""Compiles functions with numba once, cached on disk for later processes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def compiler(source: str) -> Callable[[F], F]:
-    """The decorator of compiled functions of the module in the file `source`.
+    """Return the decorator for compiled functions of the module in the file `source`.
 
-    What was kept of an older version of the module is forgotten: numba unpickles its index before it looks at its age,
-    and fails where a class that it names has gone.
+    Removes caches of an older version of the module: numba unpickles its index before it checks the age, which fails if
+    a class in the index no longer exists.
     """
     module = Path(source)
-    with suppress(OSError):  # another process may be faster
+    with suppress(OSError):  # another process may have removed it first
         for index in (module.parent / "__pycache__").glob(f"{module.stem}.*.nbi"):
             if index.stat().st_mtime < module.stat().st_mtime:
                 index.unlink()

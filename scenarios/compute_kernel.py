@@ -1,16 +1,16 @@
-"""The kernels that look rows of tables up: where the rows of each lie, for all who place, price or run tables."""
+"""The lookup kernels of embedding tables, and where each keeps its rows; for planning, pricing and running tables."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 from typing import Literal
 
-# Those that a scenario's tables may have: rows in the GPU's memory, in the host's, or there with a cache in the GPU's.
+# Kernels that scenarios may choose: rows in GPU memory, in host memory, or in host memory with a cache on the GPU.
 LookUpKernel = Literal["fused", "fused_uvm", "fused_uvm_caching"]
 
 
 class ComputeKernel(StrEnum):
-    """Which lookup kernel serves a shard: TorchRec's EmbeddingComputeKernel, with where its rows lie."""
+    """A shard's lookup kernel: TorchRec's EmbeddingComputeKernel, with where its rows are stored."""
 
     DENSE = "dense"
     FUSED = "fused"
@@ -28,22 +28,22 @@ class ComputeKernel(StrEnum):
 
     @property
     def is_in_host(self) -> bool:
-        """Whether rows lie in the host's memory; a cache on the device may hold some of them."""
+        """Whether rows are in host memory; a cache on the device may hold some of them."""
         return "_uvm" in self
 
     @property
     def is_cached(self) -> bool:
-        """Whether a cache on the device holds rows of those in the host's memory."""
+        """Whether a cache on the device holds some of the rows in host memory."""
         return self.endswith("_uvm_caching")
 
     @property
     def reads_host(self) -> bool:
-        """Whether each look-up reads its rows from the host's memory."""
+        """Whether each lookup reads its rows from host memory."""
         return self.endswith("_uvm")
 
     @property
     def is_on_ssd(self) -> bool:
-        """Whether rows lie on an SSD, with a cache on the device."""
+        """Whether rows are on an SSD, with a cache on the device."""
         return self is ComputeKernel.KEY_VALUE
 
     @property
@@ -53,13 +53,13 @@ class ComputeKernel(StrEnum):
 
     @property
     def fbgemm_location(self) -> str:
-        """fbgemm's name of where rows lie that it updates on a GPU."""
+        """fbgemm's name of the memory with the rows, for tables updated on a GPU."""
         return "MANAGED_CACHING" if self.is_cached else "MANAGED" if self.is_in_host else "DEVICE"
 
 
-# Where nothing is said of a table, and of all tables of CPU processes, which have one memory.
+# Default, and the kernel of all tables of CPU processes, which have one memory.
 DEFAULT_KERNEL = ComputeKernel.FUSED
-COPIES_KERNEL = ComputeKernel.DENSE  # of tables that every rank holds whole
+COPIES_KERNEL = ComputeKernel.DENSE  # kernel of tables that every rank holds whole
 SCENARIO_KERNELS = (ComputeKernel.FUSED, ComputeKernel.FUSED_UVM, ComputeKernel.FUSED_UVM_CACHING)
-# What TorchRec's planner looks at for a table whose constraints name none.
+# Kernels that TorchRec's planner considers for a table without constraints.
 USUAL_KERNELS = tuple(ComputeKernel)[:7]

@@ -1,7 +1,7 @@
-"""A callback for where one is wanted and nothing is to be done."""
+"""A callback that does nothing."""
 
 from __future__ import annotations
 
 
 def do_nothing(*_: object, **__: object) -> None:
-    """Take whatever a callback is given."""
+    """Ignore all arguments."""

@@ -1,7 +1,7 @@
-"""The one door for files that a user or a stranger hands in: regular files of bounded size, text in UTF-8, sound JSON.
+"""Reads files from users, checked: regular files of bounded size, UTF-8 text, valid JSON.
 
-Of the standard library only, as all rooms use it. What is wrong is an `OSError` with a `strerror`, or a `ValueError` of
-a few words; the reader knows the sentence that names the file and what was expected.
+Imports only the standard library, as all packages use it. Problems raise an `OSError` with a `strerror`, or a
+`ValueError` of a few words; the caller adds the file's name and what was expected.
 """
 
 from __future__ import annotations
@@ -17,25 +17,24 @@ import sys
 import zlib
 from typing import Any
 
-# Far above what is handed in, and far below what a machine takes down: bytes of a file, and of what it unpacks to.
+# Limits far above real files and far below a machine's memory: bytes of a file, and of its unpacked content.
 MOST_BYTES = 1 << 30
 MOST_UNPACKED = 4 << 30
 _GZIP = b"\x1f\x8b"
 _PART = 1 << 20
-# Traces and recordings take a tenth to a hundredth when packed; gzip itself ends at 1,032 times.
+# Largest unpacked/packed ratio, for content above a size. Traces and recordings reach 10 to 100, gzip at most 1,032.
 _MOST_TIMES, _UNSUSPICIOUS = 200, 256 << 20
 
 
 def content(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES) -> bytes:
-    """Return all of a file.
+    """Return a file's bytes.
 
     Raises:
-        OSError: it cannot be read, is larger than `most_bytes`, or is no regular file: the end of a pipe or a device
-            may never come.
+        OSError: it cannot be read, is larger than `most_bytes`, or is no regular file: pipes and devices may never end.
     """
     if "\0" in os.fspath(path):
         raise OSError(errno.ENOENT, "a name with a null byte, which no file has", os.fspath(path))
-    # Without waiting for a writer, as a pipe would.
+    # Non-blocking: opening a pipe would wait for a writer.
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
         about = os.fstat(stream.fileno())
         if not stat.S_ISREG(about.st_mode):
@@ -46,20 +45,20 @@ def content(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES) -> bytes
 
 
 def text(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES) -> str:
-    """Return a text file's letters, without a byte order mark, as Windows writes it.
+    """Return a file's text, without the byte order mark that Windows writes.
 
     Raises:
-        OSError: as `content` raises.
+        OSError: as for `content`.
         UnicodeDecodeError: it is not UTF-8.
     """
     return content(path, most_bytes).removeprefix(codecs.BOM_UTF8).decode()
 
 
 def unpacked(data: bytes, most_bytes: int = MOST_UNPACKED) -> bytes:
-    """Return what gzip packed; bytes that it did not pack as they are.
+    """Return data unpacked if it is gzip, else unchanged.
 
     Raises:
-        ValueError: it is damaged, unpacks to more than `most_bytes`, or to so many times its size as only a bomb does.
+        ValueError: it is damaged, or unpacks to more than `most_bytes` or to more times its size than real files do.
     """
     if data[:2] != _GZIP:
         return data
@@ -76,10 +75,10 @@ def unpacked(data: bytes, most_bytes: int = MOST_UNPACKED) -> bytes:
 
 
 def parsed(data: bytes | str) -> Any:
-    """Return what JSON says.
+    """Return parsed JSON.
 
     Raises:
-        ValueError: it is no JSON in UTF-8, or is nested too deep.
+        ValueError: it is not JSON in UTF-8, or is nested too deeply.
     """
     try:
         return json.loads(data, parse_int=_integer)
@@ -90,12 +89,16 @@ def parsed(data: bytes | str) -> Any:
 
 
 def read_json(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES) -> Any:
-    """Return what a file of JSON, perhaps packed by gzip, says. OSError and ValueError as above."""
+    """Return the content of a JSON file, possibly packed by gzip.
+
+    Raises:
+        OSError, ValueError: as for `content`, `unpacked` and `parsed`.
+    """
     return parsed(unpacked(content(path, most_bytes)))
 
 
 def _integer(digits: str) -> int | float:
-    """Return an integer; one beyond all floats is infinite, as JSON's 1e400 is, and so refused by whoever reads it."""
+    """Return an integer; one beyond all floats becomes infinite, like JSON's 1e400, which readers refuse."""
     return float(digits) if len(digits) > sys.float_info.max_10_exp else int(digits)
 
 

@@ -1,6 +1,6 @@
 """Ends a command by a signal: the first one unwinds it, later ones are ignored, and the exit code is 128 + its number.
 
-Of the standard library only, so that an entry point has it before anything that takes long to load.
+Imports only the standard library, so that an entry point can install it before slow imports.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal that ends the command; `number` is the signal's."""
+    """A signal that ends the command; `number` is the signal's number."""
 
     def __init__(self, number: int) -> None:
-        super().__init__(number)  # SimPy makes exceptions anew from their arguments
+        super().__init__(number)  # SimPy re-creates exceptions from their arguments
         self.number = number
 
     def __str__(self) -> str:
@@ -28,10 +28,10 @@ class Interrupted(KeyboardInterrupt):
 
 
 def end(command: Callable[[], int], leave: Callable[[int], NoReturn] = sys.exit) -> NoReturn:
-    """Be the process of a command: run it, and leave with its exit code, or with that of the signal which ended it."""
+    """Run a command as this process, and exit with its exit code, or with that of the signal that ended it."""
     for number in _heeded():
         signal.signal(number, _unwind)
-    gc.freeze()  # as `collector.loading` does from here on
+    gc.freeze()  # so that `collector.loading` freezes what it loads, too
     try:
         code = command() if _has_directory() else 2
     except KeyboardInterrupt as interruption:
@@ -39,13 +39,13 @@ def end(command: Callable[[], int], leave: Callable[[int], NoReturn] = sys.exit)
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
     for number in _heeded():
-        signal.signal(number, signal.SIG_IGN)  # what follows is Python's own end, which would complain
-    gc.freeze()  # and look through all that was loaded, for 0.4 s with torch and pandas
+        signal.signal(number, signal.SIG_IGN)  # Python's shutdown would print a traceback
+    gc.freeze()  # else the shutdown's collection takes 0.4 s with torch and pandas
     leave(code)
 
 
 def _has_directory() -> bool:
-    """Return whether the working directory is there, to which paths are relative; say so if it is not."""
+    """Return whether the working directory exists; print a message if not, as paths are relative to it."""
     try:
         os.getcwd()
     except OSError:
@@ -55,7 +55,7 @@ def _has_directory() -> bool:
 
 
 def code_of(interruption: KeyboardInterrupt) -> int:
-    """The exit code of an interrupted command, whose last words, if there are any, are printed."""
+    """Return an interrupted command's exit code, and print its message, if any."""
     if str(interruption):
         print(interruption, file=sys.stderr)
     return 128 + int(getattr(interruption, "number", signal.SIGINT))
@@ -63,7 +63,7 @@ def code_of(interruption: KeyboardInterrupt) -> int:
 
 @contextmanager
 def held() -> Iterator[list[int]]:
-    """Keep signals in a list, for the caller to look at. If any came, those after it are ignored for good in `end`."""
+    """Collect signals in the yielded list instead of raising; if any came, later ones are ignored until `end` exits."""
     taken: list[int] = []
     before = {number: signal.signal(number, lambda one, _: taken.append(one)) for number in _heeded()}
     try:
@@ -74,13 +74,13 @@ def held() -> Iterator[list[int]]:
 
 
 def _heeded() -> list[signal.Signals]:
-    """All but those that this process was told to ignore from the start, as by nohup."""
+    """Return the signals that this process was not started to ignore, as by nohup."""
     return [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 def _unwind(number: int, frame: object) -> None:
     for each in _heeded():
-        signal.signal(each, _ignore)  # what is cleaned up on the way out is not to be cut short
+        signal.signal(each, _ignore)  # a second signal must not interrupt the clean-up
     raise Interrupted(number)
 
 

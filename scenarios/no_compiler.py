@@ -1,7 +1,7 @@
 """A stand-in for `torch._dynamo`, which takes 0.6 s to import and does nothing without torch.compile.
 
-torch asks its compiler small questions: dispatch modes, optimizers and fake tensors ask it not to compile them, and for
-settings. The stand-in answers these, and gives way to torch's own package when asked for anything else.
+Dispatch modes, optimizers and fake tensors call a few functions of torch's compiler: to be excluded from compilation,
+and for settings. The stand-in implements these, and loads torch's own package for everything else.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NAME = "torch._dynamo"
 
 @contextmanager
 def without_compiler() -> Iterator[None]:
-    """Run torch without its compiler, unless something has loaded or needs it."""
+    """Run torch without its compiler, unless it is already loaded or needed inside."""
     if _NAME in sys.modules:
         yield
         return
@@ -36,7 +36,7 @@ def without_compiler() -> Iterator[None]:
 
 
 class _StandIn(ModuleType):
-    """A package without a compiler; of its submodules only `config` is torch's own, and light."""
+    """A package without a compiler; its submodule `config` is torch's own, which is light."""
 
     def __init__(self) -> None:
         super().__init__(_NAME)
@@ -45,7 +45,7 @@ class _StandIn(ModuleType):
         self._not_compiled: list[Callable[..., Any]] = []
 
     def disable(self, fn: Callable[..., Any], recursive: bool = True, **_: Any) -> Callable[..., Any]:
-        """Return `fn` itself: without a compiler there is nothing to keep from it."""
+        """Return `fn` itself, as there is no compiler to exclude it from."""
         self._not_compiled.append(fn)
         return fn
 
@@ -58,24 +58,24 @@ class _StandIn(ModuleType):
         sys.meta_path.insert(0, self._finder)
 
     def leave(self) -> None:
-        """Remove the stand-in, so that torch's own package is loaded when it is next asked for."""
+        """Remove the stand-in, so that the next import loads torch's own package."""
         if self._finder in sys.meta_path:
             sys.meta_path.remove(self._finder)
         if sys.modules.get(_NAME) is self:
             del sys.modules[_NAME], torch._dynamo
-        for fn in self._not_compiled:  # torch keeps the answer there; a compiler that is loaded later is to be asked
+        for fn in self._not_compiled:  # torch caches the result there; a compiler loaded later must be asked again
             vars(fn).pop("__dynamo_disable", None)
         self._not_compiled.clear()
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # the import system asks every module for such names
+        if name.startswith("__"):  # the import system looks up such names on every module
             raise AttributeError(name)
         self.leave()
         return getattr(importlib.import_module(_NAME), name)
 
 
 class _Submodules:
-    """A finder that gives way where a submodule is imported, as those need each other in their package's own order."""
+    """A finder that removes the stand-in when a submodule is imported, as submodules depend on the package's order."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         if not name.startswith(f"{_NAME}.") or name == f"{_NAME}.config":
@@ -84,12 +84,12 @@ class _Submodules:
         importlib.import_module(_NAME)
         module = importlib.import_module(name)
         found = spec_from_loader(name, _Loaded(module))
-        module.__spec__ = found  # the import system takes the spec from here, as the module is there already
+        module.__spec__ = found  # the module is loaded already, and the import system reads its spec here
         return found
 
 
 class _Loaded(Loader):
-    """A loader of a module that is there."""
+    """A loader of a module that is already loaded."""
 
     def __init__(self, module: ModuleType) -> None:
         self._module, self._spec = module, module.__spec__
@@ -101,4 +101,4 @@ class _Loaded(Loader):
         module.__spec__ = self._spec
 
 
-_STAND_IN = _StandIn()  # one, as `config` becomes its package's attribute when it is first imported, and not again
+_STAND_IN = _StandIn()  # a single one: `config` is set as its package's attribute only by its first import

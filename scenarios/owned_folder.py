@@ -1,7 +1,8 @@
-"""Folders in the making: each is locked by the process that fills it, so that those of killed processes are known.
+"""Folders under construction, each locked by the process that fills it, so that leftovers of killed processes are
+found.
 
-Of the standard library only, as all rooms use it. A lock is flock(2)'s on the folder itself: the kernel takes it back
-when its process ends, however that ends, and no number of a process can be taken for another's.
+Imports only the standard library, as all packages use it. The lock is flock(2) on the folder itself: the kernel
+releases it when its process ends in any way, and process ids, which are reused, are not needed.
 """
 
 from __future__ import annotations
@@ -16,32 +17,32 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _SCRATCH = "twinstep-"
-# A scratch folder is locked by then, if its process lives.
+# By this age a scratch folder is locked, if its process lives.
 _YOUNG_S = 60.0
 
 
 class OwnedError(OSError):
-    """A folder in the making that a living process fills."""
+    """An error for a folder that another living process is filling."""
 
 
 class Owned:
-    """A folder that this process has made and fills."""
+    """A folder that this process made and fills."""
 
     def __init__(self, path: Path, handle: int) -> None:
         self.path, self._handle = path, handle
 
     def remove(self) -> None:
-        """Remove the folder, unless it has another name by now, and give up the lock."""
+        """Remove the folder, unless it has been renamed, and release the lock."""
         if _is_at(self._handle, self.path):
             shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._handle)
 
 
 def own(path: Path) -> Owned:
-    """Make the folder and lock it; one that a killed process has left there is removed.
+    """Make and lock a folder; a leftover of a killed process is removed first.
 
     Raises:
-        OwnedError: another process fills it.
+        OwnedError: another process is filling it.
         OSError: it cannot be made.
     """
     while True:
@@ -49,7 +50,7 @@ def own(path: Path) -> Owned:
         with suppress(FileExistsError):
             path.mkdir(parents=True)
             is_made = True
-        with suppress(FileNotFoundError):  # removed by its owner meanwhile
+        with suppress(FileNotFoundError):  # its owner removed it meanwhile
             handle = _locked(path, is_made=is_made)
             if handle is None:
                 raise OwnedError(f"{path} is being written by another process")
@@ -63,7 +64,7 @@ def own(path: Path) -> Owned:
 
 
 def clear(path: Path) -> bool:
-    """Remove a folder that no living process fills; return whether it is gone."""
+    """Remove a folder unless a living process fills it; return whether it is gone."""
     try:
         handle = _locked(path)
     except OSError:
@@ -78,7 +79,7 @@ def clear(path: Path) -> bool:
 
 
 def scratch() -> Owned:
-    """Make a folder for files of no longer life than the process's; remove those that killed processes have left."""
+    """Make a temporary folder for this process; remove those left by killed processes."""
     base = Path(tempfile.gettempdir())
     for path in base.glob(f"{_SCRATCH}*"):
         with suppress(OSError):
@@ -93,7 +94,7 @@ def scratch() -> Owned:
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """Make a folder as `scratch` does, for as long as the context lasts."""
+    """Make a temporary folder that is removed at the context's end."""
     owned = scratch()
     try:
         yield owned.path
@@ -102,7 +103,7 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def _is_at(handle: int, path: Path) -> bool:
-    """Return whether an open folder still lies at the path."""
+    """Return whether an open folder is still at the path."""
     try:
         return os.path.samestat(os.fstat(handle), path.lstat())
     except FileNotFoundError:
@@ -110,10 +111,10 @@ def _is_at(handle: int, path: Path) -> bool:
 
 
 def _locked(path: Path, *, is_made: bool = False) -> int | None:
-    """Open a folder and lock it; None where another process has locked it, or may have.
+    """Open and lock a folder; None if another process has locked it, or may have.
 
-    A file system without locks, as NFS and some of Lustre, tells nobody from anybody: only a folder that this process
-    has just made is its own there.
+    Owners are unknown on file systems without locks, such as NFS and some Lustre: only a folder that this process has
+    just made (`is_made`) counts as its own.
     """
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:

@@ -1,4 +1,4 @@
-"""One line of progress on stderr, for all commands; loads what draws it when it draws first."""
+"""A progress line on stderr for all commands; loads `rich` when it first draws."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 
-# What is done at most, as the line goes on until it is removed.
+# Largest share shown: rich would end the task at 1.
 _MOST = 0.9999
 
 
 class ProgressLine:
-    """A line that is drawn anew where stderr is a terminal, and gone at the end.
+    """A line that is redrawn if stderr is a terminal, and removed at the end.
 
     Args:
-        quiet: draw nothing, wherever stderr goes.
-        first_s: how long nothing is drawn, as most commands are over before.
-        between_s: the least time between two drawings that wait for `is_due`.
-        ticks: draw once a second besides, with the time since the beginning, while the caller waits for others.
+        quiet: draw nothing.
+        first_s: time before the first drawing, as most commands end sooner.
+        between_s: minimum time between two drawings, checked by `is_due`.
+        ticks: also draw once a second, with the elapsed time, while the caller waits.
     """
 
     def __init__(
@@ -48,14 +48,14 @@ class ProgressLine:
         self.end()
 
     def end(self) -> None:
-        """Remove the line; nothing is drawn any more."""
+        """Remove the line and stop drawing."""
         self._first_s = self._due_s = math.inf
         if self._progress is not None:
             self._progress.stop()
             self._progress = None
 
     def is_due(self) -> bool:
-        """Return whether it is time to draw, and count the time anew if it is; costs a look at the clock."""
+        """Return whether it is time to draw, and restart the interval if so; costs one clock reading."""
         now_s = self._now_s()
         if now_s < self._due_s:
             return False
@@ -63,19 +63,19 @@ class ProgressLine:
         return True
 
     def draw(self, words: str, share: float | None = None, more: str = "") -> None:
-        """Draw the words, a bar of the share that is done (None: not known), and more words, once the line is there."""
+        """Draw the words, a bar of the share done (None: unknown), and `more` words, unless it is too early."""
         if self._now_s() < self._first_s:
             return
         if self._progress is None:
             self._begin()
         assert self._progress is not None, "it was begun"
-        # Of rich: a task that has ended once keeps its time, and `update` cannot say that the total is not known.
+        # rich: a finished task keeps its elapsed time, and `update` cannot set an unknown total.
         self._progress.tasks[0].total = None if share is None else 1.0
         done = min(share or 0.0, _MOST)
         self._progress.update(self._task, description=words, completed=done, more=more, refresh=not self._ticks)
 
     def show(self, what: str, done: int = 0, total: int | None = None) -> None:
-        """Draw what is under way, and how far it is."""
+        """Draw the current activity, and its progress."""
         self.draw(what, done / total if total else None)
 
     def _begin(self) -> None:

@@ -1,11 +1,11 @@
-"""The sharding types of embedding tables: what each is, once, for all who place, exchange, price or report tables."""
+"""The sharding types of embedding tables and their properties: for placing, exchanging, pricing, reporting tables."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 from typing import Literal, NamedTuple, NoReturn
 
-# As scenario files write them, in the order in which sentences list them.
+# Names in scenario files, in the order in which messages list them.
 ShardingType = Literal[
     "data_parallel",
     "table_wise",
@@ -16,14 +16,14 @@ ShardingType = Literal[
     "grid_shard",
 ]
 
-# What TorchRec 1.8's EmbeddingBagCollectionSharder may choose from on GPUs, in its order.
+# Types that TorchRec 1.8's EmbeddingBagCollectionSharder considers on GPUs, in its order.
 DEFAULT_TYPES: tuple[ShardingType, ...] = (
     *("data_parallel", "table_wise", "column_wise", "table_column_wise"),
     *("row_wise", "table_row_wise", "grid_shard"),
 )
-# What TorchRec 1.8 shards an EmbeddingCollection by.
+# Types by which TorchRec 1.8 shards an EmbeddingCollection.
 SEQUENCE_TYPES: tuple[ShardingType, ...] = ("data_parallel", "table_wise", "row_wise", "column_wise")
-# Those of them whose rows travel: once for each distinct id, where that is wanted.
+# Those of them that exchange rows, optionally once for each distinct id.
 DISTINCT_TYPES: tuple[ShardingType, ...] = ("table_wise", "row_wise", "column_wise")
 
 WHERE_SHARDS_LIE = (
@@ -33,7 +33,7 @@ WHERE_SHARDS_LIE = (
 
 
 class PartitionByType(StrEnum):
-    """What a group of shards is placed on."""
+    """The unit on which a group of shards is placed."""
 
     DEVICE = "device"
     HOST = "host"
@@ -42,7 +42,7 @@ class PartitionByType(StrEnum):
 
 
 class ShardingKind(StrEnum):
-    """How a table is cut: TorchRec's ShardingType, with what follows from it."""
+    """A way to cut a table: TorchRec's ShardingType, with its properties."""
 
     DATA_PARALLEL = "data_parallel"
     TABLE_WISE = "table_wise"
@@ -58,58 +58,58 @@ class ShardingKind(StrEnum):
 
     @property
     def partition_by(self) -> PartitionByType:
-        """What the planner places its shards on."""
+        """Unit on which the planner places shards."""
         return _CUTS[self].partition_by
 
     @property
     def rows_over(self) -> Literal["", "host", "all"]:
-        """Ranks whose shards are blocks of rows: those of a "host", or "all"; "": rows are not cut."""
+        """Ranks among which rows are cut: those of a "host", or "all"; "": rows are not cut."""
         return _CUTS[self].rows_over
 
     @property
     def cuts_columns(self) -> bool:
-        """Whether a shard has some of the columns."""
+        """Whether a shard has only some of the columns."""
         return _CUTS[self].cuts_columns
 
     @property
     def is_on_all_ranks(self) -> bool:
-        """Whether every rank has one shard, in order."""
+        """Whether every rank has one shard, in rank order."""
         return self.partition_by is PartitionByType.UNIFORM
 
     @property
     def is_on_hosts(self) -> bool:
-        """Whether shards are kept together on a host."""
+        """Whether the shards of a table, or of a run of columns, share a host."""
         return self.partition_by in (PartitionByType.HOST, PartitionByType.MULTI_HOST)
 
     @property
     def cuts_rows(self) -> bool:
-        """Whether a shard has some of the rows: an id decides to which rank it travels."""
+        """Whether a shard has only some of the rows, so that each id travels to the rank of its row."""
         return self.rows_over != ""
 
     @property
     def is_copied(self) -> bool:
-        """Whether every rank holds the table whole: ids stay, and gradients are all-reduced."""
+        """Whether every rank holds the whole table: ids stay local, and gradients are all-reduced."""
         return self.is_on_all_ranks and not self.cuts_rows
 
     @property
     def is_whole(self) -> bool:
-        """Whether one rank alone holds the table."""
+        """Whether a single rank holds the table."""
         return self.partition_by is PartitionByType.DEVICE and not self.cuts_columns
 
     @property
     def is_usual(self) -> bool:
-        """Whether TorchRec's planner looks at it for a table whose constraints name none."""
+        """Whether TorchRec's planner considers it for a table without constraints."""
         return self.partition_by is not PartitionByType.MULTI_HOST
 
     @property
     def reach(self) -> Literal["GPU", "host", "cluster"]:
-        """Where a table has to fit."""
+        """Memory into which a table has to fit."""
         if self.partition_by is PartitionByType.HOST:
             return "host"
         return "GPU" if self.is_copied or self.is_whole else "cluster"
 
     def row_blocks(self, ranks: int, host_ranks: int) -> int:
-        """Return into how many blocks rows are cut."""
+        """Return the number of blocks into which rows are cut."""
         return {"": 1, "host": host_ranks, "all": ranks}[self.rows_over]
 
     def owner_ranks(self, ranks: int, host_ranks: int) -> int:
@@ -133,5 +133,5 @@ _CUTS = {
     ShardingKind.GRID_SHARD: _Cut(PartitionByType.MULTI_HOST, rows_over="host", cuts_columns=True),
 }
 
-# As plans of run folders have them.
+# Names in the plans of run folders.
 COPIED_TYPES = tuple(kind.value for kind in ShardingKind if kind.is_copied)

@@ -1,4 +1,4 @@
-"""Values as TOML writes them, each on one line; which keys a file has is for its writer to say."""
+"""Formats values as TOML, each on one line; the caller decides which keys a file has."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 
 def toml_value(value: object) -> str:
-    """Write a text, a number, a truth value, or an array or a table of them."""
-    if isinstance(value, str):  # JSON's text, but TOML knows no surrogates, and wants DEL escaped, too
+    """Return a text, number, boolean, array or table as TOML."""
+    if isinstance(value, str):  # JSON strings, but TOML has no surrogate escapes and requires DEL to be escaped
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{toml_value(str(key))} = {toml_value(one)}" for key, one in value.items()) + "}"

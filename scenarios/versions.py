@@ -1,4 +1,4 @@
-"""Which releases a run was made with; nothing is imported to find out."""
+"""The versions of Python and packages that a run used; imports none of these packages."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ PACKAGES = ("twinstep", "torch", "simpy", "numpy", "pandas", "pyarrow")
 
 
 def versions() -> dict[str, str]:
-    """Python's release and each package's, "not installed" where there is none."""
+    """Return Python's version, the machine type and each package's version."""
     found = {"python": platform.python_version(), "machine": platform.machine()}
     return found | {package: version_of(package) for package in PACKAGES}
 
 
 def version_of(package: str) -> str:
-    """A package's release, "not installed" where there is none, such as in a checkout on the path."""
+    """Return a package's version; "not installed" if there is none, as in a checkout on the path."""
     try:
         return version(package)
     except PackageNotFoundError:

@@ -41,7 +41,7 @@ def calls(recording: Recording) -> list[tuple[object, ...]]:
 
 @EACH
 @pytest.mark.real
-def test_it_does_the_same_in_both_worlds(path: Path) -> None:
+def test_examples_agree_in_both_worlds(path: Path) -> None:
     scenario = replace(load(path), payload="values")
     predicted, measured = simulate(scenario, build(scenario)), shared_pool().play(Built(path), scenario)
     assert calls(predicted) == calls(measured)
@@ -52,7 +52,7 @@ def test_it_does_the_same_in_both_worlds(path: Path) -> None:
 
 @EACH
 @pytest.mark.parametrize("fidelity", ["flows", "links"])
-def test_it_is_predicted_on_gpus(path: Path, fidelity: str) -> None:
+def test_examples_are_predicted_on_gpus(path: Path, fidelity: str) -> None:
     scenario = load(path, {"profile": "dgx_h100", "fidelity": fidelity})
     recording = simulate(scenario, build(scenario))
     steps = [span.end_ns - span.start_ns for span in recording.spans if span.kind == "step"]

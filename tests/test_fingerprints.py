@@ -9,7 +9,7 @@ import pytest
 from tests.fingerprints import CASES, FILE, Case, differences, fingerprint
 
 
-def test_each_case_has_a_fingerprint() -> None:
+def test_cases_have_fingerprints() -> None:
     assert sorted(json.loads(FILE.read_text())) == sorted(case.key for case in CASES)
 
 

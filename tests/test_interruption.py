@@ -47,7 +47,7 @@ def test_a_prediction_that_is_told_to_stop_leaves_nothing(tmp_path: Path, number
     assert os.listdir(tmp_path) == []
 
 
-def test_what_is_ignored_from_the_start_as_by_nohup_stays_ignored(tmp_path: Path) -> None:
+def test_signals_ignored_from_the_start_stay_ignored(tmp_path: Path) -> None:
     """The prediction goes on, whatever the terminal does."""
     code = (
         "import runpy, signal, sys\n"

@@ -1,4 +1,4 @@
-"""The communication libraries of real ranks: a `LIBRARY` in `real.libraries.<name>` for each."""
+"""The communication libraries of real ranks: each `real.libraries.<name>` defines a `LIBRARY`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from scenarios.config.interconnect import LibraryName
 
 
 def library_of(name: LibraryName) -> type[DeviceLibrary]:
-    """The library that a scenario names; each rank makes its own of it."""
+    """Return the class of the library that a scenario names; each rank makes its own instance."""
     found: type[DeviceLibrary] = importlib.import_module(f"real.libraries.{name}").LIBRARY
     return found

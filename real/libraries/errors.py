@@ -1,4 +1,4 @@
-"""The door at which the libraries' errors become ours."""
+"""Translates the libraries' errors into this project's."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from scenarios.seam.errors import ProgramError, RankLostError
 
 @contextmanager
 def transport(rank: int, what: str) -> Iterator[None]:
-    """Translate what a library raises inside.
+    """Translate errors that a library raises inside.
 
     Raises:
-        RankLostError: `rank` and `what` failed, with the transport's first line: a connection broke, or waited too
-            long. Another rank is the likely cause.
-        ProgramError: the same sentence, of a library that refused what it was given.
+        RankLostError: `rank` and `what` failed, with the transport's first line: a connection broke or timed out.
+            Another rank is the likely cause.
+        ProgramError: the same sentence, if the library refused its arguments.
     """
     try:
         yield
@@ -26,14 +26,14 @@ def transport(rank: int, what: str) -> Iterator[None]:
 
 
 def failed(rank: int, what: str, error: RuntimeError) -> ProgramError:
-    """What `transport` raises, for verbs: they cannot afford a context manager."""
+    """Return the error that `transport` raises, for verbs, in which a context manager would cost too much time."""
     first = (str(error).splitlines() or [type(error).__name__])[0]
     kind = RankLostError if is_transports(error) else ProgramError
     return kind(f"rank {rank}: {what} failed: {first}")
 
 
 def is_transports(error: RuntimeError) -> bool:
-    """Whether a connection broke or waited too long; else the library has refused what it was given.
+    """Return whether a connection broke or timed out; else the library has refused its arguments.
 
     gloo has no exception types of its own, but names its source file; its assertions on arguments are "enforce fail".
     """

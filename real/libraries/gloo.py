@@ -1,4 +1,4 @@
-"""gloo, on CPU tensors."""
+"""The library gloo, on CPU tensors."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _ON_CPU.device = torch.device("cpu")
 
 
 class Gloo(DeviceLibrary):
-    """gloo, on CPU tensors: futures say when a call ended; two threads serve a group.
+    """The library gloo, on CPU tensors: futures show when a call ends; two threads serve a group.
 
-    Its own reduce-scatter hides when it ended; it has no averages, and connects its ranks when it makes a group.
+    Its own reduce-scatter does not show when it ended; it has no averages, and connects ranks when a group is made.
     """
 
     backend = "gloo"
@@ -29,21 +29,21 @@ class Gloo(DeviceLibrary):
 
     @classmethod
     def at(cls, local_rank: int) -> Gloo:
-        """The library of one rank of this machine, whose kernels take one core."""
+        """Return the library for one rank of this machine, whose kernels use one core."""
         torch.set_num_threads(1)
         return cls(torch.device("cpu"))
 
     def barrier(self, joined: Joined) -> MovingCollective:
-        """gloo's own."""
+        """Call gloo's own barrier."""
         return MovingCollective(joined.handle.barrier(_ON_CPU))
 
     def monitored_barrier(self, joined: Joined) -> MovingCollective:
-        """Call gloo's own, which blocks until it is over."""
+        """Call gloo's own monitored barrier, which blocks until it is over."""
         joined.handle.monitored_barrier()  # type: ignore[attr-defined]
         return MovingCollective(Several())
 
     def exchange(self, joined: Joined, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> MovingCollective:
-        """Through one buffer each way: gloo's own list form wants equal sizes."""
+        """Exchange tensors through one buffer each way, as gloo's own list form requires equal sizes."""
         sent = torch.cat([as_bytes(inputs[place]) for place in joined.order])
         targets = [as_bytes(outputs[place]) for place in joined.order]
         sizes = [len(target) for target in targets]
@@ -52,7 +52,7 @@ class Gloo(DeviceLibrary):
         work = EXCHANGE(joined.handle, received, sent, sizes, given)
 
         def finish() -> None:
-            """In group order: of outputs that share memory, the last member's stays."""
+            """Copy out the received parts in group order: if outputs share memory, the last member's data stays."""
             chunks = dict(zip(joined.order, zip(targets, split(received, sizes), strict=True), strict=True))
             for place in sorted(chunks):
                 target, chunk = chunks[place]

@@ -1,6 +1,6 @@
-"""What a communication library is to a real rank: a group's handle, and how each collective begins on it.
+"""Defines `DeviceLibrary`: how each collective begins on a communication library of a real rank.
 
-Arguments are checked by `scenarios.seam.collectives` before; lanes wait and take times.
+`scenarios.seam.collectives` checks arguments before; lanes wait for the calls and record times.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from scenarios.seam.payload import as_bytes, resolved, without_grad
 
 
 class DeviceLibrary:
-    """A library on one device, by itself as one that serves CPUs: gloo, NCCL, ..."""
+    """A communication library on one device; the base class suits one for CPUs."""
 
-    backend: str  # torch's name for it
-    lanes: int  # how many calls on one group it serves at a time
+    backend: str  # torch's name for the library
+    lanes: int  # number of calls on one group that it serves concurrently
     has_averages = True
 
     def __init__(self, device: torch.device) -> None:
@@ -46,21 +46,21 @@ class DeviceLibrary:
 
     @classmethod
     def at(cls, local_rank: int) -> DeviceLibrary:
-        """Make the library of one rank of this machine; ScenarioError if the machine has no device for it."""
+        """Return the library for one rank of this machine; ScenarioError if the machine has no device for it."""
         raise NotImplementedError
 
     def open(self, joined: Joined) -> None:
-        """Make now, with all members, what a first call on the group would have to make."""
+        """Set up the group now, with all members, rather than in its first call."""
 
     def new_lane(self, *, is_main: bool) -> StreamLane:
-        """Give what a stream of the program is on the device."""
+        """Return a new stream of the device."""
         return StreamLane()
 
     def between_steps(self) -> None:
-        """Do what takes the host some time, and is not to be part of a step."""
+        """Do slow housekeeping outside of steps."""
 
     def barrier(self, joined: Joined) -> MovingCollective:
-        """Wait until all members are here."""
+        """Wait until all members have entered."""
         raise NotImplementedError
 
     def exchange(self, joined: Joined, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> MovingCollective:
@@ -68,7 +68,7 @@ class DeviceLibrary:
         raise NotImplementedError
 
     def all_reduce(self, joined: Joined, tensor: Tensor, reduce: str) -> MovingCollective:
-        """Reduce in place, or by way of a wider type; an average that the library lacks is a sum, divided."""
+        """Reduce in place, or in a wider dtype; an average that the library lacks is a sum, then divided."""
         if tensor.is_complex() and reduce == "product":
             return product(joined, tensor)
         arithmetic = arithmetic_of(tensor)
@@ -87,7 +87,7 @@ class DeviceLibrary:
         return MovingCollective(work, finish)
 
     def all_reduce_coalesced(self, joined: Joined, tensors: Sequence[Tensor], reduce: str) -> MovingCollective:
-        """Reduce several in place by torch's own call; what it cannot add, as one tensor."""
+        """Reduce several tensors in place by torch's own call; dtypes that it cannot add, as one tensor."""
         arithmetic = [arithmetic_of(tensor) for tensor in tensors]
         is_copy = any(wide.data_ptr() != own.data_ptr() for wide, own in zip(arithmetic, tensors, strict=True))
         if is_copy or (tensors[0].is_complex() and reduce == "product"):
@@ -116,7 +116,7 @@ class DeviceLibrary:
         return MovingCollective(sent.work, finish, flat)
 
     def reduce(self, joined: Joined, call: Call, tensor: Tensor) -> MovingCollective:
-        """Reduce into the root's tensor, or by way of a wider type; torch writes over the others', too."""
+        """Reduce into the root's tensor, or in a wider dtype; torch overwrites the other members' tensors, too."""
         if tensor.is_complex() and call.reduce == "product":
             return product(joined, tensor)
         arithmetic, is_root = arithmetic_of(tensor), joined.group.ranks[call.root] == call.rank
@@ -136,11 +136,11 @@ class DeviceLibrary:
         return MovingCollective(work, finish, arithmetic)
 
     def monitored_barrier(self, joined: Joined) -> MovingCollective:
-        """Call a barrier, as the library has no monitored one."""
+        """Call a plain barrier, as the library has no monitored one."""
         return self.barrier(joined)
 
     def all_gather_list(self, joined: Joined, call: Call, issue: Issue) -> MovingCollective:
-        """Gather everyone's input, each in a tensor of its own; tensors of several sizes by an exchange."""
+        """Gather all members' inputs, each into its own tensor; uneven sizes by an exchange."""
         if call.parts:
             return self.exchange(joined, issue.output, [issue.input] * joined.group.size)
         return all_gather_lists(joined, [[output] for output in issue.output], [issue.input])
@@ -148,7 +148,7 @@ class DeviceLibrary:
     def all_gather_coalesced(
         self, joined: Joined, outputs: Sequence[Tensor], inputs: Sequence[Tensor]
     ) -> MovingCollective:
-        """Gather everyone's inputs through one buffer, as torch's gloo does it."""
+        """Gather all members' inputs through one buffer, as torch's gloo does."""
         size = joined.group.size
         rows = [as_bytes(output).view(size, -1) for output in outputs]
         return all_gather_lists(joined, [[row[place] for row in rows] for place in range(size)], inputs)
@@ -156,7 +156,7 @@ class DeviceLibrary:
     def reduce_scatter_list(
         self, joined: Joined, output: Tensor, inputs: Sequence[Tensor], reduce: str
     ) -> MovingCollective:
-        """Give this member its sum: by hand, an all-reduce of each tensor, as torch's gloo does it."""
+        """Reduce-scatter a list by an all-reduce of each tensor, as torch's gloo does."""
         wholes = [resolved(each).clone() for each in inputs]
         reduced = together([self.all_reduce(joined, whole, reduce) for whole in wholes])
         mine = wholes[joined.order[joined.handle.rank()]]
@@ -171,18 +171,18 @@ class DeviceLibrary:
     def reduce_scatter_coalesced(
         self, joined: Joined, outputs: Sequence[Tensor], inputs: Sequence[Tensor], reduce: str
     ) -> MovingCollective:
-        """Give this member's share of each reduced input, one after the other."""
+        """Reduce-scatter several inputs, one after the other."""
         both = zip(outputs, inputs, strict=True)
         return together([self.reduce_scatter(joined, output, input, reduce) for output, input in both])
 
     def reduce_scatter(self, joined: Joined, output: Tensor, input: Tensor, reduce: str) -> MovingCollective:
-        """Give this member's share of the reduced input: by hand, an all-reduce of the whole."""
+        """Reduce-scatter by an all-reduce of the whole input."""
         whole = resolved(input).clone()
         return scattered(self.all_reduce(joined, whole, reduce), whole, joined, output)
 
 
 def _starts_of(library: DeviceLibrary) -> dict[str, moves.Start]:
-    """Return how each collective begins, by name, over what the library does by itself."""
+    """Return the functions that begin each collective on the library, by name."""
 
     return {
         exchange.ALL_TO_ALL.name: lambda joined, _, issue: library.exchange(joined, issue.output, issue.input),
@@ -224,9 +224,9 @@ def _starts_of(library: DeviceLibrary) -> dict[str, moves.Start]:
 
 
 def _exchange_rows(library: DeviceLibrary, joined: Joined, call: Call, issue: Issue) -> MovingCollective:
-    """All to all of two tensors, of which each member gets so many bytes.
+    """Exchange rows of two tensors, with `call.send_bytes` and `call.recv_bytes` per member.
 
-    Straight from and to the program's memory, unless the two overlap or the orders differ.
+    Data moves directly from and to the program's memory, unless the tensors overlap or the orders differ.
     """
     target, source = as_bytes(issue.output), as_bytes(issue.input)
     if not joined.is_sorted or moves.overlap(issue.output, issue.input):

@@ -1,8 +1,8 @@
-"""How tensors travel over torch.distributed: what gloo and NCCL cannot do as asked is done with what they can.
+"""Begins collectives on torch.distributed, and emulates those that gloo or NCCL lack.
 
-Whatever only moves travels as bytes, so every dtype does; a reduction that a library lacks is made of one that it has.
-The frequent calls go to `ProcessGroup`'s own methods: torch.distributed's functions check once more, which takes 4 to
-6 us.
+Data that is only moved travels as bytes, so that every dtype works; a reduction that a library lacks is made of one
+that it has. Frequent calls use `ProcessGroup`'s methods: torch.distributed's functions check once more, which takes 4
+to 6 us.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from scenarios.seam.payload import as_bytes, without_grad
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joined:
-    """A group that this rank is in. `order` gives, for each rank of the handle, its place in the group.
+    """A group that contains this rank. `order` gives, for each rank of the handle, its group rank.
 
-    torch.distributed sorts the ranks of a group; a program may have named them in another order.
+    torch.distributed sorts the ranks of a group; a program may have listed them in another order.
     """
 
     group: Group
@@ -36,13 +36,13 @@ class Joined:
 
     @property
     def is_sorted(self) -> bool:
-        """Whether both orders are the same."""
+        """Whether both orders are equal."""
         return self.order == tuple(range(len(self.order)))
 
 
 @dataclass(frozen=True, slots=True)
 class MovingCollective:
-    """A collective on its way, what is left to do with the buffers once it has ended, and further ones that it uses."""
+    """A collective in progress: its work, what remains to be done at its end, and buffers to keep until then."""
 
     work: dist.Work
     finish: Callable[[], None] | None = None
@@ -50,7 +50,7 @@ class MovingCollective:
 
 
 def together(sents: Sequence[MovingCollective]) -> MovingCollective:
-    """Make one of several collectives on their way."""
+    """Combine several collectives in progress into one."""
 
     def finish() -> None:
         for sent in sents:
@@ -61,19 +61,19 @@ def together(sents: Sequence[MovingCollective]) -> MovingCollective:
     return MovingCollective(Several(works), finish, [sent.held for sent in sents])
 
 
-# How a collective begins, from the checked call and what its verb was given.
+# Begins a collective, from the checked call and the verb's arguments.
 Start = Callable[[Joined, Call, Issue], MovingCollective]
 
 
 def split(flat: Tensor, sizes: Sequence[int]) -> Sequence[Tensor]:
-    """Views of consecutive parts."""
+    """Return views of consecutive parts."""
     return torch.split(flat, list(sizes))
 
 
 OPS: dict[str, Any] = {name: op for op, name in REDUCE_OPS.items()}
-# Neither library reduces these; sums and products of a wider integer, cut to the width, are the same.
+# Dtypes that neither library reduces; sums and products in a wider integer, truncated, give equal results.
 WIDER = {torch.int16: torch.int32, torch.uint16: torch.int32, torch.uint32: torch.int64}
-# torch 2.13 renamed these three, and warns about the old names of the first two.
+# torch 2.13 renamed these, and warns about the old names of the first two.
 ALL_GATHER: Callable[..., Any] = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 REDUCE_SCATTER: Callable[..., Any] = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 GATHER_COALESCED: Callable[..., Any] = getattr(
@@ -104,7 +104,7 @@ COALESCED_REDUCTIONS = {name: _coalesced_options(name) for name in OPS}
 
 
 def all_gather(joined: Joined, output: Tensor, input: Tensor) -> MovingCollective:
-    """Everyone's input, one after the other in group order."""
+    """Gather all members' inputs, concatenated in group order."""
     source, target = as_bytes(input), as_bytes(output)
     if joined.is_sorted and not overlap(target, source):
         return MovingCollective(started(ALL_GATHER(target, source, group=joined.handle, async_op=True)), held=source)
@@ -120,7 +120,7 @@ def all_gather(joined: Joined, output: Tensor, input: Tensor) -> MovingCollectiv
 
 
 def all_gather_lists(joined: Joined, outputs: Sequence[Sequence[Tensor]], inputs: Sequence[Tensor]) -> MovingCollective:
-    """Gather everyone's inputs through one buffer, whose parts are then cut into each member's list."""
+    """Gather all members' inputs through one buffer, then cut it into each member's list."""
     source = torch.cat([as_bytes(tensor) for tensor in inputs])
     gathered = source.new_empty(joined.group.size * source.numel())
     work = started(ALL_GATHER(gathered, source, group=joined.handle, async_op=True))
@@ -135,7 +135,7 @@ def all_gather_lists(joined: Joined, outputs: Sequence[Sequence[Tensor]], inputs
 
 
 def gather(joined: Joined, call: Call, issue: Issue) -> MovingCollective:
-    """Gather on one member, which has a list."""
+    """Gather on the root, which has a list."""
     options = dist.GatherOptions()
     options.rootRank = joined.order.index(call.root)
     targets = [[as_bytes(issue.output[place]) for place in joined.order]] if issue.output else []
@@ -144,7 +144,7 @@ def gather(joined: Joined, call: Call, issue: Issue) -> MovingCollective:
 
 
 def scatter(joined: Joined, call: Call, issue: Issue) -> MovingCollective:
-    """Scatter from one member, which has a list."""
+    """Scatter from the root, which has a list."""
     options = dist.ScatterOptions()
     options.rootRank = joined.order.index(call.root)
     sources = [[as_bytes(issue.input[place]) for place in joined.order]] if issue.input else []
@@ -152,25 +152,25 @@ def scatter(joined: Joined, call: Call, issue: Issue) -> MovingCollective:
 
 
 def broadcast(joined: Joined, tensor: Tensor, src: int) -> MovingCollective:
-    """From a global rank."""
+    """Broadcast the tensor of the global rank `src`."""
     options = dist.BroadcastOptions()
     options.rootRank = joined.order.index(joined.group.index(src))
     return MovingCollective(joined.handle.broadcast([as_bytes(tensor)], options))
 
 
 def send(joined: Joined, tensor: Tensor, dst: int) -> MovingCollective:
-    """To a global rank."""
+    """Send a tensor to the global rank `dst`."""
     source = as_bytes(tensor)
     return MovingCollective(started(dist.isend(source, dst, group=joined.handle)), held=source)
 
 
 def recv(joined: Joined, tensor: Tensor, src: int) -> MovingCollective:
-    """From a global rank."""
+    """Receive a tensor from the global rank `src`."""
     return MovingCollective(started(dist.irecv(as_bytes(tensor), src, group=joined.handle)))
 
 
 def scattered(reduced: MovingCollective, whole: Tensor, joined: Joined, output: Tensor) -> MovingCollective:
-    """This member's share of a tensor that is being reduced as a whole."""
+    """Return a reduce-scatter made of `reduced`, an all-reduce of `whole`: its end copies this member's share out."""
     mine = joined.order[joined.handle.rank()]
 
     def finish() -> None:
@@ -182,7 +182,7 @@ def scattered(reduced: MovingCollective, whole: Tensor, joined: Joined, output: 
 
 
 def product(joined: Joined, tensor: Tensor) -> MovingCollective:
-    """A product of complex numbers is no product of their parts: gather them, and multiply in group order."""
+    """Multiply complex tensors, as products of their real views would be wrong: gather all, multiply in group order."""
     gathered = tensor.new_empty((joined.group.size, tensor.numel()))
     sent = all_gather(joined, gathered, tensor.detach().clone())
 
@@ -195,18 +195,18 @@ def product(joined: Joined, tensor: Tensor) -> MovingCollective:
 
 
 def arithmetic_of(tensor: Tensor) -> Tensor:
-    """What the libraries can add: the same memory where they can, else a wider copy."""
+    """Return a tensor that the libraries can add: the same memory if possible, else a wider copy."""
     wider = WIDER.get(tensor.dtype)
     return as_real(tensor) if wider is None else tensor.detach().to(wider)
 
 
 def as_real(tensor: Tensor) -> Tensor:
-    """The same memory as real numbers, which libraries can add."""
+    """Return the same memory as real numbers, which libraries can add."""
     return torch.view_as_real(tensor.detach()) if tensor.is_complex() else without_grad(tensor)
 
 
 def divide(tensor: Tensor, by: int) -> None:
-    """Divide in place; whole numbers towards zero."""
+    """Divide in place; integers are truncated towards zero."""
     if tensor.is_floating_point():
         tensor.div_(by)
     else:
@@ -214,13 +214,13 @@ def divide(tensor: Tensor, by: int) -> None:
 
 
 def overlap(first: Tensor, second: Tensor) -> bool:
-    """Whether two contiguous tensors share bytes."""
+    """Return whether two contiguous tensors share bytes."""
     starts = (first.data_ptr(), second.data_ptr())
     ends = (starts[0] + first.numel() * first.element_size(), starts[1] + second.numel() * second.element_size())
     return max(starts) < min(ends)
 
 
 def started(work: dist.Work | None) -> dist.Work:
-    """The work of a call that this rank is a member of."""
+    """Return the work of a call; torch returns None only to non-members."""
     assert work is not None, "only a member of a group issues on it"
     return work

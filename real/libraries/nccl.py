@@ -1,4 +1,4 @@
-"""NCCL, on CUDA tensors."""
+"""The library NCCL, on CUDA tensors."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from scenarios.seam.errors import ScenarioError
 from scenarios.seam.payload import as_bytes, resolved
 
 # Hardware queues: 1 to 32, by default 8 (CUDA C++ Programming Guide, "CUDA Environment Variables"). Streams that share
-# one wait for each other; a rank has several of its own, and one for each group's communicator.
+# one block each other; a rank has several streams, and one for each group's communicator.
 CONNECTIONS = {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}
 
 
 class Nccl(DeviceLibrary):
-    """NCCL, on CUDA tensors: one stream serves a group; averages, uneven lists and reduce-scatter are its own."""
+    """The library NCCL, on CUDA tensors: one stream serves a group; has averages, uneven lists and reduce-scatter."""
 
     backend = "cpu:gloo,cuda:nccl"
     lanes = 1
@@ -49,7 +49,7 @@ class Nccl(DeviceLibrary):
 
     @classmethod
     def at(cls, local_rank: int) -> Nccl:
-        """The library of one rank of this machine, on its own CUDA device, which becomes the current one.
+        """Return the library for one rank of this machine, on its own CUDA device, which becomes the current one.
 
         Raises:
             ScenarioError: this machine has no such device.
@@ -57,7 +57,7 @@ class Nccl(DeviceLibrary):
         return cls(_cuda_device(local_rank))
 
     def new_lane(self, *, is_main: bool) -> StreamLane:
-        """A stream of the device."""
+        """Open a stream of the device."""
         if self._anchors is None:
             self._anchors = Anchors(self.device)
         lane = CudaLane(self.device, self._anchors, is_main=is_main)
@@ -65,22 +65,22 @@ class Nccl(DeviceLibrary):
         return lane
 
     def between_steps(self) -> None:
-        """Look at both clocks, and let go of what collectives have used."""
+        """Renew the clock anchors, and release what collectives have used."""
         for lane in self._streams:
             lane.between_steps()
 
     def open(self, joined: Joined) -> None:
-        """The first collective makes the communicator; it ends before another group makes one, which takes memory."""
+        """Make the communicator by a first collective; wait for it, as the next group's set-up takes memory too."""
         self._flags[joined.group.name] = torch.zeros(1, device=self.device)
         self.barrier(joined).work.wait()
         torch.cuda.current_stream(self.device).synchronize()
 
     def barrier(self, joined: Joined) -> MovingCollective:
-        """An all-reduce of one float32, as torch's own; but that makes the host wait for the device too."""
+        """All-reduce one float32, as torch's own barrier does; torch's also makes the host wait for the device."""
         return MovingCollective(joined.handle.allreduce([self._flags[joined.group.name]], REDUCTIONS["sum"]))
 
     def exchange(self, joined: Joined, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> MovingCollective:
-        """Grouped sends and receives of any size; outputs that overlap inputs get a buffer."""
+        """Exchange tensors by grouped sends and receives of any size; outputs that overlap inputs get a buffer."""
         sources = [as_bytes(inputs[place]) for place in joined.order]
         targets = [as_bytes(outputs[place]) for place in joined.order]
         if any(overlap(target, source) for target in targets for source in sources):
@@ -89,7 +89,7 @@ class Nccl(DeviceLibrary):
         return MovingCollective(work, held=(targets, sources))
 
     def all_gather_list(self, joined: Joined, call: Call, issue: Issue) -> MovingCollective:
-        """Call torch's own: a broadcast of each tensor in one group where they have several sizes."""
+        """Call torch's own; for uneven sizes it broadcasts each tensor, in one NCCL group."""
         source, targets = as_bytes(issue.input), [as_bytes(issue.output[place]) for place in joined.order]
         source = source.clone() if any(overlap(target, source) for target in targets) else source
         return MovingCollective(
@@ -99,7 +99,7 @@ class Nccl(DeviceLibrary):
     def all_gather_coalesced(
         self, joined: Joined, outputs: Sequence[Tensor], inputs: Sequence[Tensor]
     ) -> MovingCollective:
-        """Call NCCL's own in one group where the order allows it."""
+        """Call NCCL's all-gathers in one NCCL group if the order allows it."""
         sources, targets = [as_bytes(each) for each in inputs], [as_bytes(each) for each in outputs]
         if not joined.is_sorted or any(overlap(target, source) for target in targets for source in sources):
             return super().all_gather_coalesced(joined, outputs, inputs)
@@ -108,7 +108,7 @@ class Nccl(DeviceLibrary):
     def reduce_scatter_list(
         self, joined: Joined, output: Tensor, inputs: Sequence[Tensor], reduce: str
     ) -> MovingCollective:
-        """Call NCCL's own where the type allows it."""
+        """Call NCCL's own reduce-scatter if the dtype allows it."""
         if not self._is_plain(output, reduce):
             return super().reduce_scatter_list(joined, output, inputs, reduce)
         sources = [as_real(resolved(inputs[place])) for place in joined.order]
@@ -119,7 +119,7 @@ class Nccl(DeviceLibrary):
     def reduce_scatter_coalesced(
         self, joined: Joined, outputs: Sequence[Tensor], inputs: Sequence[Tensor], reduce: str
     ) -> MovingCollective:
-        """Call NCCL's own in one group where the type and the order allow it."""
+        """Call NCCL's reduce-scatters in one NCCL group if dtype and order allow it."""
         if not (joined.is_sorted and self._is_plain(inputs[0], reduce)):
             return super().reduce_scatter_coalesced(joined, outputs, inputs, reduce)
         options = dist.ReduceScatterOptions()
@@ -131,11 +131,11 @@ class Nccl(DeviceLibrary):
 
     @staticmethod
     def _is_plain(tensor: Tensor, reduce: str) -> bool:
-        """Return whether NCCL can add such tensors as they are."""
+        """Return whether NCCL can reduce such tensors as they are."""
         return tensor.dtype not in WIDER and not (tensor.is_complex() and reduce == "product")
 
     def reduce_scatter(self, joined: Joined, output: Tensor, input: Tensor, reduce: str) -> MovingCollective:
-        """NCCL's own where the type and the order allow it."""
+        """Call NCCL's own reduce-scatter if dtype and order allow it."""
         if self._is_plain(input, reduce) and joined.is_sorted:
             own, source = as_real(output), as_real(resolved(input))
             work = REDUCE_SCATTER(own, source, op=OPS[reduce], group=joined.handle, async_op=True)
@@ -145,11 +145,11 @@ class Nccl(DeviceLibrary):
 
 def _cuda_device(index: int) -> torch.device:
     for name, value in CONNECTIONS.items():
-        os.environ.setdefault(name, value)  # the driver reads it when it begins
+        os.environ.setdefault(name, value)  # the driver reads it at initialization
     count = torch.cuda.device_count()
     if count == 0:
         raise ScenarioError("library = 'nccl': expected CUDA devices, this machine has none; 'gloo' needs none")
-    # Under `srun --gpus-per-task=1` a process sees its own GPU alone, as number 0.
+    # Under `srun --gpus-per-task=1` a process sees only its own GPU, as number 0.
     if 1 < count <= index:
         raise ScenarioError(
             f"library = 'nccl': expected at most {count} ranks on this machine, one for each CUDA device"

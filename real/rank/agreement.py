@@ -1,8 +1,8 @@
-"""One exchange of what the members of a group are about to do, before any data moves; call checkers take the turns.
+"""Compares the calls that the members of a group are about to make, before any data moves; call checkers run it.
 
-A call travels as whole numbers of a fixed length, 8 (10 + 2 n) bytes in a group of n. Only when the calls do not fit do
-labels and sentences follow, in a second exchange, so that every member says the same. A send and its recv are the calls
-of a group of two, which swap theirs beside the messages of the group.
+A call travels as 10 + 2 n int64 numbers in a group of n. Only when calls do not fit, a second exchange sends labels and
+sentences, so that every member reports the same error. The sender and receiver of a message form a group of two and
+swap their calls with tags of their own.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from scenarios.seam.group import Group
 _OPS = tuple(COLLECTIVES)
 _REDUCES = ("", *REDUCE_OPS.values())
 _DTYPES = ("", *sorted({str(kind)[len("torch.") :] for kind in vars(torch).values() if isinstance(kind, torch.dtype)}))
-# op, reduction, dtype, root, bytes in, bytes out, bytes of text, whether the arguments were refused, whether to go on,
-# the sizes of several tensors
+# Numbers at a row's head: op, reduction, dtype, root, bytes in, bytes out, bytes of text, whether the arguments were
+# refused, whether to compare the next call, `Call.layout`.
 _HEAD = 10
 
-# One row for each member, in group order, of which ours is given.
+# Takes this member's row; returns a row for each member, in group order.
 Gather = Callable[[Tensor], Tensor]
 
 
 class GroupAgreement:
-    """How the members of a group agree on a collective; which are compared follows from the program.
+    """The comparison of a group's calls; which calls are compared follows from the program.
 
-    `is_on`: whether the next call is compared even if this rank's does not ask for it.
+    `is_on`: whether the next call is compared even if this rank does not request it.
     """
 
     is_on = False
@@ -55,21 +55,21 @@ class GroupAgreement:
         self._gather = partial(_gather, joined)
 
     def disagreement(self, call: Call, *, is_checked: bool) -> str | None:
-        """What is wrong with the calls of all members, ours among them: the same sentence on each of them, or None.
+        """Return an error sentence, identical on all members, if their calls do not fit, else None.
 
         Waits for all members if calls are compared.
 
         Raises:
-            RuntimeError: the transport's.
+            RuntimeError: the transport failed.
         """
         return _compare(call, self._gather).sentence if is_checked else None
 
 
 class PairAgreement(GroupAgreement):
-    """Agreement of a send and its recv: a message may be sent in one step and received in the next.
+    """The comparison of a send with its recv; a message may be sent in one step and received in the next.
 
-    So whether a message is compared must not rest on when either was issued. The first is; with each, the two say
-    whether they would compare the next, and do if both would.
+    Whether to compare must therefore not depend on when either was issued. The first message is compared; both sides
+    state with each comparison whether they want to compare the next, which happens if both do.
     """
 
     def __init__(self, joined: Joined, rank: int, pair: Group, *, is_on: bool) -> None:
@@ -118,7 +118,7 @@ def _numbers(call: Call, goes_on: bool) -> list[int]:
 
 
 def _call(group: Group, member: int, row: list[int]) -> Call:
-    """Another member's call, as far as `disagreement` looks at it; its words are still missing."""
+    """Rebuild another member's call from its row, as far as `disagreement` needs it; texts are still missing."""
     op = _OPS[row[0]]
     exchanges = COLLECTIVES[op].has_splits and not row[7]
     return Call(
@@ -160,9 +160,9 @@ def _gather(joined: Joined, own: Tensor) -> Tensor:
 
 
 def _swap(joined: Joined, rank: int, pair: Group, own: Tensor) -> Tensor:
-    """What the two of a pair, source and target of messages, give each other, in this order; waits for the other.
+    """Exchange rows between source and target of messages; return both in this order, waiting for the other side.
 
-    Beside their messages: these have the tag 0, what the source gives has 1, the target 2.
+    Tags keep rows apart from messages: messages have tag 0, the source's rows 1, the target's 2.
     """
     place = pair.index(rank)
     rows, other = own.new_empty((2, own.numel())), pair.ranks[1 - place]
@@ -178,22 +178,22 @@ def _swap(joined: Joined, rank: int, pair: Group, own: Tensor) -> Tensor:
 
 
 class GroupAgreements:
-    """Those of one rank: the same calls in the same order as on all others, whatever stream they are made on."""
+    """The set-up calls of one rank: all ranks make equal calls in one order, on any streams."""
 
     def __init__(self, store: Store, journal: Journal, world_size: int, within_s: float) -> None:
-        """`within_s` is how long the ranks wait for each other."""
+        """Store the arguments; `within_s` is how long the ranks wait for each other."""
         self._store, self._journal, self._within = store, journal, timedelta(seconds=within_s)
         self._everyone = Group("set-ups", tuple(range(world_size)))
         self._lock = threading.RLock()
 
     @contextmanager
     def agreed(self, check: Callable[[], SetUp], lane: StreamLane, stream: str) -> Iterator[SetUp]:
-        """The checked call, which all ranks make; what is made of it inside, they make in the same order.
+        """Yield the checked call once all ranks have made it; what the body sets up happens in one order on all ranks.
 
         Raises:
-            TypeError, ValueError, ProgramError: what `check` does, at once.
-            CollectiveError: others make another call, or theirs was refused: the same sentence on each of them.
-            RankLostError: some did not come in time.
+            TypeError, ValueError, ProgramError: raised by `check`, at once.
+            CollectiveError: another rank made another call, or its call was refused; the same sentence on each rank.
+            RankLostError: some ranks did not come in time.
         """
         with self._lock:
             index = self._journal.next_call(self._everyone.name)
@@ -213,14 +213,14 @@ class GroupAgreements:
             self._store.set(_key(index, self._journal.rank), json.dumps(dataclasses.asdict(own)))
 
     def _heard(self, index: int, own: SetUp, lane: StreamLane, stream: str) -> dict[int, SetUp]:
-        """Every rank's, once it has come; until then this rank is seen to wait."""
+        """Return every rank's call, once all have come; meanwhile this rank's journal shows it waiting."""
         keys = [_key(index, rank) for rank in self._everyone.ranks]
         entry = Entry(lane, stream, own.name, "")
         entry.call, entry.index = Call(op=own.verb, group=self._everyone, rank=self._journal.rank), index
         self._journal.issued(entry, is_awaited=False)
         self._journal.wait_begins(entry)
         with transport(self._journal.rank, str(own)):
-            # On a connection of its own: a wait keeps its connection from everyone else in this process.
+            # On a separate connection: a blocking wait holds its connection's lock, which this process's threads share.
             store = self._store.clone()  # type: ignore[attr-defined]
             try:
                 store.wait(keys, self._within)

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class TorchBackend:
-    """One rank of a real world on one stream."""
+    """A rank of a real world on one stream."""
 
     def __init__(self, context: RankContext, stream: str = "main") -> None:
         self.context, self.stream = context, stream
@@ -41,7 +41,7 @@ class TorchBackend:
         self.rank, self.world_size, self.local_world_size = context.rank, context.world_size, context.local_world_size
         self.device = self.control_device = context.device
         self.knows = context.knows
-        prefix = "" if stream == "main" else f"{stream}/"  # of its groups' names
+        prefix = "" if stream == "main" else f"{stream}/"  # prefix of the names of its groups
         gpus, ranks = self.local_world_size, range(self.world_size)
         host, local = divmod(self.rank, gpus)
         hosts = [tuple(ranks[first : first + gpus]) for first in ranks[::gpus]]
@@ -51,11 +51,11 @@ class TorchBackend:
 
     @property
     def now_ns(self) -> int:
-        """See `Backend.now_ns`."""
+        """Monotonic time of this process, in ns."""
         return time.perf_counter_ns()
 
     def new_group(self, name: str, ranks: object) -> Group:
-        """See `Backend.new_group`."""
+        """Make a group, as `Backend.new_group` does."""
         agreements = self.context.agreements
         with agreements.agreed(
             lambda: new_group_set_up(self.rank, ranks, self.world_size, self.stream), self._lane, self.stream
@@ -63,14 +63,14 @@ class TorchBackend:
             return self.context.join(name, set_up.ranks)
 
     def open_stream(self, name: str) -> TorchBackend:
-        """See `Backend.open_stream`."""
+        """Open a stream, as `Backend.open_stream` does."""
         streams = self.context.streams
         with self.context.agreements.agreed(lambda: stream_set_up(self.rank, name, streams), self._lane, self.stream):
             streams.append(name)
             return TorchBackend(self.context, name)
 
     def spawn(self, coroutine: Coroutine[Any, Any, T]) -> Work[T]:
-        """See `Backend.spawn`: one thread a stream plays the coroutines, in order."""
+        """Run a coroutine, as `Backend.spawn` does: one thread per stream runs them in order."""
         journal = self.context.journal
         entry = Entry(self._lane, self.stream, "spawn", name_of(coroutine))
         journal.issued(entry)
@@ -79,19 +79,21 @@ class TorchBackend:
         return spawned
 
     def after(self, work: Work[Any]) -> None:
-        """See `Backend.after`: on a GPU to await is to let the stream wait; a CPU thread is its own order."""
+        """Order work, as `Backend.after` does: on a GPU awaiting makes the stream wait, on a CPU the thread is the
+        order.
+        """
         for _ in work.__await__():
             raise AssertionError("works of a real rank never suspend")
 
     async def synchronize(self, work: Work[T]) -> T:
-        """See `Backend.synchronize`: the host waits for the stream, which waits for the work."""
+        """Wait as `Backend.synchronize` does: the host waits for the stream, which waits for the work."""
         value = await work
         self._lane.synchronize()
         return value
 
     @contextmanager
     def step(self, index: int) -> Iterator[None]:
-        """See `Backend.step`; what was measured is spooled after it, outside its span. A step that fails has none."""
+        """Delimit a step, as `Backend.step` does; rows are spooled after its span. A failed step has no span."""
         context, token = self.context, STEP.set(index)
         context.observer.step_begins(index)
         entry = self._entry("step", f"step {index}")
@@ -106,17 +108,17 @@ class TorchBackend:
             context.observer.step_ends()
 
     def record(self, name: str, value: Tensor | float) -> None:
-        """See `Backend.record`."""
+        """Record a metric, as `Backend.record` does."""
         self.context.journal.record(name, self._lane.read(value))
 
     def host_work(self, work: HostWork) -> int:
-        """See `Backend.host_work`: a real host does it anyway."""
+        """Do nothing, as a real host does its work anyway; return the time."""
         return self.now_ns
 
     def compute(
         self, kernel: PricedLater, label: str, function: Callable[..., T], arguments: tuple[object, ...], role: str = ""
     ) -> Work[T]:
-        """See `Backend.compute`."""
+        """Run a kernel, as `Backend.compute` does."""
         entry = self._entry("compute", label)
         entry.kernel, entry.role = kernel, role
         self.context.journal.keep(entry)
@@ -129,10 +131,10 @@ class TorchBackend:
         return LaunchedKernel(self.context, entry, value, None)
 
     def issue(self, call: Call, group: Group, issue: Issue) -> Work[Any]:
-        """See `Backend.issue`: begun at once, or by the checker of the group, or of the pair.
+        """Begin a collective, as `Backend.issue` does: at once, or on the thread of a checker.
 
-        That is when calls are checked, and while it still holds earlier ones. A message has no place in the order of
-        its group, but in that of source and target. What two members of a pair check follows from the pair alone.
+        The checker holds the call if calls are checked, or while it still holds earlier ones. A message's order is that
+        of its source and target, not its group's; what the pair checks follows from the pair alone.
         """
         context = self.context
         entry = self._entry(call.op, call.label or call.op)
@@ -144,11 +146,13 @@ class TorchBackend:
         else:
             checker, is_checked = context.pair_checker(call.group, group), CHECKING.get()
             is_held = checker.is_needed
-        context.journal.keep(entry)  # before the library is called, so that a rank that hangs in it can be found
+        context.journal.keep(entry)  # before the library call, so that the journal shows where a hanging rank is
         if is_held:
 
             def begin() -> PendingCall:
-                """On the checker's thread: after what the caller's stream had launched, and followed at once."""
+                """Start the call on the checker's thread, after what the caller's stream had launched; follow it at
+                once.
+                """
                 with self._lane.beside(entry.start):
                     pending = self._start(entry, call, checker.joined, issue)
                 self._lane.overtakes()
@@ -163,7 +167,7 @@ class TorchBackend:
             raise failed(self.rank, entry.describe(), error) from error
 
     def refuse(self, call: Call, group: Group) -> None:
-        """See `Backend.refuse`: it takes its place if calls are checked."""
+        """Refuse a call, as `Backend.refuse` does: it takes its place in the order if calls are checked."""
         context = self.context
         if group is call.group:
             context.journal.next_call(group.name)
@@ -180,7 +184,7 @@ class TorchBackend:
 
 
 class Issued(Generic[T]):
-    """A collective that was issued."""
+    """An issued collective, as a Work."""
 
     __slots__ = ("_context", "_entry", "_pending", "_result")
 
@@ -204,7 +208,7 @@ class Issued(Generic[T]):
 
 
 class LaunchedKernel(Generic[T]):
-    """A kernel that was launched (on a CPU: that has run)."""
+    """A launched kernel (on a CPU: one that has run), as a Work."""
 
     __slots__ = ("_context", "_entry", "_error", "_value")
 

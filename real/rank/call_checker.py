@@ -1,6 +1,6 @@
-"""A thread for a group, or a pair in it, that lets its members agree on each call before it begins.
+"""A thread for a group, or for a pair in it, on which members compare each call before it begins.
 
-It keeps their order. A verb only hands its call over and returns.
+The thread keeps the calls' order. A verb only submits its call and returns.
 """
 
 from __future__ import annotations
@@ -16,37 +16,37 @@ from real.rank.lanes import PendingCall
 from scenarios.seam.calls import Call
 from scenarios.seam.errors import CollectiveError
 
-# Whether what is issued now is checked; a spawned coroutine inherits it, so that it is the same on all ranks.
+# Whether calls issued now are checked; spawned coroutines inherit it, so that all ranks agree.
 CHECKING: ContextVar[bool] = ContextVar("checking", default=False)
 
 
 class CheckedCall:
-    """A call that is being checked: a `PendingCall` that fails if the members' calls do not fit, and else begins."""
+    """A `PendingCall` that is compared first: it fails if the members' calls do not fit, and begins otherwise."""
 
     def __init__(self, call: Call, begin: Callable[[], PendingCall] | None, *, is_checked: bool) -> None:
-        """`begin` starts the collective; there is none for a call whose arguments were refused."""
+        """Store the call; `begin` starts it, and is None for a call whose arguments were refused."""
         self._call, self._begin, self._is_checked = call, begin, is_checked
         self._released = threading.Event()
         self._pending: PendingCall | None = None
         self._error: Exception | None = None
 
     def serve(self, agreement: GroupAgreement) -> None:
-        """On the checker's thread: wait for what the other members call, then begin."""
+        """Compare with the other members' calls, then begin; runs on the checker's thread."""
         try:
             sentence = agreement.disagreement(self._call, is_checked=self._is_checked) or self._call.mistake
             if sentence:
                 raise CollectiveError(sentence)
             assert self._begin is not None, "only a call that was refused has nothing to begin"
             self._pending = self._begin()
-        except Exception as error:  # raised again where the program awaits
+        except Exception as error:  # raised again where the program awaits the call
             self._error = error
 
     def release(self) -> None:
-        """Let go on who waits."""
+        """Wake up the waiting threads."""
         self._released.set()
 
     def is_told(self, timeout_s: float) -> bool:
-        """Whether the other members have heard of it, within that time."""
+        """Return whether the comparison is over, that is, the other members have this call, within `timeout_s`."""
         return self._released.wait(timeout_s)
 
     def is_over(self) -> bool:
@@ -63,10 +63,10 @@ class CheckedCall:
 
 
 class CallChecker:
-    """Checks the calls of one group or pair on one rank. Its thread starts with the first call that it is handed."""
+    """A checker of the calls of one group or pair on one rank; its thread starts with the first call."""
 
     def __init__(self, name: str, joined: Joined, agreement: GroupAgreement) -> None:
-        """`joined` is the group that the members' calls travel on."""
+        """Store the arguments; `joined` is the group on which the members' calls travel."""
         self.joined = joined
         self._agreement = agreement
         self._player = StreamThread(name)
@@ -75,18 +75,18 @@ class CallChecker:
 
     @property
     def is_needed(self) -> bool:
-        """Whether a call that asks for no check has to wait for it: for others before, or as the members agreed."""
+        """Whether an unchecked call must also queue here: behind held calls, or as the members agreed to compare."""
         return self._agreement.is_on or self._held > 0
 
     def hold(self, held: CheckedCall) -> CheckedCall:
-        """Serve it after all before it."""
+        """Queue a call behind all earlier ones."""
         with self._lock:
             self._held += 1
         self._player.submit(lambda: self._serve(held))
         return held
 
     def dismiss(self) -> None:
-        """There will be no further call: end the thread."""
+        """End the thread; there must be no further call."""
         self._player.stop()
 
     def _serve(self, held: CheckedCall) -> None:

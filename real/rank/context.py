@@ -1,4 +1,4 @@
-"""What the streams of one rank share: its place, its device, its groups and its journal."""
+"""State that the streams of one rank share: its place, its device, its groups and its journal."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from scenarios.seam.group import Group
 
 
 class Observer(Protocol):
-    """Who is told of a rank's steps; called between operations, never inside one."""
+    """A listener to a rank's steps; called between operations, never inside one."""
 
     def step_begins(self, index: int) -> None: ...
     def step_ends(self) -> None: ...
 
 
 class RankContext:
-    """One rank's place in a world that has been joined."""
+    """A rank's place in a world that it has joined."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class RankContext:
         agreements: GroupAgreements,
         check: Check = "never",
     ) -> None:
-        """`check` counts for what the calling thread issues from now on; see `Job`."""
+        """Store the arguments; `check` applies to what the calling thread issues from now on, see `Job`."""
         self._check = check
         CHECKING.set(check != "never")
         self.journal = journal
@@ -60,18 +60,18 @@ class RankContext:
         self._refused: list[CheckedCall] = []
 
     def new_lane(self, *, is_main: bool) -> StreamLane:
-        """What a stream is on this rank's device."""
+        """Open a stream of this rank's device."""
         lane = self.library.new_lane(is_main=is_main)
         self._lanes.append(lane)
         return lane
 
     def settle(self) -> None:
-        """Wait until the device has done all that was launched."""
+        """Wait until the device has done everything launched."""
         for lane in self._lanes:
             lane.settle()
 
     def join(self, name: str, ranks: tuple[int, ...]) -> Group:
-        """Return a group of global ranks; every rank of the world calls this in the same order, member or not."""
+        """Return a group of global ranks; every rank, member or not, makes the same calls in the same order."""
         group = Group(name, ranks)
         if self.rank in group:
             check_open_files(name, len(ranks), self._cluster)
@@ -87,16 +87,16 @@ class RankContext:
         return group
 
     def knows(self, group: Group) -> bool:
-        """Whether this rank has made that group, be it a member or not."""
+        """Return whether this rank made that group, as a member or not."""
         known = self._groups.get(group.name)
         return known is group or known == group
 
     def checker(self, group: Group) -> CallChecker:
-        """Return the call checker of a group that this rank is in."""
+        """Return the call checker of a group that contains this rank."""
         return self._checkers[group.name]
 
     def pair_checker(self, group: Group, pair: Group) -> CallChecker:
-        """Return the call checker of the messages between a pair of that group, source and target."""
+        """Return the call checker for messages between a pair of that group, source first."""
         checker = self._checkers.get(pair.name)
         if checker is None:
             joined = self._checkers[group.name].joined
@@ -106,23 +106,23 @@ class RankContext:
         return checker
 
     def refuse(self, checker: CallChecker, call: Call) -> None:
-        """A call whose arguments were refused takes its place in its order, if calls are checked."""
+        """Give a refused call its place in the order, if calls are checked."""
         if CHECKING.get() or checker.is_needed:
             self._refused.append(checker.hold(CheckedCall(call, None, is_checked=CHECKING.get())))
 
     def tell_refused(self, within_s: float) -> None:
-        """Wait until the other members have heard of every call that was refused, but not longer than that."""
+        """Wait until the other members have received every refused call, `within_s` at most."""
         until_s = time.monotonic() + within_s
         for held in self._refused:
             held.is_told(max(0.0, until_s - time.monotonic()))
 
     def step_ends(self) -> None:
-        """A training step is over; under "first", it was the last whose calls are checked."""
+        """End a training step; with check "first", later calls are not checked."""
         self.library.between_steps()
         if self._check == "first":
             CHECKING.set(False)
 
     def leave(self) -> None:
-        """The program has ended on all ranks."""
+        """Stop the checkers' threads once the program has ended on all ranks."""
         for checker in self._checkers.values():
             checker.dismiss()

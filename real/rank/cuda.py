@@ -1,9 +1,9 @@
-"""One stream of a rank on a CUDA device: marks are events, put onto the host's clock.
+"""A rank's stream on a CUDA device: marks are events, converted to the host's clock.
 
-The host runs ahead of the device and waits for it only before the first step and in `settle`. So what a kernel or a
-collective still uses must not be freed when the host has no more use for it: torch's allocator may hand memory to
-whatever is launched next on the stream that it was taken for, and that does not wait for other streams. What crosses
-streams is therefore held until its end has passed; only a result, whose further use nobody sees, is recorded instead.
+The host runs ahead of the device and waits for it only before the first step and in `settle`. Tensors that a kernel or
+collective still uses must therefore outlive the host's own references: torch's allocator may reuse freed memory for the
+next launch on the stream that allocated it, without waiting for other streams. Tensors that cross streams are held
+until the event after their last use has passed; only results, whose later use is unknown, use `record_stream`.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from real.rank.lanes import ROUND_TRIPS, Mark, PendingCall, Reading, SpanTimes, 
 
 T = TypeVar("T")
 
-# Between two steps: so many looks at most, and so long for each, which an idle stream needs a tenth of.
+# Between steps: at most this many clock readings, each given up after this time; an idle stream takes a tenth of it.
 _LOOKS, _PATIENCE_NS = 4, 100_000
-# An anchor that is not older stays: within that time the clocks drift apart by 5 us, at the most.
+# A younger anchor is kept: within this time the clocks drift apart by at most 5 us.
 _FRESH_NS = 50_000_000
-# Two quartz clocks, each within 50 parts per million of its rate: what an anchor loses of its worth as it gets older.
+# Two quartz clocks, each within 50 ppm of its rate: growth of an anchor's error with its age.
 _DRIFT = 1e-4
-# As many as are looked through for what passed long before it is asked for.
+# Anchors kept, for events converted long after they passed.
 _ANCHORS = 64
-# A pool of streams of its own (torch has 32 a priority), so that none is also one of NCCL's or of a program's.
+# A priority whose pool (torch has 32 streams per priority) neither NCCL nor programs use, so that no stream is shared.
 _URGENT = -1
 
 _HERE: AbstractContextManager[None] = nullcontext()
@@ -47,10 +47,10 @@ class _Anchor:
 
 
 class Anchors:
-    """Events whose time on the host's clock is known: each was passed between two readings of it.
+    """Events with a known time on the host's clock: each passed between two readings of that clock.
 
-    They are recorded on a stream that does nothing else, so that they wait for no kernel. The device's clock drifts
-    against the host's: between steps a new anchor follows, unless what is known of the last one is still better.
+    The events are recorded on a stream of their own, so that they wait for no kernel. The device's clock drifts against
+    the host's: between steps a new anchor is added, unless the last one, aged, is still more accurate.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -61,7 +61,7 @@ class Anchors:
         self._anchors = deque([best], maxlen=_ANCHORS)
 
     def renew(self) -> None:
-        """Look again; for the time between two steps, as it takes the host some ten microseconds a look."""
+        """Add an anchor if that improves accuracy; call it between steps, as each reading takes the host some 10 us."""
         last, looks = self._anchors[-1], list[_Anchor]()
         if now_ns() - last.ns < _FRESH_NS:
             return
@@ -72,7 +72,9 @@ class Anchors:
             self._anchors.append(best)
 
     def ns(self, event: torch.cuda.Event) -> int:
-        """When a passed event was, from the last anchor before it; elapsed_time is a float32 of ms: best when near."""
+        """Return when a passed event was, from the last anchor before it; elapsed_time is a float32 of ms, precise when
+        near.
+        """
         at = 0
         for anchor in reversed(tuple(self._anchors)):
             elapsed_ns = round(anchor.event.elapsed_time(event) * 1e6)
@@ -82,7 +84,9 @@ class Anchors:
         return at
 
     def _look(self, patience_ns: int | None) -> _Anchor | None:
-        """None if the event has not passed in that time: its stream shares a hardware queue with work."""
+        """Return a new anchor; None if its event takes longer than `patience_ns`, as its hardware queue is shared with
+        work.
+        """
         event = _new_event()
         asked_ns = now_ns()
         event.record(self._stream)
@@ -94,27 +98,27 @@ class Anchors:
 
 
 class InUse:
-    """What one stream still uses: each thing is held until the event after its last use has passed."""
+    """Objects that one stream still uses, each held until the event after its last use has passed."""
 
     def __init__(self) -> None:
         self._held: deque[tuple[torch.cuda.Event, object]] = deque()
-        self._lock = threading.RLock()  # what is let go may have a finaliser that comes back here
+        self._lock = threading.RLock()  # re-entrant: a released object's finaliser may call back here
 
     def hold(self, event: torch.cuda.Event, held: object) -> None:
-        """Until the device has passed the event, and the host has come by to see it."""
+        """Hold an object until the device has passed the event and `let_go` is called."""
         with self._lock:
             self.let_go()
             self._held.append((event, held))
 
     def let_go(self) -> None:
-        """Everything whose event has passed."""
+        """Release objects whose event has passed."""
         with self._lock:
             while self._held and _is_past(self._held[0][0]):
                 self._held.popleft()
 
 
 class CudaLane(StreamLane):
-    """A CUDA stream, one more from which call checkers start collectives, and those that see when collectives ended."""
+    """A CUDA stream, a second one for call checkers' collectives, and followers that see collectives end."""
 
     def __init__(self, device: torch.device, anchors: Anchors, *, is_main: bool) -> None:
         self._device = device
@@ -127,17 +131,17 @@ class CudaLane(StreamLane):
         self._threads = threading.local()
 
     def entered(self, after: Mark) -> AbstractContextManager[object]:
-        """Make it the thread's current stream; what it gets from now on comes after that mark of the caller's."""
+        """Make this the thread's current stream; what is launched inside waits for the caller's mark `after`."""
         return _HERE if self._is_current() else self._on(self._stream, after)
 
     def beside(self, after: Mark) -> AbstractContextManager[object]:
-        """Another stream that waits for that mark only, and not for what the program has launched on this one since."""
+        """Make the second stream current; it waits for that mark only, not for what this one was given since."""
         self._is_current()
         return self._on(self._aside, after)
 
     @contextmanager
     def playing(self, coroutine: Coroutine[Any, Any, Any], after: Mark) -> Iterator[None]:
-        """On a worker thread; holds what the coroutine was given, which ends on the host before the device used it."""
+        """Run a worker thread's coroutine here; holds its arguments, which the device may use after it ends."""
         given = _given_to(coroutine)
         self._is_current()
         with self._on(self._stream, after):
@@ -147,14 +151,16 @@ class CudaLane(StreamLane):
                 self._in_use.hold(_event(self._device), given)
 
     def mark(self) -> Mark:
-        """An event on the caller's current stream."""
+        """Return an event on the caller's current stream."""
         return _event(self._device)
 
     def run(self, timed: SpanTimes, function: Callable[..., T], arguments: tuple[object, ...]) -> T:
-        """Launch it on this stream. What the main stream is given there lives in its own order, and is not held."""
+        """Launch a kernel on this stream. Arguments from the main stream, run there, need no holding: its order
+        suffices.
+        """
         is_current = self._is_current()
         with self.entered(timed.start):
-            if not is_current:  # else it begins where it was issued, just now
+            if not is_current:  # else the mark at issue, just recorded, is its start
                 timed.start = _event(self._device)
             try:
                 return function(*arguments)
@@ -164,12 +170,12 @@ class CudaLane(StreamLane):
                     self._in_use.hold(end, (function, arguments))
 
     def overtakes(self) -> None:
-        """Every collective is followed anyway."""
+        """Do nothing, as every collective is followed anyway."""
 
     def follow(
         self, timed: SpanTimes, work: dist.Work, finish: Callable[[], None] | None, held: object = None
     ) -> PendingCall:
-        """Queue the end, and what finishes it, on a stream that follows this group's collectives only."""
+        """Queue the end mark and `finish` on the stream that follows this group's collectives only."""
         follower = self._followers.get(timed.queue)
         if follower is None:
             follower = self._followers[timed.queue] = _Follower(self._device)
@@ -178,7 +184,7 @@ class CudaLane(StreamLane):
     def follow_awaited(
         self, timed: SpanTimes, work: dist.Work, finish: Callable[[], None] | None, held: object = None
     ) -> PendingCall:
-        """Let the caller's stream wait now, for which the host does not: no other stream has to follow the call."""
+        """Make the caller's stream wait now, while the host goes on; the call needs no following stream."""
         work.wait()
         if finish is not None:
             finish()
@@ -187,9 +193,9 @@ class CudaLane(StreamLane):
         return _Queued(end, self._device)
 
     def stand(self, timed: SpanTimes, pending: PendingCall, since: Mark | None = None) -> Mark:
-        """See `StreamLane.stand`: the stream goes on when it has come here and the collective has ended.
+        """Wait, as `StreamLane.stand` does: the stream goes on when it has come here and the collective has ended.
 
-        Both are known without a further event.
+        The times need no further event.
         """
         came = _event(self._device) if since is None else since
         timed.wait_from = came
@@ -203,7 +209,7 @@ class CudaLane(StreamLane):
         return until
 
     def take(self, timed: SpanTimes, value: object) -> None:
-        """See `StreamLane.take`: what follows on the kernel's own stream waits for nothing else."""
+        """Take a kernel's value, as `StreamLane.take` does: on the kernel's own stream nothing has to wait."""
         assert timed.end is not None, "a lane marks the end of every kernel"
         if self._is_current():
             timed.wait_from = timed.wait_until = timed.end
@@ -213,11 +219,11 @@ class CudaLane(StreamLane):
         timed.wait_until = (came, timed.end)
 
     def after(self, since: Mark) -> Mark:
-        """See `StreamLane.after`: what the host has done meanwhile took nothing of the stream's time."""
+        """Return `since`: work of the host alone takes no time of the stream."""
         return since
 
     def wait_for(self, mark: Mark, value: object = None) -> None:
-        """The caller's current stream waits for the event; `value` may live until that stream is through with it."""
+        """Make the caller's current stream wait for the event; `value` is kept until that stream has used it."""
         assert isinstance(mark, torch.cuda.Event), "a CUDA lane's marks are events"
         current = torch.cuda.current_stream(self._device)
         current.wait_event(mark)
@@ -231,13 +237,13 @@ class CudaLane(StreamLane):
         torch.cuda.current_stream(self._device).synchronize()
 
     def read(self, value: Tensor | float) -> float | Reading:
-        """A number of the device is copied in its turn, and read when it has arrived."""
+        """Return a number; one on the device is copied in stream order, and read when it has arrived."""
         if not isinstance(value, Tensor) or not value.is_cuda or value.numel() != 1 or value.is_complex():
             return float(value)
         return _Copied(value.detach().to("cpu", non_blocking=True), _event(self._device))
 
     def is_past(self, mark: Mark) -> bool:
-        """Whether the device has passed it."""
+        """Return whether the device has passed the mark."""
         if isinstance(mark, int):
             return True
         if isinstance(mark, tuple):
@@ -246,18 +252,18 @@ class CudaLane(StreamLane):
         return _is_past(mark)
 
     def ns(self, mark: Mark) -> int:
-        """The event's time on the host's clock."""
+        """Return the event's time on the host's clock."""
         if isinstance(mark, tuple):
             return max(map(self.ns, mark))
         return mark if isinstance(mark, int) else self._anchors.ns(mark)
 
     def let_go(self) -> None:
-        """What was held for the device, and has been used."""
+        """Release what the device has finished using."""
         for in_use in (self._in_use, *(follower.in_use for follower in tuple(self._followers.values()))):
             in_use.let_go()
 
     def between_steps(self) -> None:
-        """Look at both clocks, and let go of what collectives have used."""
+        """Renew the clock anchors, and release what collectives have used."""
         self._anchors.renew()
         self.let_go()
 
@@ -267,13 +273,13 @@ class CudaLane(StreamLane):
         self.between_steps()
 
     def _come(self) -> None:
-        """Put the thread onto our device when it first comes: it begins on device 0."""
+        """Set this thread's CUDA device at its first call: threads begin with device 0."""
         if not getattr(self._threads, "is_here", False):
             torch.cuda.set_device(self._device)
             self._threads.is_here = True
 
     def _is_current(self) -> bool:
-        """Whether this is the thread's stream."""
+        """Return whether this is the thread's current stream."""
         self._come()
         return bool(torch.cuda.current_stream(self._device) == self._stream)
 
@@ -286,14 +292,14 @@ class CudaLane(StreamLane):
 
 
 class _Follower:
-    """The stream that sees when the collectives of one group ended: a library plays them in order, one at a time."""
+    """A stream that sees when the collectives of one group end; a library runs them in order, one at a time."""
 
     def __init__(self, device: torch.device) -> None:
         self.in_use = InUse()
         self._device, self._stream = device, _stream(device, _URGENT)
 
     def follow(self, timed: SpanTimes, work: dist.Work, finish: Callable[[], None] | None, held: object) -> PendingCall:
-        """`wait` lets go of the tensors that the library holds, though it is our stream alone that waits."""
+        """Record the end and queue `finish`; `wait` holds up this stream alone, and frees the library's references."""
         with torch.cuda.stream(self._stream):
             work.wait()
             if finish is not None:
@@ -312,14 +318,14 @@ class _Queued:
         self._end, self._device = end, device
 
     def is_over(self) -> bool:
-        return False  # the host cannot tell without asking the device; the marks around `wait` will
+        return False  # a query would cost time; the marks around `wait` show it later
 
     def wait(self) -> None:
         torch.cuda.current_stream(self._device).wait_event(self._end)
 
 
 class _Copied:
-    """A number on its way to the host."""
+    """A number that is being copied to the host."""
 
     __slots__ = ("_event", "_number")
 
@@ -334,7 +340,7 @@ class _Copied:
 
 
 def tensors_in(value: object) -> Iterator[Tensor]:
-    """The tensors of a result: itself, or those in its lists, tuples, dicts, sets and dataclasses."""
+    """Yield the tensors of a result: itself, or those in its lists, tuples, dicts, sets and dataclasses."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, (list, tuple, set, frozenset)):
@@ -349,7 +355,7 @@ def tensors_in(value: object) -> Iterator[Tensor]:
 
 
 def _given_to(coroutine: Coroutine[Any, Any, Any]) -> list[object]:
-    """The arguments of a coroutine that has not begun, and those of coroutines among them."""
+    """Return the arguments of a coroutine that has not begun, and those of coroutines among them."""
     values = list(inspect.getcoroutinelocals(coroutine).values())
     return [*values, *(_given_to(value) for value in values if inspect.iscoroutine(value))]
 

@@ -1,4 +1,4 @@
-"""Runs programs without an event loop: a real operation never suspends, so a coroutine is played by one `send`."""
+"""Runs programs without an event loop: a real operation never suspends, so that one `send` runs a whole coroutine."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ T = TypeVar("T")
 
 
 def play(coroutine: Coroutine[Any, Any, T], rank: int) -> T:
-    """The coroutine's result.
+    """Run a coroutine and return its result.
 
     Raises:
-        ProgramError: it awaited something else than the work of a verb; else whatever it raises.
+        ProgramError: it awaited something other than the work of a verb; else whatever it raises.
     """
     try:
         yielded = coroutine.send(None)
@@ -33,12 +33,12 @@ def play(coroutine: Coroutine[Any, Any, T], rank: int) -> T:
 
 
 def name_of(coroutine: Coroutine[Any, Any, Any]) -> str:
-    """The function's name."""
+    """Return the name of the coroutine's function."""
     return str(getattr(coroutine, "__name__", type(coroutine).__name__))
 
 
 class StreamThread:
-    """The thread of a stream: it plays coroutines one after the other; it starts with the first."""
+    """A stream's thread, which runs jobs in sequence; it starts with the first."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -51,14 +51,14 @@ class StreamThread:
         return threading.current_thread() is self._thread
 
     def submit(self, job: Callable[[], None]) -> None:
-        """Run it after all jobs before it; it must not raise."""
+        """Run a job after all earlier ones; it must not raise."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
         self._jobs.put(job)
 
     def stop(self) -> None:
-        """End the thread after all jobs so far; there must be none after this."""
+        """End the thread after all submitted jobs; none may follow."""
         self._jobs.put(None)
 
     def _run(self) -> None:
@@ -67,7 +67,7 @@ class StreamThread:
 
 
 class Spawned(Generic[T]):
-    """A coroutine that another thread plays: a `Work` with the coroutine's result."""
+    """A coroutine that another thread runs, as a `Work` with the coroutine's result."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, T], journal: Journal, thread: StreamThread, entry: Entry) -> None:
         self._coroutine, self._journal, self._thread, self._entry = coroutine, journal, thread, entry
@@ -79,7 +79,7 @@ class Spawned(Generic[T]):
         self._error: BaseException | None = None
 
     def start(self) -> None:
-        """Queue it."""
+        """Submit the coroutine to the thread."""
         self._thread.submit(lambda: self._context.run(self._play))
 
     def __await__(self) -> Generator[Any, Any, T]:
@@ -106,6 +106,6 @@ class Spawned(Generic[T]):
                     self._value = play(self._coroutine, self._journal.rank)
                 finally:
                     self._ended_at = lane.mark()
-        except BaseException as error:  # raised again where it is awaited
+        except BaseException as error:  # raised again where the spawn is awaited
             self._error = error
         self._over.set()

@@ -1,6 +1,6 @@
-"""What one rank has issued, awaited and recorded, as plain rows.
+"""The operations, waits and metrics of one rank, as plain rows.
 
-Verbs only append here: no I/O, no locks but those of a deque. `take` hands over what is finished.
+Verbs only append here: no I/O, no locks but the deque's. `take` hands over finished rows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from scenarios.seam.kernel import Kernel, PricedLater, priced_now
 from scenarios.seam.operations.as_json import text_of
 from scenarios.seam.trace import Metric, Span
 
-# The training step that a coroutine is in; a spawned one inherits it.
+# Training step of a coroutine; spawned coroutines inherit it.
 STEP: ContextVar[int] = ContextVar("step", default=-1)
 
 Row = tuple[Any, ...]
@@ -31,7 +31,7 @@ _NO_KERNEL = Kernel(kind="", dtype="")
 
 
 class Entry:
-    """A span in the making; marks may be events that the device has not passed yet."""
+    """A span under construction; marks may be events that the device has not passed yet."""
 
     __slots__ = (
         "call",
@@ -62,7 +62,7 @@ class Entry:
         start: Mark | None = None,
         step: int | None = None,
     ) -> None:
-        """`start` and `step` are now and the caller's where they are not given."""
+        """Create the entry; `start` defaults to now, `step` to the caller's step."""
         lane.overtakes()
         self.lane, self.stream, self.kind, self.label, self.sequence = lane, stream, kind, label, sequence
         self.step = STEP.get() if step is None else step
@@ -78,22 +78,22 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """The operation as a person reads it in an error."""
+        """Operation and label, as error messages name them."""
         return self.kind if self.label in ("", self.kind) else f"{self.kind} '{self.label}'"
 
     @property
     def queue(self) -> str:
-        """The queue that serves a call: a group's calls run in order, and so do its messages to or from one rank."""
+        """Queue that serves a call: a group's calls run in order, and so do its messages to or from one rank."""
         assert self.call is not None, "kernels are in no library's queue"
         group = self.call.group.name
         return group if self.index >= 0 else f"{group}: {self.call.op} {self.call.root}"
 
     def describe(self) -> str:
-        """The operation and where it was issued."""
+        """Return the operation and where it was issued, for error messages."""
         return f"{self.name} on stream {self.stream}" + (f" in step {self.step}" if self.step >= 0 else "")
 
     def is_finished(self, *, is_last: bool) -> bool:
-        """Whether it can become a row; the last time, also what was never awaited."""
+        """Return whether it can become a row; at the end (`is_last`) also if it was never awaited."""
         if self.end is None or (self.wait_until is None and not is_last):
             return False
         lane = self.lane
@@ -120,7 +120,7 @@ class Entry:
 
 
 class Making(Protocol):
-    """A span in the making."""
+    """A span under construction."""
 
     step: int
 
@@ -128,7 +128,7 @@ class Making(Protocol):
     def kind(self) -> str: ...
 
     def is_finished(self, *, is_last: bool) -> bool:
-        """Return whether it can become a row; the last time, also what was never awaited."""
+        """Return whether it can become a row; at the end (`is_last`) also if it was never awaited."""
         ...
 
     def row(self, rank: int, host: int) -> Row:
@@ -137,73 +137,74 @@ class Making(Protocol):
 
 
 class Journal:
-    """Everything that one rank has issued, recorded and waits for."""
+    """The record of one rank: what it issued, recorded and waits for."""
 
     def __init__(self, rank: int, host: int, world_size: int) -> None:
         self.rank, self.host = rank, host
         self.others = tuple(other for other in range(world_size) if other != rank)
         self.moves = 0
         self.last: Entry | None = None
-        self.waiting: dict[Entry, None] = {}  # several at a time: a stream, and who waits for what it spawned
+        # Several at a time: a spawned coroutine's call, and whoever awaits the spawn.
+        self.waiting: dict[Entry, None] = {}
         self.unawaited: dict[Entry, None] = {}
         self._entries: deque[Making] = deque()
         self._metrics: deque[tuple[int, str, float | Reading]] = deque()
         self._calls: defaultdict[str, count[int]] = defaultdict(count)
         self.reached: dict[str, int] = {}
         self.stage = JOINING
-        # Where the program stands, as of `control_channel.position`, if another process plays it.
+        # Position as `control_channel.position` gives it, if the program runs in another process.
         self.elsewhere: dict[str, Any] | None = None
         self._taken_over: tuple[list[Row], list[Row]] = [], []
 
     def next_call(self, group: str) -> int:
-        """How many calls this rank has issued on this group before."""
+        """Return how many calls this rank issued on this group before, and count this one."""
         index = next(self._calls[group])
         self.reached[group] = index + 1
         return index
 
     def keep(self, entry: Entry, *, is_awaited: bool = True) -> None:
-        """It becomes a span, and must be awaited if it is a verb's."""
+        """Add an entry that becomes a span, and must be awaited if it is a verb's."""
         self._entries.append(entry)
         self.issued(entry, is_awaited=is_awaited)
 
     def note(self, made: Making) -> None:
-        """Make a span of it; it is none of the operations that this rank is found at."""
+        """Add a span under construction that does not count as this rank's current operation."""
         self.moves += 1
         self._entries.append(made)
 
     def issued(self, entry: Entry, *, is_awaited: bool = True) -> None:
-        """It must be awaited, but becomes no span of its own (a spawned coroutine)."""
+        """Register an operation that must be awaited but becomes no span (a spawned coroutine)."""
         self.moves += 1
         self.last = entry
         if is_awaited:
             self.unawaited[entry] = None
 
     def stands(self, entry: Entry) -> None:
-        """Note that the program stands in `await`; the entry's lane says from when until when."""
+        """Record that the program waits in `await`; the entry's lane records the times."""
         self.unawaited.pop(entry, None)
         self.waiting[entry] = None
 
     def goes_on(self, entry: Entry) -> None:
-        """The program goes on."""
+        """Record that the program goes on."""
         self.waiting.pop(entry, None)
         self.moves += 1
 
     def wait_begins(self, entry: Entry) -> None:
-        """Note that from now on the program stands in `await` of something else than a lane's."""
+        """Record that the program waits from now on, for something other than a lane."""
         self.stands(entry)
         entry.wait_from = entry.lane.mark()
 
     def wait_ends(self, entry: Entry, *, has_waited: bool) -> None:
-        """Note that the program goes on."""
+        """Record that the program goes on."""
         entry.wait_until = entry.lane.mark() if has_waited else entry.wait_from
         self.goes_on(entry)
 
     def record(self, name: str, value: float | Reading) -> None:
-        """Keep a metric of the present step; what a device has not computed yet is read when it has."""
+        """Record a metric of the current step; a number that a device is still computing is read later."""
         self._metrics.append((STEP.get(), name, value))
 
     def give_up(self, step: Entry) -> None:
-        """Take a step out of the run that is none: what was issued in it belongs to no step, its metrics are gone."""
+        """Take a step out of the run: its operations belong to no step, its metrics are dropped."""
         number, kept = step.step, [each for each in self._entries if each is not step]
         for each in kept:
             if each.step == number:
@@ -212,19 +213,19 @@ class Journal:
         self._metrics = deque(each for each in self._metrics if each[0] != number)
 
     def queued(self) -> list[Entry]:
-        """What a device was given and has not ended yet, in the order of issue; nothing on a CPU."""
+        """Return operations that the device has not ended yet, in issue order; none on a CPU."""
         if self.last is None or isinstance(self.last.start, int):
             return []
         entries = [each for each in list(self._entries) if isinstance(each, Entry) and each.kind != "step"]
         return [entry for entry in entries if entry.end is not None and not entry.lane.is_past(entry.end)]
 
     def take_over(self, spans: Iterable[Row], metrics: Iterable[Row]) -> None:
-        """Keep rows that another process's journal has handed over."""
+        """Add rows of another process's journal."""
         for own, taken in zip(self._taken_over, (spans, metrics), strict=True):
             own.extend(taken)
 
     def take(self, *, is_last: bool = False) -> tuple[list[Row], list[Row]]:
-        """The rows of spans and metrics that have finished since; the others stay."""
+        """Return finished rows of spans and metrics, and keep the others."""
         rows, metrics = self._taken_over
         self._taken_over = [], []
         unfinished = []
@@ -247,21 +248,21 @@ class Journal:
 
 
 def span(row: Row) -> Span:
-    """A row as a `Span`."""
+    """Return a row as a `Span`."""
     return Span(**dict(zip(_SPAN_FIELDS, row, strict=True)))
 
 
 def metric(row: Row) -> Metric:
-    """A row as a `Metric`."""
+    """Return a row as a `Metric`."""
     rank, step, name, value = row
     return Metric(rank=rank, step=step, name=name, value=value)
 
 
 def entered(spans: Iterable[Span], lanes: int) -> list[Span]:
-    """Spans with the true start of each collective, in order of rank, issue and stream.
+    """Return spans with the true start of each collective, ordered by rank, issue time and stream.
 
-    A process group serves its calls in order with `lanes` workers, so a call enters when it was issued or when a
-    worker becomes free, whichever is later. That cannot be seen when it is issued, but follows from the ends.
+    A process group serves its calls in order with `lanes` workers, so a call enters when it was issued or when a worker
+    becomes free, whichever is later. The time of entry is unknown when the call is issued, but follows from the ends.
     """
     free: dict[tuple[int, str], list[int]] = defaultdict(lambda: [0] * lanes)
     started = []

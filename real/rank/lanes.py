@@ -1,4 +1,4 @@
-"""Time as one rank sees it, and how hosts' clocks become one axis."""
+"""A rank's clock, its streams on the device (`StreamLane`), and the alignment of hosts' clocks to one axis."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
-if TYPE_CHECKING:  # the launcher reads the clock too, and has no need of torch
+if TYPE_CHECKING:  # the launcher imports this module for its clock, without loading torch
     import torch
     import torch.distributed as dist
     from torch import Tensor
 
 T = TypeVar("T")
 
-# A moment: ns of this host's monotonic clock, an event that a device will pass, or the last of several.
+# A moment: ns of this host's monotonic clock, an event that a device will pass, or the latest of several.
 Mark: TypeAlias = "int | torch.cuda.Event | tuple[Mark, ...]"
 
 ROUND_TRIPS = 32
 
 
 def now_ns() -> int:
-    """This host's clock, the same for all its processes (CLOCK_MONOTONIC on Linux)."""
+    """Return this host's clock, shared by all its processes (CLOCK_MONOTONIC on Linux)."""
     return time.monotonic_ns()
 
 
 def lasting(least_ns: int, function: Callable[..., T], *arguments: object) -> T:
-    """What the function gives, not before `least_ns` have passed."""
+    """Call the function and return its result, but not before `least_ns` have passed."""
     due_ns = now_ns() + least_ns
     value = function(*arguments)
     time.sleep(max(0, due_ns - now_ns()) / 1e9)
@@ -37,7 +37,7 @@ def lasting(least_ns: int, function: Callable[..., T], *arguments: object) -> T:
 
 
 class SpanTimes(Protocol):
-    """Where a lane writes when an operation began and ended."""
+    """The fields that a lane fills with an operation's begin and end."""
 
     start: Mark
     end: Mark | None
@@ -46,31 +46,31 @@ class SpanTimes(Protocol):
 
     @property
     def queue(self) -> str:
-        """The library plays the calls of one queue in order; others may pass them."""
+        """Queue of a call: the library runs one queue's calls in order; other queues may overtake."""
         ...
 
 
 class Reading(Protocol):
-    """A number that a device has not computed yet."""
+    """A number that a device may not have computed yet."""
 
     def is_past(self) -> bool:
-        """Whether it is here."""
+        """Return whether the number has arrived."""
         ...
 
     def value(self) -> float:
-        """The value; valid only after `is_past()` returns True."""
+        """Return the number; valid only after `is_past()` returns True."""
         ...
 
 
 class PendingCall(Protocol):
-    """A collective under way."""
+    """A collective in progress."""
 
     def is_over(self) -> bool:
-        """Whether its outputs are filled; where that is unknown before waiting, False."""
+        """Return whether its outputs are filled; False where that is unknown before waiting."""
         ...
 
     def wait(self) -> None:
-        """Until its outputs are filled, for what runs next in the caller's order; RuntimeError if it failed."""
+        """Wait until its outputs are filled, in the caller's order; RuntimeError if it failed."""
         ...
 
 
@@ -78,33 +78,33 @@ _HERE: AbstractContextManager[None] = nullcontext()
 
 
 class StreamLane:
-    """What one stream of a rank is on its device: it runs kernels, follows collectives, and says when they were.
+    """A rank's stream on its device: it runs kernels, follows collectives, and records their times.
 
-    This one is a CPU thread, where a kernel runs when it is issued and is its own order; `cuda.CudaLane` is a GPU's.
+    This class is a CPU thread, on which a kernel runs when issued; `cuda.CudaLane` is a GPU stream.
     """
 
-    _issued = threading.local()  # `last`: what this thread has issued last, while nothing else was
-    # Now, in the order of the caller's lane.
+    _issued = threading.local()  # `last`: this thread's latest call, until it issues something else
+    # Returns a mark for now, in the order of the caller's lane.
     mark: Callable[[], Mark] = staticmethod(time.monotonic_ns)
-    # When a mark was, on this host's clock; here the mark itself, an int.
+    # Converts a mark to this host's clock; on a CPU a mark is already an int.
     ns: Callable[[Mark], int] = staticmethod(operator.index)  # type: ignore[assignment]
-    # A number that the program records, as it is now in the order of the caller's lane; does not wait.
+    # Reads a number to record, in the order of the caller's lane, without waiting.
     read: Callable[[Tensor | float], float | Reading] = staticmethod(float)
 
     def entered(self, after: Mark) -> AbstractContextManager[object]:
-        """What runs inside runs on this lane, after that mark."""
+        """Run the body on this lane, after that mark."""
         return _HERE
 
     def beside(self, after: Mark) -> AbstractContextManager[object]:
-        """What runs inside comes after that mark of this lane, but not after what the lane was given since."""
+        """Run the body after that mark of this lane, but not after later work of the lane."""
         return _HERE
 
     def playing(self, coroutine: Coroutine[Any, Any, Any], after: Mark) -> AbstractContextManager[object]:
-        """As `entered`, for a coroutine that is about to begin: what it was given lives until this lane is through."""
+        """Run a coroutine's body as `entered` does, and keep its arguments alive until this lane has used them."""
         return _HERE
 
     def run(self, timed: SpanTimes, function: Callable[..., T], arguments: tuple[object, ...]) -> T:
-        """Run a kernel on this lane; fills `timed`, also when the kernel raises."""
+        """Run a kernel on this lane and fill `timed`, also if the kernel raises."""
         timed.start = time.monotonic_ns()
         try:
             return function(*arguments)
@@ -112,7 +112,7 @@ class StreamLane:
             timed.end = time.monotonic_ns()
 
     def overtakes(self) -> None:
-        """The caller issues something further: what it issued last is followed, as it is not about to be awaited."""
+        """Note that the caller issues something else: its last call is not awaited at once, so have it followed."""
         last: _Underway | None = getattr(self._issued, "last", None)
         if last is not None:
             self._issued.last = None
@@ -121,9 +121,9 @@ class StreamLane:
     def follow(
         self, timed: SpanTimes, work: dist.Work, finish: Callable[[], None] | None, held: object = None
     ) -> PendingCall:
-        """Fill `timed.end` when the collective has ended and `finish` has run, hold `held` until then; no wait.
+        """Fill `timed.end` when the collective has ended and `finish` has run; hold `held` until then; do not wait.
 
-        Here gloo's own thread sees the end if something overtakes it, else whoever awaits it.
+        The end is seen by gloo's own thread if another operation is issued first, else by the awaiting thread.
         """
         self._issued.last = underway = _Underway(timed, work, finish)
         return underway
@@ -131,11 +131,11 @@ class StreamLane:
     def follow_awaited(
         self, timed: SpanTimes, work: dist.Work, finish: Callable[[], None] | None, held: object = None
     ) -> PendingCall:
-        """See `follow`, for a collective that the caller awaits next, where it was issued; it may be awaited here."""
+        """Follow a collective that the caller awaits next, where it was issued; may already wait here."""
         return self.follow(timed, work, finish, held)
 
     def stand(self, timed: SpanTimes, pending: PendingCall, since: Mark | None = None) -> Mark:
-        """Wait for a collective, to which the caller came at `since`, or now; fill `timed`, return when it goes on.
+        """Wait for a collective, from `since` or now on; fill `timed`, and return the mark at which the caller goes on.
 
         RuntimeError if the collective failed.
         """
@@ -149,34 +149,34 @@ class StreamLane:
         return now
 
     def take(self, timed: SpanTimes, value: object) -> None:
-        """Let the caller go on with the value of a kernel of this lane; fill `timed` with when it stood for that."""
+        """Let the caller use the value of a kernel of this lane; fill the wait times of `timed`."""
         timed.wait_from = timed.wait_until = time.monotonic_ns()
 
     def after(self, since: Mark) -> Mark:
-        """Return when the caller goes on that came to a call at `since`, which gave its stream nothing to do."""
+        """Return when the caller goes on after a call from `since` that gave its stream no work."""
         return time.monotonic_ns()
 
     def wait_for(self, mark: Mark, value: object = None) -> None:
-        """What the caller runs next comes after this mark of the lane, and may use this value that the lane made."""
+        """Order what the caller runs next after this mark of the lane; it may use `value`, made on the lane."""
 
     def synchronize(self) -> None:
-        """Wait until all has ended that the caller has given its current stream; a CPU has run it."""
+        """Wait until all work of the caller's current stream has ended; on a CPU it already has."""
 
     def is_past(self, mark: Mark) -> bool:
-        """Whether `ns` can say when that was."""
+        """Return whether `ns` can convert the mark."""
         return True
 
     def between_steps(self) -> None:
-        """Do what takes the host some time, and is not to be part of a step."""
+        """Do slow housekeeping outside of steps."""
 
     def settle(self) -> None:
-        """Wait until every mark is past."""
+        """Wait until every mark has passed."""
 
 
 class _Underway:
-    """A collective of gloo. Followed, it is finished by gloo's own thread as soon as it has ended; else by who waits.
+    """A gloo collective in progress. Followed, gloo's own thread finishes it as soon as it ends; else the waiter does.
 
-    Following costs a hand-over between threads, about as much as everything else here: so it is done only when the
+    Following costs a hand-over between threads, about as much as the rest of a call, so it is done only when the
     program issues something else before it awaits this. A send or recv cannot be followed: it ends when awaited.
     """
 
@@ -189,9 +189,9 @@ class _Underway:
         self._error: BaseException | None = None
 
     def follow(self) -> None:
-        """From now on, if nobody waits yet."""
+        """Have gloo's thread finish the call from now on, unless someone already waits."""
         if not self._is_waited:
-            with suppress(RuntimeError):  # no future
+            with suppress(RuntimeError):  # sends and receives have no future
                 self._work.get_future().add_done_callback(self._has_ended)
 
     def is_over(self) -> bool:
@@ -205,13 +205,13 @@ class _Underway:
             raise self._error
 
     def _has_ended(self, future: torch.futures.Future[object]) -> None:
-        """On gloo's thread; it says nothing of what went wrong in the transport, as the waiting one is told."""
+        """Finish the call on gloo's thread; transport errors are left to the waiter, which gets them too."""
         with suppress(RuntimeError):
             future.value()
             self._end()
 
     def _end(self) -> None:
-        """Once, by whoever comes first."""
+        """Finish the call once, on whichever thread is first."""
         with self._lock:
             if self._is_ended:
                 return
@@ -226,7 +226,7 @@ class _Underway:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundTrip:
-    """One question to the clock that all are aligned to: asked and answered by ours, `there_ns` by the other."""
+    """A reading of the reference clock: requested and answered at times of our clock, `there_ns` by the other."""
 
     asked_ns: int
     there_ns: int
@@ -235,7 +235,7 @@ class RoundTrip:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sight:
-    """Where the axis stood: at `local_ns` of our clock it read `offset_ns` more, give or take `error_ns`."""
+    """An offset of the common axis: at `local_ns` of our clock, the axis read `offset_ns` more, within `error_ns`."""
 
     local_ns: int
     offset_ns: int
@@ -246,7 +246,7 @@ SAME_CLOCK = Sight(local_ns=0, offset_ns=0, error_ns=0)
 
 
 def sight(trips: Iterable[RoundTrip]) -> Sight:
-    """The quickest round trip says most: the other clock was read somewhere between question and answer."""
+    """Return the offset from the quickest round trip, whose uncertainty is least."""
     best = min(trips, key=lambda trip: trip.answered_ns - trip.asked_ns)
     middle = (best.asked_ns + best.answered_ns) // 2
     return Sight(
@@ -256,18 +256,18 @@ def sight(trips: Iterable[RoundTrip]) -> Sight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alignment:
-    """Two sights, before and after a run; between them the clocks drift evenly. Without the second, they do not."""
+    """An alignment from two sights, before and after a run, with linear drift between; without the second, no drift."""
 
     first: Sight = SAME_CLOCK
     last: Sight | None = None
 
     @property
     def residual_ns(self) -> int:
-        """How far a time on the axis may be off."""
+        """Largest error of a time on the axis, in ns."""
         return max(self.first.error_ns, self.last.error_ns if self.last else 0)
 
     def on_axis_ns(self, local_ns: int) -> int:
-        """A time of our clock as a time of the axis, in integers: a float would lose ns."""
+        """Convert a time of our clock to the axis, in integers: a float would lose ns."""
         if self.last is None or self.last.local_ns == self.first.local_ns:
             return local_ns + self.first.offset_ns
         elapsed = local_ns - self.first.local_ns

@@ -1,6 +1,6 @@
-"""One rank of a run: join the group, play the program, hand what was measured to rank 0.
+"""Runs one rank: joins the group, runs the program, sends the measured rows to rank 0.
 
-`real.launch` knows where the rank is, `real.supervise` what becomes of the run when a rank is lost.
+`real.launch` finds the rank's place; `real.supervise` decides what happens when a rank is lost.
 """
 
 from __future__ import annotations
@@ -49,31 +49,31 @@ from scenarios.seam.program import Program, begin
 from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Recording
 
-# A transport that waits longer than the warden does never speaks first.
+# Transports wait longer than the warden, so that the warden reports a lost rank first.
 TRANSPORT_TIMEOUTS = 3.0
-# A rank whose own mistake ends its program stays this long for the members that are about to hear of it.
+# A rank that fails by its own mistake stays this long, so that other members receive its refused call.
 TELLING_S = 1.0
-# A gloo thread that has ended a collective waits for the interpreter at most this long (5 ms otherwise).
+# Limits how long gloo's thread waits for the interpreter at a collective's end (default 5 ms).
 SWITCH_INTERVAL_S = 0.0005
 
-# How often a rank on a GPU, and a script, makes rows of what is finished: that takes as long as many launches.
+# Interval at which ranks on GPUs, and scripts, spool rows: spooling takes as long as many launches.
 SPOOLED_EVERY_S = 1.0
 
 
 class Keeper:
-    """Spools what is finished after a step; also called from other threads when the run is over."""
+    """A writer that spools finished rows after a step; other threads call it too when the run is over."""
 
     def __init__(self, own: Spool, journal: Journal, on_step: Callable[[int], None], *, records: bool) -> None:
         self._own, self._journal, self._on_step, self._records = own, journal, on_step, records
         self._is_spooling, self._spooled_s = False, time.monotonic()
-        self.every_s = 0.0  # how much may be lost
+        self.every_s = 0.0  # how much may be lost in a crash
 
     def step_begins(self, index: int) -> None:
-        """Tell it."""
+        """Report the step."""
         self._on_step(index)
 
     def step_ends(self, *, is_last: bool = False) -> None:
-        """Write what is finished. If another thread is at it just now, that one's writing is enough."""
+        """Spool finished rows, unless another thread is spooling or `every_s` has not passed."""
         if self._is_spooling or not (is_last or time.monotonic() - self._spooled_s >= self.every_s):
             return
         self._is_spooling, self._spooled_s = True, time.monotonic()
@@ -85,7 +85,7 @@ class Keeper:
 
 
 class RankRun:
-    """One job at one place, in a world whose store is at hand."""
+    """A job at one place, in a world with a connected store."""
 
     def __init__(
         self, job: Job, place: Place, store: Store, on_step: Callable[[int], None] = lambda index: None
@@ -97,7 +97,7 @@ class RankRun:
         self.keeper = Keeper(self._own, self.journal, on_step, records=job.records)
 
     def play(self, program: Program, look: Callable[[], Sight] = lambda: SAME_CLOCK) -> Recording | None:
-        """The recording on rank 0, None on the others. `look` says where the common clock stands.
+        """Run the program; return the recording on rank 0, None on others. `look` reads the common clock.
 
         Raises:
             ProgramError: the program misused a verb, left a Work unawaited, or lost a connection.
@@ -113,7 +113,7 @@ class RankRun:
                 timeout=timedelta(seconds=max(TRANSPORT_TIMEOUTS * self._job.scenario.timeout_s, self._job.start_s)),
             )
         try:
-            if self._place.by != "launcher":  # whose ranks have one job
+            if self._place.by != "launcher":  # the launcher gives all ranks one job
                 check_same_scenario(self._store, self._place.rank, self._job.scenario)
             spool_head(self._own, socket.gethostname(), device_name(library.device), program, look())
             self._play(program, library)
@@ -121,7 +121,7 @@ class RankRun:
             recording = self._gather(library.lanes)
         except BaseException:
             self.keeper.step_ends(is_last=True)
-            raise  # and leave the group as it is: taking it down would wait for ranks that are gone
+            raise  # without destroying the group, which would wait for ranks that are gone
         self._own.close()
         self._context.leave()
         dist.destroy_process_group()
@@ -143,7 +143,7 @@ class RankRun:
         rank = Rank(TorchBackend(context))
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         gc.collect()
-        gc.freeze()  # what is here stays: a collection in the midst of a step need not look at it
+        gc.freeze()  # collections in the middle of a step need not scan what exists now
         self.journal.stage = READY
         with transport(context.rank, "the start of the run"):
             dist.barrier()
@@ -164,7 +164,7 @@ class RankRun:
             raise ProgramError(never_awaited(self.journal.rank, entry.describe()))
 
     def _gather(self, lanes: int) -> Recording | None:
-        """Through the default group, which no program uses."""
+        """Gather all spools on rank 0, through the default group, which no program uses."""
         is_root = self._place.rank == 0
         spools: list[bytes] | None = [b""] * self._place.world_size if is_root else None
         with transport(self._place.rank, "the end of the run"):
@@ -176,7 +176,7 @@ class RankRun:
 
 
 def sentence_of(error: BaseException, rank: int, where: str = "") -> str:
-    """Return what a rank says of its own mistake: one sentence that names it; `where` it was, such as "in step 3"."""
+    """Return a rank's error as one sentence that names the rank; `where` it happened, such as "in step 3"."""
     if isinstance(error, ScriptError):
         return str(error)
     raised = " ".join(filter(None, (f"rank {rank} raised {type(error).__name__}", where)))
@@ -191,7 +191,7 @@ def sentence_of(error: BaseException, rank: int, where: str = "") -> str:
 
 
 def is_second_hand(error: BaseException | None, rank: int) -> bool:
-    """Whether what a rank raised goes back to a connection that it lost, or to another rank's refused call."""
+    """Return whether an error was caused by a lost connection or by another rank's refused call."""
     while error is not None:
         other = _RANKS_OWN.match(str(error)) if isinstance(error, CollectiveError) else None
         if isinstance(error, RankLostError) or (other is not None and int(other[1]) != rank):
@@ -200,5 +200,5 @@ def is_second_hand(error: BaseException | None, rank: int) -> bool:
     return False
 
 
-# How a sentence about one rank's own arguments begins.
+# Beginning of a sentence about one rank's own arguments.
 _RANKS_OWN = re.compile(r"rank (\d+): ")

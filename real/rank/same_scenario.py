@@ -1,4 +1,4 @@
-"""Whether all ranks have read the same scenario and program, where each has read them from its own host's disk."""
+"""Checks that all ranks have read the same scenario and program, each from its own host's disk."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def check_same_scenario(store: Store, rank: int, scenario: Scenario) -> None:
     """Compare this rank's scenario with rank 0's, through the store.
 
     Raises:
-        ProgramError: they differ; the sentence names this rank's host and, if it is the program's code, the files.
+        ProgramError: they differ; the sentence names this rank's host and, if the program's code differs, the files.
     """
     own = {source.name: source.sha256 for source in scenario.sources}
     if rank == 0:

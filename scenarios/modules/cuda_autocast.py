@@ -59,9 +59,7 @@ Given = tuple[tuple[Any, ...], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """A backend that rules are registered for: its dispatch key and device, and `cast`, which converts a tensor's
-    dtype.
-    """
+    """A backend with autocast rules: its dispatch key, device, and `cast`, which converts a tensor's dtype."""
 
     key: DispatchKey
     device_type: str
@@ -78,7 +76,7 @@ class _Place:
 
     @property
     def lower(self) -> torch.dtype:
-        """The lower dtype that autocast's user has chosen."""
+        """Lower dtype chosen by autocast's user."""
         return torch.get_autocast_dtype(self.device_type)
 
 
@@ -99,8 +97,7 @@ def cuda_autocast() -> Iterator[None]:
 
 @contextmanager
 def autocast_on_meta(is_of_gpu: Callable[[Tensor], bool]) -> Iterator[None]:
-    """Cast meta tensors for which `is_of_gpu` is true in autocast for "cuda", while entered, in threads in
-    `autocast_here`.
+    """Autocast meta tensors for which `is_of_gpu` is true as on "cuda", in threads in `autocast_here`.
 
     Only once at a time in a process. A parameter is cast once per autocast context, as in torch.
     """

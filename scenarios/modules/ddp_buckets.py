@@ -51,13 +51,13 @@ class GradientBucket:
 
 
 def unflatten(buffer: Tensor, shapes: Sequence[Shape]) -> list[Tensor]:
-    """Return views of a flat buffer in these shapes, which fill it, one after the other."""
+    """Return consecutive views of a flat buffer, which they fill, in these shapes."""
     pieces = buffer.split_with_sizes([prod(shape) for shape in shapes])
     return [piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True)]
 
 
 def flatten(gradients: Sequence[Tensor], buffer: Tensor) -> None:
-    """Copy the gradients, each row-major, one after the other, into a flat buffer that they fill."""
+    """Copy gradients, each row-major, consecutively into a flat buffer that they fill."""
     torch.cat([gradient.reshape(-1) for gradient in gradients], out=buffer)
 
 
@@ -68,11 +68,11 @@ def assign_buckets(
     arrival: Sequence[int] | None = None,
     dtypes: Sequence[torch.dtype] | None = None,
 ) -> tuple[tuple[int, ...], ...]:
-    """Return the indices of the gradients in each bucket, as DDP has them from its second step on: in the order of
-    arrival.
+    """Return the indices of the gradients in each of DDP's buckets, as from its second step on.
 
-    A bucket has one dtype and closes when its size reaches the cap, with the gradient that exceeds it; the first of
-    each dtype has a cap of its own. Unfilled buckets come last, first that of the dtype that came last.
+    Buckets are in the order of arrival. A bucket has one dtype and closes when its size reaches the cap, with the
+    gradient that exceeds it; the first bucket of each dtype has its own cap. Unfilled buckets come last, that of the
+    latest dtype first.
 
     Args:
         sizes_bytes: by gradient.
@@ -126,11 +126,10 @@ def check_compression(scenario: Scenario, shapes: Sequence[Shape], dtype: torch.
 
 
 class GradientReducer:
-    """A reducer that averages the gradients of a step over all ranks during the backward pass; one object serves all
-    steps.
+    """A reducer that averages each step's gradients over all ranks during the backward pass.
 
-    `side` is a stream of its own (`rank.stream("gradients")`, which all ranks create), on which the buckets are copied
-    and reduced one after the other, in the order of their indices, as soon as they and earlier ones are full.
+    `side` is a separate stream (`rank.stream("gradients")`, which all ranks create), on which the buckets are copied
+    and reduced in sequence, in the order of their indices, as soon as they and earlier ones are full.
     """
 
     def __init__(
@@ -174,12 +173,12 @@ class GradientReducer:
 
     @property
     def is_under_way(self) -> bool:
-        """True if gradients were added since the last `take` or `finish`."""
+        """Whether gradients were added since the last `take` or `finish`."""
         return bool(self._given)
 
     def add(self, parameter_index: int, gradient: Tensor, *, after: Iterable[Work[Any]] = ()) -> None:
-        """Add a gradient, in any order; it must keep its values until `finish`, and exists once the works in `after`
-        end.
+        """Add a gradient, in any order; it exists once the works in `after` end, and must keep its values until
+        `finish`.
 
         Raises:
             ProgramError: the parameter does not exist, has another shape or dtype, or got a gradient in this step.
@@ -214,7 +213,7 @@ class GradientReducer:
         """Return the buckets' reductions, instead of `finish`, for a caller that awaits them or lets a stream wait.
 
         Raises:
-            ProgramError: as `finish`.
+            ProgramError: as for `finish`.
         """
         absent = [index for index in range(len(self._shapes)) if index not in self._given]
         if absent:
@@ -248,7 +247,7 @@ class GradientReducer:
             )
 
     def _reduce(self, index: int) -> Coroutine[Any, Any, Tensor]:
-        # Read the gradients now: the coroutine may run when the next step has begun to add its own.
+        # Read the gradients now: the coroutine may run after the next step has begun to add its own.
         gradients = [self._given[member] for member in self._members[index]]
         return self._copy_and_reduce(self._buckets[index], gradients, self._after[index])
 
@@ -289,8 +288,7 @@ def reduction_memory_bytes(
     *,
     assigned: Sequence[Sequence[int]] | None = None,
 ) -> dict[str, int]:
-    """Return the bytes of a `GradientReducer` with these arguments on a rank's device, by part; parts of size 0 are
-    left out.
+    """Return a `GradientReducer`'s bytes on a rank's device, by part, without parts of size 0.
 
     P and Q count without warm start too, although they then exist only while a bucket is reduced.
     """

@@ -1,7 +1,7 @@
 """Tensors without values in place of a device's, for tracing modules.
 
-They are torch's fake CPU tensors, so that device-dependent behaviour (attention, autocast) is traced without a GPU. The
-differences on a GPU are patched: attention is fused with its dropout, and autocast follows CUDA's rules.
+The tensors are torch's fake CPU tensors, so that device-dependent behaviour (attention, autocast) is traced without a
+GPU. The differences on a GPU are patched: attention is fused with its dropout, and autocast follows CUDA's rules.
 """
 
 from __future__ import annotations
@@ -27,9 +27,7 @@ _TORCH = Path(torch.__file__).parent
 
 
 class _OfGpu(TorchFunctionMode):
-    """A mode that replaces functions that run differently on a GPU; calls from inside torch's own functions are patched
-    too.
-    """
+    """A mode that replaces functions that differ on a GPU; `fake` patches calls from inside torch as well."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -82,7 +80,7 @@ def _autocast(self: Any, device_type: str, dtype: torch.dtype | None = None, *ar
 def build_fake(make: Callable[[], Any]) -> Any:
     """Return the result of `make`, with parameters and buffers that have no values; call it inside `fake`.
 
-    It is built on the meta device, where modules can change their dtype, and its tensors are then replaced.
+    The module is built on the meta device, where modules can change their dtype, and its tensors are then replaced.
     """
     with torch.utils._python_dispatch._disable_current_modes(), torch.device("meta"):
         try:

@@ -119,9 +119,7 @@ def _kernel(operators: Sequence[Operator]) -> Kernel:
 
 
 def _is_library_call(operation: Operation) -> bool:
-    """Return whether an operator keeps its law in a compiled step: a library runs it, or it makes as many passes over
-    memory.
-    """
+    """Return whether an operator keeps its law in a compiled step: a library runs it, or its memory passes stay."""
     return isinstance(operation, (Product, Attention, Convolution, BatchNorm))
 
 

@@ -1,4 +1,4 @@
-"""Detects the first use of tensors by a module."""
+"""Detects when a module first uses a tensor."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from torch.utils._pytree import tree_leaves
 
 
 class Needs(TorchFunctionMode):
-    """A mode that calls `needed` with the indices of tensors that a function of torch is about to use for the first
-    time.
-    """
+    """A mode that calls `needed` with the indices of tensors before a function of torch first uses them."""
 
     def __init__(self, tensors: Sequence[Tensor], needed: Callable[[list[int]], object]) -> None:
         super().__init__()

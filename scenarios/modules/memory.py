@@ -35,9 +35,9 @@ class MemoryPart:
 def memory_rows(
     scenario: Scenario, parts: Iterable[MemoryPart], host_classes: HostClasses | None = None
 ) -> tuple[MemoryRow, ...]:
-    """Return a program's `memory`, if each rank, or one of each class, has these parts, as returned by `Module.memory`.
+    """Return a program's `memory` if each rank, or one of each class, has these parts, from `Module.memory`.
 
-    The temporaries of all modules add up, as if the modules ran at the same time.
+    The temporaries of all modules add up, as if the modules ran concurrently.
     """
     capacity_bytes, all_parts = scenario.cluster.host.gpu.memory_bytes, list(parts)
     return tuple(
@@ -57,9 +57,9 @@ def memory_rows(
 def parts_of(
     model: Module, arguments: Arguments, depth: int, late: tuple[int, ...] = (), *, accumulates: bool = False
 ) -> tuple[MemoryPart, ...]:
-    """Return the parts of `Module.memory`; `late` are arguments that come while it runs, as in `Module.traced`.
+    """Return the parts of `Module.memory`; `late` are arguments that arrive during the pass, as in `Module.traced`.
 
-    With `accumulates`, the peak is that of a micro-batch with the gradients of earlier ones: whole, or in shards.
+    The peak with `accumulates` is that of a micro-batch with the gradients of earlier ones: whole, or in shards.
     """
     adds = accumulates and not model.reduces_each
     traced = model.traced(arguments, late=late, accumulates=adds)
@@ -84,7 +84,7 @@ def _parts(model: Module, traced: Trace, arguments: Arguments, depth: int) -> It
     yield MemoryPart("temporaries", at_peak.pop(TEMPORARIES, 0), "backward")
     yield from _activations(at_peak, "backward", depth)
     shapes, dtypes = [each.shape for each in traced.parameters], [each.dtype for each in traced.parameters]
-    if model.reduce:  # gradients are views of buckets then
+    if model.reduce:  # gradients are then views of buckets
         own = reduction_memory_bytes(
             shapes, dtypes, model.buckets, model.compression, assigned=model.buckets_of(traced)
         )

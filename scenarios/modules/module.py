@@ -140,10 +140,9 @@ class Module:
         return ShardedReplica(self, rank) if self.parallel.shards else Replica(self, rank)
 
     def trace(self, *arguments: Any, **named: Any) -> Trace:
-        """Trace a forward and backward pass with arguments of these shapes and types, in which all losses are
-        differentiated.
+        """Trace a forward and backward pass with arguments of these shapes and types; all losses are differentiated.
 
-        Outputs of one element are losses, whose gradient is 1; if there are none, all outputs are given gradients.
+        Outputs of one element are losses, with gradient 1; if there are none, gradients of all outputs are given.
 
         Raises:
             ProgramError: the module depends on values, or an operator cannot run without values.
@@ -158,9 +157,7 @@ class Module:
         accumulates: bool = False,
         late: tuple[int, ...] = (),
     ) -> Trace:
-        """Trace a forward and backward pass, with further arguments of `scenarios.modules.trace.trace`; cached by
-        signature.
-        """
+        """Trace a pass with further arguments of `scenarios.modules.trace.trace`; cached by signature."""
         signature, chosen = _signature(arguments), None if gradients is None else tuple(gradients)
         found = self._traces.get((signature, chosen, accumulates, late))
         if found is None:
@@ -180,7 +177,7 @@ class Module:
         accumulates: bool,
         late: tuple[int, ...],
     ) -> Trace:
-        """Return the trace of a module that is known to do the same, else a new one."""
+        """Return the trace of a module with an equal `known_as` and signature, else a new one."""
         with products_of_float32(self.tf32):
             rounds = torch.backends.cuda.matmul.allow_tf32
             key = self.known_as, rounds, signature, gradients, accumulates, late
@@ -212,10 +209,9 @@ class Module:
             warnings.warn(sentence, Note, stacklevel=2)
 
     def buckets_of(self, traced: Trace) -> tuple[tuple[int, ...], ...]:
-        """Return the parameters of each gradient bucket from DDP's second step on: in the order of arrival in this
-        pass.
+        """Return the parameters of each bucket from DDP's second step on, in the order of arrival in this pass.
 
-        With `find_unused_parameters` DDP keeps its first buckets instead.
+        DDP keeps its first buckets instead with `find_unused_parameters`.
         """
         dtypes = [each.dtype for each in traced.parameters]
         sizes = [prod(each.shape) * each.dtype.itemsize for each in traced.parameters]
@@ -224,13 +220,13 @@ class Module:
         return assign_buckets(sizes, self.buckets, arrival=(*traced.arrival, *traced.unused), dtypes=dtypes)
 
     def memory(self, *arguments: Any, depth: int = 1, **named: Any) -> tuple[MemoryPart, ...]:
-        """Return the memory of a copy on a rank's device, by part and phase, in a step with arguments of these shapes
-        and types.
+        """Return a copy's memory on a rank's device, by part and phase, in a step with arguments of these shapes and
+        types.
 
         Activations are by submodule, with `depth` levels of names.
 
         Raises:
-            ProgramError: as `trace` does.
+            ProgramError: as for `trace`.
         """
         return parts_of(self, (arguments, named), depth)
 
@@ -264,7 +260,7 @@ class Module:
 
     @property
     def reduces_each(self) -> bool:
-        """True if gradients are reduced after each of several micro-batches and then accumulate in shards."""
+        """Whether gradients are reduced after each of several micro-batches and then accumulate in shards."""
         return self.parallel.shards and self.parallel.reduce_every_micro_batch
 
     @property

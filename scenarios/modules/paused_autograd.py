@@ -1,8 +1,8 @@
 """Passes of a module that pause, so that the program can await something before they continue.
 
-torch runs a module's forward or autograd as plain calls, which cannot `await`. So a pass has a thread of its own, which
-blocks at its stops. Only one of the two threads runs at any time. Threads are reused for later passes, as OpenMP starts
-a new team for each new thread.
+torch runs a module's forward or autograd as plain calls, which cannot `await`. A pass therefore runs in its own thread,
+which blocks at its stops; only one of the two threads runs at any time. Threads are reused for later passes, as OpenMP
+starts a new team for each new thread.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from scenarios.modules.trace import Ready
 
 
 class _PassThread(threading.Thread):
-    """A thread that runs one pass after the other."""
+    """A thread that runs passes in sequence."""
 
     def __init__(self) -> None:
         super().__init__(name="pass", daemon=True)
@@ -39,9 +39,7 @@ _idle: list[_PassThread] = []
 
 
 class Paused:
-    """A function that runs in a thread of its own, from stop to stop; if it never stops, at once in the caller's
-    thread.
-    """
+    """A function that runs in its own thread, from stop to stop; if it never stops, in the caller's thread."""
 
     def __init__(self, function: Callable[[], Any], device: torch.device, *, stops: bool = True) -> None:
         self.result: Any = None

@@ -1,4 +1,4 @@
-"""Precision of a module's training besides its dtypes: loss scaling, and TF32.
+"""Precision of a module's training apart from its dtypes: loss scaling, and TF32.
 
 Losses are scaled as in torch.amp.GradScaler: gradients are divided by the scale, and overflowing steps are skipped.
 """
@@ -16,7 +16,7 @@ LossScaling = float | Literal["dynamic"]
 
 
 class LossScaler:
-    """A constant scale, or torch's "dynamic" one: 65536, halved by each step that overflows, doubled after 2000 steps.
+    """A constant loss scale, or torch's "dynamic" one: 65536, halved by overflowing steps, doubled after 2000.
 
     The scale is equal on all ranks: averaged gradients are finite on all of them, or on none.
     """

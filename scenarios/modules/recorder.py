@@ -38,11 +38,11 @@ _DEPENDS = (DataDependentOutputException, DynamicOutputShapeException)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Operator:
-    """An operator that does work: its name in aten, the path of the module that called it, its cost, its place.
+    """An operator that does work: its name in aten, the path of the module that called it, and its cost.
 
-    `host` is an eager host's work since the launch of the previous operator. `reads` and `writes` are bytes by tensor
-    number, one number per storage. `uses` maps tensors to all operators that read them, and `freed` has the tensors
-    without references left: both for the whole recording.
+    `host` is an eager host's work since the launch of the previous operator. `number` is its position in the recording.
+    `reads` and `writes` are bytes by tensor number, one number per storage. `uses` maps tensors to all operators that
+    read them, and `freed` has the tensors without references left: both for the whole recording.
     """
 
     name: str
@@ -106,7 +106,7 @@ class Recorder(TorchDispatchMode):
 
     @property
     def module(self) -> str:
-        """Path from the outermost module of the innermost one that runs, forward or backward; "" outside of all."""
+        """Path, from the outermost module, of the innermost running one, forward or backward; "" outside of all."""
         if self._running:
             return self._running[-1]
         node = torch._C._current_autograd_node()
@@ -189,17 +189,17 @@ class Recorder(TorchDispatchMode):
         return self._numbers[key]
 
     def number_of(self, tensor: Tensor) -> int:
-        """Return the number by which operators refer to the tensor's storage."""
+        """Return the number with which operators refer to the tensor's storage."""
         return self._number(tensor.untyped_storage()._cdata)
 
     def knows(self, tensors: Sequence[Tensor]) -> None:
-        """Exclude the memory of these tensors, which existed before."""
+        """Exclude the memory of these tensors, which existed before the recording."""
         self._before += tensors
         self._owners.update((each.untyped_storage()._cdata, None) for each in tensors)
 
     @property
     def held_at_peak(self) -> dict[str, int]:
-        """`held_by` when tensors took most memory."""
+        """`held_by` at the peak of memory."""
         return dict(self.held_by) if self._held_at_peak is None else self._held_at_peak
 
     def begin_phase(self, owner: str = "") -> None:

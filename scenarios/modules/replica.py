@@ -40,7 +40,7 @@ class Replica:
     Attributes:
         module: the module itself; None where payload has no values.
         parameters: those that require gradients; none where payload has no values.
-        scaler: the scale of losses; None where there is none, or no values.
+        scaler: the loss scale; None if there is none, or no values.
     """
 
     def __init__(self, model: Module, rank: Rank) -> None:
@@ -99,7 +99,7 @@ class Replica:
     def later(
         self, work: Awaitable[Tensor], *shape: int, dtype: torch.dtype = torch.float32, requires_grad: bool = False
     ) -> Tensor:
-        """Return an argument for the next call with the values of `work`, for which the pass waits at its first use."""
+        """Return an argument for the next call with the values of `work`; the pass waits for it at its first use."""
         device = self._rank.device
         argument = torch.empty(shape if device.type == "meta" else (), dtype=dtype, device=device)
         argument = argument.expand(shape).requires_grad_(requires_grad)  # needs no memory until its values arrive
@@ -119,12 +119,10 @@ class Replica:
 
         Args:
             outputs: outputs of one call; its other outputs are not differentiated.
-            gradients: of each output; None where the output is a single number, whose gradient is 1.
-            ready: maps arguments to functions that get the argument's gradient as soon as it is ready; if their result
-                is awaitable, the pass continues when it is done.
-            sync: whether gradients are complete, so that a full bucket is reduced at once; else the next pass adds to
-                them.
-            also: returns, after the pass, further tensors of this rank that are summed over all ranks in the call that
+            gradients: of each output; None for a single number, whose gradient is 1.
+            ready: maps arguments to functions of their gradient, called (and awaited) as soon as it is ready.
+            sync: whether gradients are complete, so that full buckets are reduced; else the next pass adds to them.
+            also: returns, after the pass, further tensors of this rank to be summed over all ranks in the call that
                 reduces the buckets, if there is only one; `update` waits for the sums.
 
         Raises:
@@ -180,7 +178,7 @@ class Replica:
         return f"rank {self._rank.rank}: module {self._model.name}"
 
     async def _forward(self, traced: Trace, arguments: Arguments, late: tuple[int, ...]) -> tuple[Tape, Any]:
-        """Run the forward pass, segment by segment, each of which ends where it needs a late argument."""
+        """Run the forward pass in segments, each of which ends where it needs a late argument."""
         given, segments, label = tensors_of(arguments), traced.forward_segments, f"{self._model.name}.forward"
         running = None if self.module is None else self._pass(arguments, late)
         self._called += 1
@@ -265,15 +263,14 @@ class Replica:
 
     @contextmanager
     def _drawing(self, segment: int) -> Iterator[None]:
-        """Seed the module's random draws, dropout say, equally in every world; a GPU's generator is not seeded."""
+        """Seed the module's random draws (dropout) equally in every world; a GPU's generator is not seeded."""
         if self._rank.device.type != "cpu":
             yield
             return
         numbers = np.random.SeedSequence([self._model.seed, self._rank.rank, self._called, segment]).generate_state(1)
         with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(
-                int(numbers[0])
-            )  # torch.manual_seed visits every kind of device: 0.1 ms
+            # torch.manual_seed visits every kind of device: 0.1 ms
+            torch.default_generator.manual_seed(int(numbers[0]))
             yield
 
     def _tape_of(
@@ -367,7 +364,6 @@ class Replica:
         return note
 
     def _gradient(self, traced: Trace, index: int) -> Tensor:
-        """Return a parameter's gradient as it is now."""
         return gradient_of(self.parameters[index]) if self.parameters else empty(traced.parameters[index])
 
     def _zeros(self, traced: Trace, index: int) -> Tensor:
@@ -375,7 +371,7 @@ class Replica:
         return torch.zeros(spec.shape, dtype=spec.dtype, device=self._rank.device)
 
     async def _sum_used(self, parameters: int) -> None:
-        """Reduce which parameters some rank has used, as DDP does after the last bucket if it finds unused ones."""
+        """Reduce which parameters any rank has used, as DDP does after the last bucket to find unused ones."""
         assert self._side is not None
         used = torch.ones(parameters, dtype=torch.int32, device=self._rank.device)
         await self._side.all_reduce(used, label=f"{self._model.name}.gradients.used", role=REDUCTION)
@@ -392,7 +388,6 @@ class Replica:
 
 
 def _last_of_buckets(traced: Trace, members: Sequence[Sequence[int]]) -> set[Ready]:
-    """Return the gradient of each bucket that comes last."""
     bucket_of = {index: number for number, bucket in enumerate(members) for index in bucket}
     last = {bucket_of[each.parameter]: each for each in traced.ready if each.parameter in bucket_of}
     return set(last.values())

@@ -16,9 +16,7 @@ from scenarios.modules.trace import Arguments, TensorSpec, Trace, tensors_of
 
 @dataclass(slots=True, eq=False)
 class Tape:
-    """A forward pass's arguments, and its outputs before and after they were detached; without values, `outputs` is
-    empty.
-    """
+    """A forward pass's arguments, and its outputs before and after detaching; without values, `outputs` is empty."""
 
     arguments: Arguments
     late: tuple[int, ...]
@@ -36,9 +34,7 @@ class Tape:
         return cls(arguments, late, outputs, tensors_of(result)), result
 
     def chosen(self, gradients: Mapping[int, Tensor | None]) -> list[bool | None]:
-        """Return for each output whether `gradients`, by `id`, has its gradient; None: the output is not
-        differentiated.
-        """
+        """Return for each output whether `gradients`, by `id`, has its gradient; None: it is not differentiated."""
         return [gradients[id(each)] is not None if id(each) in gradients else None for each in self.detached]
 
     def starts(self, gradients: Mapping[int, Tensor | None]) -> tuple[list[Tensor], list[Tensor | None]]:

@@ -41,9 +41,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """A first use, after `after` operators, of tensors, given as indices among all tensors that a module is called
-    with.
-    """
+    """A first use, after `after` operators, of some tensors: indices among all tensors that a module is called with."""
 
     after: int
     tensors: tuple[int, ...]
@@ -60,9 +58,7 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackwardSegment:
-    """A sequence of operators of the backward pass that ends when the gradient `ready` is ready; None: at the pass's
-    end.
-    """
+    """A sequence of the backward pass's operators, up to the gradient `ready`; None: to the pass's end."""
 
     kernel: Kernel
     ready: Ready | None
@@ -83,8 +79,8 @@ class Trace:
     Attributes:
         forward, backward: the operators, in order.
         outputs: the leaves of the forward pass's result, tensors as a TensorSpec; `layout` restores its structure.
-        gradients: of each tensor among them whether its gradient is given, or is 1; None: it is not differentiated.
-        needs: where late tensors are first used, in order.
+        gradients: for each output tensor, whether its gradient is given (True) or 1 (False); None: not differentiated.
+        needs: first uses of late tensors, in order.
         ready: gradients in the order in which they are ready.
         parameters: all parameters that require gradients, in the order of registration.
         buffers: its buffers, such as the running means of batch normalization.
@@ -95,7 +91,7 @@ class Trace:
         forward_peak_bytes, backward_peak_bytes: peaks of tensors other than parameters and inputs.
         held_at_peak: bytes at the backward pass's peak: of `kept_bytes`, and of GRADIENTS and TEMPORARIES.
         fuses: whether costs are those of a compiler that fuses operators.
-        marks: where both passes are at units of a fully sharded module; else empty.
+        marks: positions of both passes at units of a fully sharded module; else empty.
         numbers: tensor numbers of the parameters' storages, as operators use them.
     """
 
@@ -134,7 +130,7 @@ class Trace:
     def forward_segments(self) -> tuple[ForwardSegment, ...]:
         """Segments of the forward pass, each up to a first use of late tensors; the rest comes last.
 
-        First uses with no operator in between are one.
+        First uses without an operator in between are merged.
         """
         segments, begin = [], 0
         for after, needs in groupby(self.needs, lambda need: need.after):
@@ -181,21 +177,20 @@ def trace(
     fuses: bool = False,
     units: Sequence[Unit] = (),
 ) -> Trace:
-    """Trace a forward and backward pass of the module or function that `make` builds; only shapes and types of
-    arguments count.
+    """Trace a forward and backward pass of the module or function that `make` builds.
 
-    Parameters and arguments that require gradients get theirs.
+    Only shapes and types of arguments matter. Parameters and arguments that require gradients get them.
 
     Args:
         make: builds the module or function.
         name: of the module, for messages.
         arguments: by position and by name.
         on_gpu: whether it will run on a GPU, where attention, dropout and autocast differ.
-        gradients: of each tensor among the outputs whether its gradient is given, or is 1; None: it is not
-            differentiated. By default outputs of one element are losses, whose gradient is 1, and no others are
-            differentiated; if there are none, gradients of all outputs are given.
+        gradients: for each output tensor, whether its gradient is given (True) or 1 (False); None: not differentiated.
+            By default outputs of one element are losses, with gradient 1, and no others are differentiated; if there
+            are none, gradients of all outputs are given.
         accumulates: whether gradients are added to existing ones.
-        late: indices, among all tensors that it is called with, of those that may arrive during the forward pass.
+        late: indices, among all tensors of the call, of those that may arrive during the forward pass.
         fuses: whether costs are those of operators that a compiler fuses.
         units: of a fully sharded module.
 
@@ -205,7 +200,7 @@ def trace(
     with fake(on_gpu=on_gpu), explained(name):
         module = build_fake(make)
         given = tree_map_only(Tensor, _without_values, arguments)
-        # Tensors that exist before the pass do not count in its memory.
+        # Tensors that exist before the pass do not count as its memory.
         there = [*state(module), *tensors_of(given)]
         for parameter in trainable(module) if accumulates else ():
             parameter.grad = torch.empty_like(parameter)
@@ -271,7 +266,7 @@ def _passes(
 
 
 class _Marks:
-    """A log of where both passes are at units; it drops a unit's gradients once its backward is over."""
+    """A log of both passes' positions at units; it drops a unit's gradients once its backward is over."""
 
     def __init__(
         self, recorder: Recorder, parameters: Sequence[Tensor], units: Sequence[Unit], needs: Sequence[Need]
@@ -284,7 +279,7 @@ class _Marks:
         self._seen: Sequence[Need] | Sequence[Ready] = needs
 
     def watching(self, module: Any, watched: Needs) -> AbstractContextManager[object]:
-        """Return a context that records where the module's forward pass is at units; without units it does nothing."""
+        """Return a context that logs the forward pass's positions at units; without units it does nothing."""
         if self._units:
             self.hooks = UnitHooks(module, self._units, self.reached, watched.is_left)
         return self.hooks or nullcontext()
@@ -372,7 +367,7 @@ def state(module: object) -> list[Tensor]:
 
 
 def size_of(tensors: Iterable[Tensor]) -> int:
-    """Bytes of these tensors' storages, each once."""
+    """Return the bytes of these tensors' storages, each counted once."""
     storages = {each.untyped_storage()._cdata: each.untyped_storage().nbytes() for each in tensors}
     return sum(storages.values())
 

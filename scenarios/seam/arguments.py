@@ -1,7 +1,7 @@
-"""Checks a verb's arguments on the rank that gives them.
+"""Checks a verb's arguments on the calling rank.
 
-Semantics follow torch.distributed 2.13. Every sentence names the rank, the verb, what was given and what was expected.
-An `Issue` says which rank, verb and group it is about.
+Semantics follow torch.distributed 2.13. Every error sentence names the rank, the verb, the value and what was expected.
+An `Issue` identifies the rank, verb and group.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ REDUCE_OPS: dict[object, str] = {
     ReduceOp.MIN: "min",
     ReduceOp.MAX: "max",
 }
-# What both worlds add; everything else only moves.
+# Dtypes that both worlds can reduce; others are only moved.
 _REDUCED = frozenset(
     {torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex32, torch.complex64, torch.complex128}
     | {torch.int8, torch.uint8, torch.int16, torch.uint16, torch.int32, torch.uint32, torch.int64}
@@ -37,12 +37,12 @@ _REDUCED = frozenset(
 Splits = Sequence[float] | None
 
 
-@dataclass(slots=True)  # not frozen: made for every call, and this takes a third of the time
+@dataclass(slots=True)  # not frozen: made for every call, and a frozen one takes three times as long
 class Issue:
-    """A verb as a rank called it on a group, with what it was given, unchecked.
+    """A verb's call on one rank, with its arguments, unchecked.
 
-    `output` is also what its Work gives. `splits` are those of output and input. `root` is the source of a broadcast or
-    recv and the target of a send, as a global rank.
+    `output` is also the result of its Work. `splits` are those of output and input. `root` is a global rank: the source
+    of a broadcast or recv, the target of a send.
     """
 
     op: str
@@ -61,17 +61,17 @@ class Issue:
 
 
 def size_bytes(tensor: Tensor) -> int:
-    """Bytes of a tensor's elements."""
+    """Return the bytes of a tensor's elements."""
     return tensor.numel() * tensor.element_size()
 
 
 def dtype_name(tensor: Tensor) -> str:
-    """ "float32" for torch.float32."""
+    """Return "float32" for torch.float32."""
     return str(tensor.dtype).removeprefix("torch.")
 
 
 def check_tensor(issue: Issue, name: str, value: object) -> Tensor:
-    """The value, if it is a dense, contiguous tensor.
+    """Return the value if it is a dense, contiguous tensor.
 
     Raises:
         TypeError: it is no tensor.
@@ -88,7 +88,7 @@ def check_tensor(issue: Issue, name: str, value: object) -> Tensor:
 
 
 def check_target(issue: Issue, name: str, value: object) -> Tensor:
-    """The value, if it is a tensor that can be written in place.
+    """Return the value if it is a tensor that can be written in place.
 
     Raises:
         TypeError, CollectiveError: as `check_tensor`; or it is the conjugate or negative view of another tensor.
@@ -101,7 +101,7 @@ def check_target(issue: Issue, name: str, value: object) -> Tensor:
 
 
 def check_output(issue: Issue, name: str, value: object) -> Tensor:
-    """The value, if it is a tensor that can receive what others send.
+    """Return the value if it is a tensor that can receive data.
 
     Raises:
         TypeError, CollectiveError: as `check_target`; or it is a leaf that requires grad, while gradients are recorded.
@@ -115,10 +115,10 @@ def check_output(issue: Issue, name: str, value: object) -> Tensor:
 def check_list(
     issue: Issue, name: str, value: object, check: Callable[[Issue, str, object], Tensor] = check_tensor
 ) -> list[Tensor]:
-    """The value, if it is a list of one tensor for each member, which each pass `check`.
+    """Return the value if it is a list of one tensor for each member, all of which pass `check`.
 
     Raises:
-        TypeError: it is no list, or holds something else than tensors.
+        TypeError: it is no list, or holds something other than tensors.
         CollectiveError: its length is not the group's size.
     """
     size = issue.group.size
@@ -130,10 +130,10 @@ def check_list(
 def check_tensors(
     issue: Issue, name: str, value: object, check: Callable[[Issue, str, object], Tensor] = check_tensor
 ) -> list[Tensor]:
-    """The value, if it is a list of one tensor or more, which each pass `check`.
+    """Return the value if it is a non-empty list of tensors, all of which pass `check`.
 
     Raises:
-        TypeError: it is no list, or holds something else than tensors.
+        TypeError: it is no list, or holds something other than tensors.
         CollectiveError: it is empty.
     """
     if not isinstance(value, list):
@@ -150,7 +150,7 @@ def check_same_kind(issue: Issue, tensors: Sequence[Tensor]) -> None:
         if tensor.dtype is not dtype or tensor.device != device:
             break
     else:
-        return  # nearly always, and a rank waits for this
+        return  # the usual case, kept fast: it is on every call's path
     if len({tensor.dtype for tensor in tensors}) > 1:
         dtypes = dict.fromkeys(dtype_name(tensor) for tensor in tensors)
         raise ValueError(f"{issue}: all tensors must have one dtype, got {' and '.join(dtypes)}")
@@ -160,11 +160,11 @@ def check_same_kind(issue: Issue, tensors: Sequence[Tensor]) -> None:
 
 
 def split_bytes(issue: Issue, name: str, tensor: Tensor, splits: Splits) -> tuple[int, ...]:
-    """The bytes of `tensor` for each member, from its split sizes in rows; an equal share if there are none.
+    """Return the bytes of `tensor` for each member, from its split sizes in rows; equal shares if there are none.
 
     Raises:
-        TypeError: `splits` is no sequence of ints (a tensor is none, a bool is no int).
-        CollectiveError: wrong number of splits, a negative one, or a sum that is not the first dimension.
+        TypeError: `splits` is no sequence of ints (tensors and bools do not count).
+        CollectiveError: wrong number of splits, a negative split, or a sum that is not the first dimension.
     """
     rows, size = tensor.shape[0] if tensor.dim() else tensor.numel(), len(issue.group.ranks)
     rows_of = [] if splits is None else _whole_numbers(issue, f"{name} split sizes", splits)
@@ -188,10 +188,11 @@ def split_bytes(issue: Issue, name: str, tensor: Tensor, splits: Splits) -> tupl
 
 
 def expected_split_bytes(issue: Issue, name: str, tensor: Tensor, splits: Splits) -> tuple[float, ...]:
-    """The expected bytes of `tensor` for each rank that a member represents; an equal share if there are no splits.
+    """Return the expected bytes of `tensor` for each rank that a member represents; equal shares if there are no
+    splits.
 
     Raises:
-        CollectiveError: wrong number of splits, a negative one, or a rounded sum that is not the first dimension.
+        CollectiveError: wrong number of splits, a negative split, or a rounded sum that is not the first dimension.
     """
     group = issue.group
     rows, members = tensor.shape[0], len(group.ranks)
@@ -225,7 +226,11 @@ def _is_whole(value: object) -> bool:
 
 
 def check_reduce(issue: Issue, reduce: object, tensor: Tensor) -> str:
-    """The reduction's name, if it is one and is defined for this dtype; CollectiveError otherwise."""
+    """Return the reduction's name.
+
+    Raises:
+        CollectiveError: `reduce` is no reduction, or is not defined for the tensor's dtype.
+    """
     name = REDUCE_OPS.get(reduce) if isinstance(reduce, ReduceOp.RedOpType) else None
     if name is None:
         raise CollectiveError(f"{issue}: op {reduce} is not one of {', '.join(REDUCE_OPS.values())}")
@@ -235,7 +240,7 @@ def check_reduce(issue: Issue, reduce: object, tensor: Tensor) -> str:
 
 
 def check_rank(issue: Issue, name: str, value: object) -> int:
-    """The number of a rank; TypeError if it is no int (a tensor is none, nor is a bool)."""
+    """Return a rank's number; TypeError if it is no int (tensors and bools do not count)."""
     if not _is_whole(value):
         raise TypeError(f"{issue}: {name} must be an int, got {type(value).__name__}")
     return int(value)  # type: ignore[call-overload,no-any-return]
@@ -254,11 +259,11 @@ def check_role(issue: object, role: object) -> None:
 
 
 def check_group(rank: int, ranks: object, world_size: int) -> tuple[int, ...]:
-    """The ranks of a new group, in order.
+    """Return the ranks of a new group, in order.
 
     Raises:
-        TypeError: they are no sequence of ints.
-        CollectiveError: one is missing from the world or named twice, or there is none.
+        TypeError: `ranks` is no sequence of ints.
+        CollectiveError: a rank is outside the world or listed twice, or the list is empty.
     """
     members = tuple(_whole_numbers(f"rank {rank}: new_group", "ranks", ranks))
     if not members or len(set(members)) != len(members) or min(members) < 0 or max(members) >= world_size:
@@ -269,7 +274,7 @@ def check_group(rank: int, ranks: object, world_size: int) -> tuple[int, ...]:
 
 
 def check_stream(rank: int, name: object, taken: Sequence[str]) -> str:
-    """The name, if a stream of that name is still to be had; TypeError if it is no str, else ProgramError."""
+    """Return the name of a new stream; TypeError if it is no str, ProgramError if it is empty or taken."""
     if not isinstance(name, str):
         raise TypeError(f"rank {rank}: stream: name must be a str, got {type(name).__name__}")
     if not name or name in taken:

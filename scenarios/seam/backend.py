@@ -1,4 +1,4 @@
-"""What a world does for a rank's verbs: one `Backend` for each stream of each rank."""
+"""Defines `Backend`: what a world, simulated or real, does for the verbs of one stream of one rank."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Work(Protocol[T_co]):
-    """Something issued. It must be awaited once before the program ends; until then its outputs are undefined."""
+    """An issued operation. The program must await it once before it ends; until then its outputs are undefined."""
 
     def __await__(self) -> Generator[Any, Any, T_co]: ...
 
 
 class Done:
-    """A Work that is over: what it gives is known."""
+    """A Work that has ended already, with a known value."""
 
     __slots__ = ("_value",)
 
@@ -39,13 +39,13 @@ class Done:
 
 
 class StepGivenUp(Exception):  # noqa: N818  (no error: it tells a step's context what it is)
-    """A signal that what began as a step is none: raised in its context, it takes what was issued there out of it."""
+    """A signal, raised inside a step's context, that this was no step: what was issued inside is taken out of it."""
 
 
 class Backend(Protocol):
-    """One stream of one rank in some world: the simulator's, torch's, DistributedDataParallel's, a test's.
+    """A stream of a rank in some world: the simulator's, torch's, DistributedDataParallel's or a test's.
 
-    `Rank` checks arguments before it calls these. The attributes do not change.
+    `Rank` checks arguments before it calls these methods. The attributes do not change.
     """
 
     rank: int
@@ -60,57 +60,63 @@ class Backend(Protocol):
 
     @property
     def now_ns(self) -> int:
-        """The time of this rank's host, in ns since some instant."""
+        """Time of this rank's host, in ns since some instant."""
         ...
 
     def knows(self, group: Group) -> bool:
-        """Whether the group is one of this run; CollectiveError if the ranks have made it differently."""
+        """Return whether the group belongs to this run.
+
+        Raises:
+            CollectiveError: the ranks made the group with different calls.
+        """
         ...
 
     def issue(self, call: Call, group: Group, issue: Issue) -> Work[Any]:
-        """Begin a collective whose members meet in `group`: the call's own, or that of a pair for send and recv."""
+        """Begin a collective whose members meet in `group`: the call's own group, or the pair's for send and recv."""
         ...
 
     def refuse(self, call: Call, group: Group) -> None:
-        """Let a call with a `mistake` take its place in the order of `group`: the other members hear of it."""
+        """Let a call with a `mistake` take its place in the order of `group`, so that other members fail with it."""
         ...
 
     def compute(
         self, kernel: PricedLater, label: str, function: Callable[..., T], arguments: tuple[object, ...], role: str = ""
     ) -> Work[T]:
-        """Run a kernel after all that this stream was given before."""
+        """Run a kernel after everything issued on this stream before."""
         ...
 
     def host_work(self, work: HostWork) -> int:
-        """Count what the host of an eager GPU program does before it launches or issues more; return, in ns, the time
-        up to which it has worked then.
+        """Count work of an eager GPU program's host before its next launch or call; return the time in ns at which the
+        host will have finished it.
         """
         ...
 
     def spawn(self, coroutine: Coroutine[Any, Any, T]) -> Work[T]:
-        """Run a coroutine on this stream after those before, beside the caller's."""
+        """Run a coroutine on this stream after those spawned before, concurrently with the caller."""
         ...
 
     def after(self, work: Work[Any]) -> None:
-        """Let what this stream is given next begin after that work; the program does not wait, if the stream can."""
+        """Let what is issued on this stream next begin after that work; the program does not wait if the stream can."""
         ...
 
     def synchronize(self, work: Work[T]) -> Coroutine[Any, Any, T]:
-        """Await a work on the host: what is launched next is launched from then on."""
+        """Await a work on the host: later launches begin after it has ended."""
         ...
 
     def step(self, index: int) -> AbstractContextManager[None]:
-        """Count what is issued inside to a training step, and record its span; `StepGivenUp` is the simulator's."""
+        """Assign what is issued inside to a training step, and record its span; only simulations take `StepGivenUp`."""
         ...
 
     def record(self, name: str, value: Tensor | float) -> None:
-        """Keep a number of this rank and step."""
+        """Record a metric of this rank and step."""
         ...
 
     def new_group(self, name: str, ranks: object) -> Group:
-        """Make a group; every rank calls this in the same order."""
+        """Make a group; every rank makes the same calls in the same order."""
         ...
 
     def open_stream(self, name: str) -> Backend:
-        """Make a sibling with groups of its own; every rank calls this in the same order."""
+        """Make a backend for another stream of this rank, with its own groups; every rank makes the same calls in the
+        same order.
+        """
         ...

@@ -1,4 +1,4 @@
-"""Calls as data: collectives, in bytes, and the set-up of groups and streams, in which all ranks must agree."""
+"""Calls as data: collectives, in bytes, and the set-up of groups and streams, on which all ranks must agree."""
 
 from __future__ import annotations
 
@@ -12,20 +12,23 @@ from scenarios.seam.arguments import Issue, check_group, check_stream
 from scenarios.seam.errors import CollectiveError, ProgramError
 from scenarios.seam.group import Group
 
-# What a wrong argument raises on the rank that gave it.
+# Exceptions for wrong arguments, raised on the rank that passed them.
 MISTAKES = (TypeError, ValueError, CollectiveError)
 SET_UP_MISTAKES = (*MISTAKES, ProgramError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One member's side of one collective, in bytes; `send_bytes` and `recv_bytes` by group rank, for all-to-all.
-    Where members represent several ranks, `expected_send` and `expected_recv` are what goes to, and comes from, each.
+    """One member's side of one collective, in bytes.
 
-    `parts` are the bytes of each tensor of a call that has several, and `layout` a checksum of them, which members
-    tell each other. `root` is a group rank: the source of a broadcast, the peer of a send or recv, else -1. `mistake`
-    is what this rank's own arguments are refused with: such a call takes its place in the group's order, and all
-    members fail.
+    Attributes:
+        send_bytes, recv_bytes: of an all-to-all, by group rank.
+        expected_send, expected_recv: where members represent several ranks, the bytes to and from each of these.
+        parts: bytes of each tensor of a call that has several.
+        layout: checksum of `parts`, which members compare.
+        root: group rank of the source of a broadcast or the peer of a send or recv, else -1.
+        mistake: why this rank's own arguments were refused. Such a call takes its place in the group's order, and all
+            members fail.
     """
 
     op: str
@@ -51,7 +54,7 @@ class Call:
 
     @staticmethod
     def of(issue: Issue, example: Tensor, **sizes: Any) -> Call:
-        """The call of checked arguments; `example` is one of its tensors, `sizes` are further fields."""
+        """Return the call for checked arguments; `example` is one of its tensors, `sizes` are further fields."""
         return Call(
             op=issue.op,
             group=issue.group,
@@ -66,26 +69,26 @@ class Call:
 
     @property
     def name(self) -> str:
-        """The operation as a person reads it in an error."""
+        """Operation and label, as error messages name them."""
         return f"{self.op} '{self.label}'" if self.label else self.op
 
     def met_in(self, group: Group) -> Call:
-        """The call as the members of `group` meet in it: itself, or of a send or recv one of a pair, source first."""
+        """Return the call as the members of `group` see it; a send or recv becomes a call of a pair, source first."""
         if group is self.group:
             return self
         return replace(self, group=group, root=1 - group.index(self.rank))
 
 
 def never_awaited(rank: int, what: str) -> str:
-    """The error at the end of a program for a Work that nobody awaited."""
+    """Return the error message for a Work that the program never awaited."""
     return f"rank {rank}: {what} was issued but never awaited"
 
 
 @dataclass(frozen=True, slots=True)
 class SetUp:
-    """One rank's call: the stream that it makes, or on which it makes a group of `ranks`.
+    """A rank's set-up call: a stream that it makes, or a stream on which it makes a group of `ranks`.
 
-    `mistake` is what this rank's own arguments are refused with: such a call takes its place in the order all the same.
+    `mistake` is why this rank's own arguments were refused; such a call still takes its place in the order.
     """
 
     verb: str = ""
@@ -95,7 +98,7 @@ class SetUp:
 
     @property
     def name(self) -> str:
-        """The call as a person reads it."""
+        """Call as error messages name it."""
         return f"stream '{self.stream}'" if self.verb == "stream" else f"new_group {list(self.ranks)}"
 
     def __str__(self) -> str:
@@ -103,17 +106,17 @@ class SetUp:
 
 
 def new_group_set_up(rank: int, ranks: object, world_size: int, stream: str) -> SetUp:
-    """The checked call; see `check_group` for what it raises."""
+    """Check and return a call that makes a group; see `check_group` for what it raises."""
     return SetUp("new_group", stream, check_group(rank, ranks, world_size))
 
 
 def stream_set_up(rank: int, name: object, taken: Sequence[str]) -> SetUp:
-    """The checked call; see `check_stream` for what it raises."""
+    """Check and return a call that makes a stream; see `check_stream` for what it raises."""
     return SetUp("stream", check_stream(rank, name, taken))
 
 
 def set_up_disagreement(set_ups: Mapping[int, SetUp]) -> str | None:
-    """One sentence when the calls of the ranks, by rank, are not the same, else None."""
+    """Return an error sentence if the ranks' calls (by rank) differ or one was refused, else None."""
     first = min(set_ups)
     for rank in sorted(set_ups):
         if set_ups[rank].mistake:

@@ -1,4 +1,4 @@
-"""The mistakes that a user can make, each one sentence; a mistake of ours is an assertion instead."""
+"""The mistakes that a user can make, each reported in one sentence; mistakes of this project are assertions instead."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STDLIB = f"{sysconfig.get_path('stdlib')}/"
 
 
 class ScenarioError(Exception):
-    """One or more mistakes in a scenario, each `file: key = value: expected ...`, reported in one go."""
+    """One or more mistakes in a scenario, each `file: key = value: expected ...`, reported together."""
 
     def __init__(self, sentences: str | Iterable[str]) -> None:
         self.sentences = (sentences,) if isinstance(sentences, str) else tuple(sentences)
@@ -25,11 +25,11 @@ class ScenarioError(Exception):
 
 
 class Note(UserWarning):
-    """Something that a user should know of a run: one sentence."""
+    """A warning about a run, in one sentence."""
 
 
 def show_notes() -> None:
-    """From now on show notes as commands do; for entry points."""
+    """Print `Note` warnings as `note: ...` on stderr from now on; for entry points."""
     others = warnings.showwarning
 
     def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
@@ -50,19 +50,19 @@ class CollectiveError(ProgramError):
 
 
 class ScriptError(ProgramError):
-    """A script raised, or did nothing that is a run: a sentence, and below it the frames that lead there."""
+    """A script raised, or did nothing that could be predicted: a sentence, and below it the frames that led there."""
 
 
 class DeadlockError(ProgramError):
-    """No rank can go on: the sentence says which ranks wait, and each for what."""
+    """No rank can go on: the sentence names the ranks that wait, and what each waits for."""
 
 
 class RankLostError(ProgramError):
-    """A rank of a real run died, raised or never came: the sentence names it."""
+    """A rank of a real run died, raised or never started: the sentence names the rank."""
 
 
 def told(error: BaseException) -> str:
-    """The error's kind and first lines in one line, and where the user's own code raised it."""
+    """Return the error's type and message in one line, with the user's line that raised it."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{type(error).__name__}: {error.msg} (at {error.filename}:{error.lineno})"
     text = " ".join(str(error).split())
@@ -70,29 +70,29 @@ def told(error: BaseException) -> str:
 
 
 def place_of(error: BaseException) -> str:
-    """` (at FILE:LINE)`, the innermost line of code that is neither ours nor installed; "" if there is none."""
+    """Return ` (at FILE:LINE)`, the innermost line neither installed nor this project's; "" if there is none."""
     frames = users_frames(error)
     return f" (at {frames[-1].filename}:{frames[-1].lineno})" if frames else ""
 
 
 def is_installed(filename: str) -> bool:
-    """Return whether a file of code is installed, or part of Python or of this project."""
+    """Return whether a source file is installed, part of Python, or part of this project."""
     return is_ours(filename) or filename.startswith(_INSTALLED)
 
 
 def is_ours(filename: str) -> bool:
-    """Return whether a file of code is part of this project, or of Python itself."""
+    """Return whether a source file is part of this project or of Python's standard library."""
     is_pythons = filename.startswith(_STDLIB) and not filename.startswith(_INSTALLED)
     return is_pythons or filename.startswith((*_OURS, "<"))
 
 
 def users_frames(error: BaseException) -> list[traceback.FrameSummary]:
-    """Return what the error's traceback has of code that is neither ours nor installed, the outermost call first."""
+    """Return the error's frames in code that is neither installed nor this project's, the outermost call first."""
     found = traceback.extract_tb(error.__traceback__)
     return [frame for frame in found if not is_installed(frame.filename)]
 
 
 def users_traceback(error: BaseException) -> list[str]:
-    """Those frames as lines, if they say more than `place_of`; [] otherwise."""
+    """Return the user's frames as lines if there is more than the one that `place_of` shows, else []."""
     frames = users_frames(error)
     return "".join(traceback.format_list(frames)).rstrip().splitlines() if len(frames) > 1 else []

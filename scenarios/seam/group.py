@@ -1,4 +1,4 @@
-"""Process groups: which ranks are in them, and how many ranks each member represents."""
+"""Process groups: which ranks are members, and how many ranks each member represents."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from typing import Protocol, overload
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A process group: the global ranks in it, in group order. `name` is unique in a run, the same on all members.
-    `library` carries its calls in a prediction; "": the scenario's does.
+    """A process group: its global ranks, in group order.
 
-    Where a prediction simulates one representative host for each class of identical hosts, the others' ranks do not
-    exist: each member represents `counts` ranks, itself among them (docs/scale.md). Empty: itself alone. What a member
-    sends to another it then sends to each rank that the other represents: splits go by member, and add up by `total`.
+    Attributes:
+        name: unique in a run, identical on all members.
+        counts: n ranks that each member represents, itself included; empty: each represents itself alone. Predictions
+            that simulate one representative per host class set it (docs/scale.md); the other ranks do not exist. Splits
+            are then per member: a member sends its split to every rank that the other represents; `total` sums them.
+        library: the library that carries the group's calls in a prediction; "": the scenario's.
     """
 
     name: str
@@ -25,7 +27,7 @@ class Group:
 
     @property
     def size(self) -> int:
-        """How many ranks are in it."""
+        """Number of ranks, represented ones included."""
         return sum(self.counts) if self.counts else len(self.ranks)
 
     @overload
@@ -37,7 +39,7 @@ class Group:
         return sum(map(mul, of_each, self.counts)) if self.counts else sum(of_each)
 
     def index(self, rank: int) -> int:
-        """The group rank of a global rank; ValueError if it is no member."""
+        """Return the group rank of a global rank; ValueError if it is no member."""
         return self.ranks.index(rank)
 
     def __contains__(self, rank: object) -> bool:
@@ -46,10 +48,10 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Groups:
-    """Groups for a rank that goes on as if the ranks of `world` were all that there are (`Rank.within`).
+    """Groups for a rank that runs as if the ranks of `world` were the whole job (`Rank.within`).
 
-    The n-th rank of `world` has place n there. Each `intra.size` places are a host: `intra` are this rank's, `cross`
-    the ranks of the same place in each host, host by host.
+    The n-th rank of `world` has place n. Every `intra.size` consecutive places are one host: `intra` holds this rank's
+    host, `cross` the ranks of the same place in each host, host by host.
     """
 
     world: Group
@@ -58,7 +60,7 @@ class Groups:
 
 
 class _Member(Protocol):
-    """A rank, as far as groups need it."""
+    """A rank, with only what making groups needs."""
 
     @property
     def rank(self) -> int: ...
@@ -67,6 +69,6 @@ class _Member(Protocol):
 
 
 def own_group(rank: _Member, groups: Iterable[Sequence[int]]) -> Group:
-    """Make all of these groups, and give the first that the rank is in. Every rank calls this with the same groups."""
+    """Make all these groups and return the first that contains the rank; every rank makes the same calls."""
     made = [rank.new_group([*ranks]) for ranks in groups]
     return next(group for group in made if rank.rank in group)

@@ -1,4 +1,4 @@
-"""What the host does for an eager GPU program, in counts that do not depend on the host."""
+"""Work of the host of an eager GPU program, in counts that do not depend on the host's speed."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import NamedTuple
 
 
 class HostWork(NamedTuple):
-    """Counts of what one thread of the host does before what it launches or issues next; issuing itself is beside it.
+    """Counts of what one host thread does before its next launch or call; launching itself is not counted here.
 
     Attributes:
-        dispatches: operators that torch dispatches below autograd, views among them.
-        operators: operators among them that launch kernels, except those of `products`.
+        dispatches: operators that torch dispatches below autograd, views included.
+        operators: those operators that launch kernels, except `products`.
         products: operators that call a library: matrix products, convolutions, attention.
-        passes: backward passes that begin, in which autograd's engine starts.
-        nodes: nodes that the engine runs in them.
-        gradients: nodes among them that accumulate the gradient of a parameter.
+        passes: backward passes that begin, each of which starts autograd's engine.
+        nodes: nodes that the engine runs in these passes.
+        gradients: nodes that accumulate the gradient of a parameter.
         bags: passes through fbgemm's table-batched embeddings, forward or backward.
-        calls: calls of Python functions, of the script and of the libraries that it uses.
-        cpu_bytes: bytes that operators on CPU tensors and copies of pageable memory move; those that take longer than
-            their bytes count for more.
+        calls: calls of Python functions, in the script and in the libraries that it uses.
+        cpu_bytes: bytes moved by operators on CPU tensors and by copies of pageable memory; operators slower than their
+            bytes count for more.
         cpu_flops: arithmetic of operators on CPU tensors, in place of their bytes where it takes longer.
-        turns: work that nothing describes and was measured, as turns of a Python loop that took as long there.
-        waits_ns: time for which the thread waits for others of its host.
+        turns: measured work that has no other description, as turns of a Python loop that take equally long.
+        waits_ns: time for which the thread waits for other threads of its host.
     """
 
     dispatches: int = 0
@@ -40,11 +40,11 @@ class HostWork(NamedTuple):
 
     @property
     def computed(self) -> HostWork:
-        """The part that the thread computes itself, beside calls and launches."""
+        """Work that the thread computes itself: neither calls nor launches."""
         return HostWork(cpu_bytes=self.cpu_bytes, cpu_flops=self.cpu_flops, turns=self.turns)
 
     def times(self, count: int) -> HostWork:
-        """Return these counts `count` times."""
+        """Return these counts times `count`."""
         return HostWork(*(each * count for each in self))
 
 
@@ -52,5 +52,5 @@ NO_WORK = HostWork()
 
 
 def total(works: Iterable[HostWork]) -> HostWork:
-    """Return the sum of counts."""
+    """Return the sum of all counts."""
     return HostWork(*map(sum, zip(NO_WORK, *works, strict=True)))

@@ -1,4 +1,4 @@
-"""What a computation costs, in numbers that do not depend on the device."""
+"""The work of a computation, in numbers that do not depend on the device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.pointwise import contiguous
 from scenarios.seam.operations.products import product
 
-# Bytes of an element, by the names of torch's dtypes.
+# Bytes of an element, by torch's dtype name.
 ELEMENT_BYTES = {
     **{"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "complex64": 8, "complex128": 16},
     **{"int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "bool": 1},
@@ -26,31 +26,25 @@ MODULE = "module"
 class Kernel:
     """The work of one computation.
 
-    `kind` is the row of the efficiency table ("gemm", "embedding_lookup", "embedding_update", "bucketize", "permute",
-    "elementwise", "reduction", "qr", "optimizer", "attention", "convolution"); `dtype` the arithmetic's ("float32",
-    ...).
-
-    `launches` are the operators that do work, as torch dispatches them below autograd on CPU tensors; on a GPU each is
-    about one kernel. Views, metadata, memory without values and reading a single number count nothing, a function that
-    numba compiled counts one. With 0, what the program does beside the kernel is in the kernel's own time, if it has
-    any. `bytes_read` and `bytes_written` are what they touch, as if each found nothing in a cache; small operands
-    (indices, a number a row) may be left out. `bytes_reread` of those read are found in the device's L2 cache, where
-    the kernel itself has read them before. `host_read` and `host_written` are bytes in the host's memory, which cross
-    the GPU's path to it while the rest goes on.
-
-    `recomputed_flops` of `flops` compute again, for a backward pass, what the forward pass has computed and not kept,
-    as activation checkpointing does.
-
-    `lasts_ns`: the work is done elsewhere, by a data loader's processes say, and takes so long by itself; nothing else
-    is priced then. A real rank waits for what is left of it when its function is through.
-
-    `operations` describe what the kernel runs, one after the other, for the laws of operators; all of them `count`
-    times. Without any, the kernel's numbers alone say what it takes.
-
-    `host` is what the host of an eager program does before it has launched all of this; launches are beside it.
-
-    `parts` are the kernels that it is made of, which run one after the other; its own numbers are then their sums
-    (`together`).
+    Attributes:
+        kind: row of the efficiency table ("gemm", "embedding_lookup", "embedding_update", "bucketize", "permute",
+            "elementwise", "reduction", "qr", "optimizer", "attention", "convolution").
+        bytes_read, bytes_written: bytes that the operators touch, assuming no cache hits; small operands (indices, one
+            number a row) may be left out.
+        bytes_reread: those of `bytes_read` that hit the device's L2 cache, because this kernel read them before.
+        host_read, host_written: bytes in the host's memory, which cross the GPU's path to it concurrently.
+        lasts_ns: duration of work done elsewhere, such as a data loader's processes; nothing else is priced then. A
+            real rank sleeps for what is left of it after its function.
+        dtype: of the arithmetic ("float32", ...).
+        launches: operators that do work, as torch dispatches them below autograd on CPU tensors; on a GPU each is about
+            one kernel. Views, metadata, memory without values and reading one number count 0; a function compiled by
+            numba counts 1. If 0, the kernel's own time (if any) includes the program's work around it.
+        recomputed_flops: those of `flops` that recompute forward results for a backward pass (activation
+            checkpointing).
+        operations: descriptions of the operators run, in order, for their laws, all `count` times; empty: the other
+            numbers alone decide the time.
+        host: host work before all of this is launched, without the launches.
+        parts: kernels run one after the other; the other fields are then their sums (`together`).
     """
 
     kind: str
@@ -71,19 +65,19 @@ class Kernel:
 
     @property
     def has_its_verb(self) -> bool:
-        """Whether what the program does beside it is in its own time."""
+        """Whether the kernel's own time includes the program's work around it."""
         return not self.launches and self.flops + self.lasts_ns > 0
 
     @property
     def only_operation(self) -> Operation | None:
-        """The operator that is all of its work, once; None where it runs others, or works in the host's memory."""
+        """The only operator, run once; None if there are several, or work in the host's memory."""
         if len(self.parts) == 1:
             return self.parts[0].only_operation
         is_one = len(self.operations) == self.count == 1 and not self.parts
         return self.operations[0] if is_one and not self.host_read + self.host_written + self.lasts_ns else None
 
     def times(self, count: int) -> Kernel:
-        """Return this kernel `count` times, one after the other: each is priced as if by itself."""
+        """Return this kernel repeated `count` times in sequence, each priced as if alone."""
         return replace(
             self,
             flops=self.flops * count,
@@ -101,20 +95,19 @@ class Kernel:
         )
 
 
-# A kernel, or a function that prices it when somebody asks: of a real run, when its step is over.
+# A kernel, or a function that makes it on demand; real runs call it after the step.
 PricedLater: TypeAlias = Kernel | Callable[[], Kernel]
 
 
 def priced_now(kernel: PricedLater) -> Kernel:
-    """Return the kernel, priced now if it is not yet."""
+    """Return the kernel, calling the function that makes it if necessary."""
     return kernel if isinstance(kernel, Kernel) else kernel()
 
 
 def together(kernels: Iterable[Kernel]) -> Kernel:
-    """Return one kernel made of others, which run one after the other; its kind and its dtype are those of most of the
-    flops.
+    """Return one kernel made of others that run in sequence; most of the flops decide its kind and its dtype.
 
-    Those that are equal are put together: a roofline gives n of them n times the time of one.
+    Equal kernels are merged: a roofline gives n of them n times the time of one.
     """
     counted = Counter(kernels)
     parts = tuple(kernel.times(count) for kernel, count in counted.items())
@@ -140,7 +133,7 @@ def together(kernels: Iterable[Kernel]) -> Kernel:
 
 
 def gemm(m: int, n: int, k: int, *, dtype: str = "float32", batch: int = 1) -> Kernel:
-    """The product of [m, k] and [k, n], `batch` times over."""
+    """Return the kernel of a product of [m, k] and [k, n], repeated `batch` times."""
     size = ELEMENT_BYTES[dtype]
     return Kernel(
         kind="gemm",
@@ -155,10 +148,10 @@ def gemm(m: int, n: int, k: int, *, dtype: str = "float32", batch: int = 1) -> K
 def attention(
     batch: int, heads: int, *, queries: int, keys: int, dim: int, dtype: str = "float32", backward: bool = False
 ) -> Kernel:
-    """Fused scaled dot-product attention of [batch, heads, queries, dim] with as many heads of `keys` keys and values.
+    """Return fused scaled dot-product attention of [batch, heads, queries, dim] to `keys` keys and values a head.
 
     Flops are those of all scores, also of a causal mask, as `torch.utils.flop_counter` counts them; the backward pass
-    computes the scores anew. Nothing of the size of the scores is written.
+    recomputes the scores. The scores are not written to memory.
     """
     size, rows = ELEMENT_BYTES[dtype], batch * heads * dim
     tensors = 2 * queries + 2 * keys  # queries and outputs, keys and values
@@ -184,7 +177,7 @@ def attention(
 
 
 def elementwise(elements: int, *, dtype: str = "float32", inputs: int = 1, outputs: int = 1) -> Kernel:
-    """An operation on each element of `inputs` tensors, which writes `outputs` tensors."""
+    """Return an elementwise kernel that reads `inputs` tensors and writes `outputs` tensors of `elements` elements."""
     size = float(ELEMENT_BYTES[dtype] * elements)
     return Kernel(
         kind="elementwise",

@@ -1,4 +1,4 @@
-"""What is there at a time of what a rank holds: parts by phase of a step, and the fullest of these phases."""
+"""Memory of a rank by phase of a step, the phase with the peak, and remedies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from scenarios.seam.trace import ALWAYS, MemoryRow
 
 PHASES = ("forward", "backward", "update")
 
-# By how a part's name begins: what would make it smaller. The first that fits is said.
+# What would make a part smaller, by the beginning of its name; the first match counts.
 _REMEDIES = {
     "embedding": "sharding.types that cut tables (row_wise, column_wise), more ranks, or smaller tables",
     "sparse buffers": "a smaller batch_size, or sharding.types that spread tables evenly",
@@ -31,12 +31,12 @@ _REMEDIES = {
 
 
 def is_there(phases: str, phase: str) -> bool:
-    """Whether a part that is there in `phases`, as in MemoryRow, is there in this one."""
+    """Return whether a part with these `phases` (as in MemoryRow) is allocated in `phase`."""
     return phases == ALWAYS or phase in phases.split()
 
 
 def peak(rows: Iterable[MemoryRow]) -> tuple[str, list[MemoryRow]]:
-    """The phase in which one rank's parts take most, the first of equal ones, and the parts that are there then."""
+    """Return the phase in which one rank's parts take most memory (the first if equal), and these parts."""
     held = list(rows)
     there = {phase: [row for row in held if is_there(row.phases, phase)] for phase in PHASES}
     phase = max(PHASES, key=lambda one: sum(row.size_bytes for row in there[one]))
@@ -44,12 +44,12 @@ def peak(rows: Iterable[MemoryRow]) -> tuple[str, list[MemoryRow]]:
 
 
 def size_of(rows: Iterable[MemoryRow]) -> int:
-    """All of these together."""
+    """Return the sum of the rows' bytes."""
     return sum(row.size_bytes for row in rows)
 
 
 def peaks(rows: Iterable[MemoryRow]) -> dict[int, list[MemoryRow]]:
-    """What is there at each rank's peak."""
+    """Return, by rank, the parts allocated at the rank's peak."""
     own: dict[int, list[MemoryRow]] = {}
     for row in rows:
         own.setdefault(row.rank, []).append(row)
@@ -57,9 +57,9 @@ def peaks(rows: Iterable[MemoryRow]) -> dict[int, list[MemoryRow]]:
 
 
 def remedy(sizes: Sequence[tuple[str, float]]) -> str:
-    """The largest of these parts and what would make it smaller, for the end of a sentence.
+    """Return what would make the largest of these parts smaller, for the end of a sentence.
 
-    Parts may be there several times.
+    Entries with equal names are summed.
     """
     total = Counter[str]()
     for part, size in sizes:

@@ -1,4 +1,4 @@
-"""Tensors as bytes, and those of a collective in a world that moves bytes by itself: the simulator's, and tests'."""
+"""Tensors of a collective, copied as bytes by the simulator's and the tests' backends."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from torch import Tensor
 
 from scenarios.seam.calls import Call
 
-# A call that reduces, and the members' inputs in group order; the result has an input's shape.
+# Takes a reducing call and the members' inputs in group order; the result has an input's shape.
 Reduce = Callable[[Call, Sequence[Tensor]], Tensor]
 
 
 class Payload(NamedTuple):
-    """One member's tensors. Inputs are its own copy, taken when the call was issued; outputs are the program's."""
+    """One member's tensors. Inputs are copies, made when the call was issued; outputs are the program's tensors."""
 
     inputs: Sequence[Tensor]
     outputs: Sequence[Tensor]
@@ -33,20 +33,20 @@ class Payloads(dict[int, Payload]):
         self._totals: dict[int, Tensor] = {}
 
     def total(self, call: Call, part: int = 0) -> Tensor:
-        """Reduce that one of all members' inputs; computed once, as all get the same."""
+        """Return the reduction of all members' inputs number `part`; cached, as all members get the same."""
         if part not in self._totals:
             inputs = [self[member].inputs[part] for member in range(call.group.size)]
             self._totals[part] = self._reduce(call, inputs)
         return self._totals[part]
 
     def clear(self) -> None:
-        """Let go of all tensors."""
+        """Release all tensors."""
         super().clear()
         self._totals.clear()
 
 
 def take(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Payload:
-    """Copy the inputs, and poison the outputs: a program that reads them too early shall see it."""
+    """Copy the inputs and poison the outputs, so that a program that reads outputs too early notices."""
     for tensor in (*inputs, *outputs):
         if not tensor.is_meta:
             break
@@ -59,7 +59,7 @@ def take(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Payload:
 
 
 def take_rows(call: Call, input: Tensor, output: Tensor) -> Payload:
-    """The same of one tensor each way, as one chunk for each member: views of one copy."""
+    """Take one input and one output tensor, split into a chunk for each member; chunks are views."""
     payload = take((input,), (output,))
     if not payload.outputs:
         return payload
@@ -76,18 +76,18 @@ def poison(tensor: Tensor) -> None:
 
 
 def resolved(tensor: Tensor) -> Tensor:
-    """The same memory, unless it is a conjugate or negative view: these have none that says what they hold."""
+    """Return the detached tensor; copied if it is a conjugate or negative view, whose memory has other values."""
     if tensor.is_conj() or tensor.is_neg():
         return tensor.detach().resolve_conj().resolve_neg()
     return without_grad(tensor)
 
 
 def without_grad(tensor: Tensor) -> Tensor:
-    """The same memory, of which no gradient is recorded."""
+    """Return the tensor, detached if it requires a gradient."""
     return tensor.detach() if tensor.requires_grad else tensor
 
 
 def as_bytes(tensor: Tensor) -> Tensor:
-    """The bytes of a contiguous tensor, of any dtype: a flat uint8 view of the same memory."""
+    """Return a contiguous tensor's memory as a flat uint8 view, for any dtype."""
     # A contiguous tensor of one element or none may have any strides: as numpy's empty arrays, 0.
     return resolved(tensor).as_strided((tensor.numel(),), (1,)).view(torch.uint8)

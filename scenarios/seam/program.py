@@ -1,4 +1,4 @@
-"""A workload as both worlds run it; a user's own program is a subclass of `Program`."""
+"""Defines `Program`: a workload as both worlds run it; a user's own program is a subclass."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ class Program(ABC):
     """A workload: one object per process, called once per rank; each call runs as a coroutine.
 
     Attributes:
-        plan: where the planner put the tables; empty for a workload without tables.
-        own_plan: where ours would put tables that another planner has put elsewhere; empty: nobody did, or it cannot.
-        plan_notes: on what the two plans' expected times rest, and why there are none, in sentences.
-        memory: what each rank holds on its GPU, checked against the GPU's memory before the run; empty: not checked.
-        host_classes: the host classes of which one representative each is simulated; None: every rank is.
-        effort: what simulating a step of every rank takes of the machine; None: not known.
-        left_out: what its steps did of which nothing is predicted, in words; known when all ranks are at their end.
-        on_cpu: what hosts computed in steps beside their GPUs, in words; likewise.
-        rank_classes: the ranks that were played for others, as `RunInfo` has them.
-        does: called with the phase in which the program is, and the words that a user sees, or "" to see how far the
-            simulation is; whoever plays the program sets it.
+        plan: the planner's placement of the tables; empty for a workload without tables.
+        own_plan: our planner's placement where another planner made `plan`; empty: not applicable or not possible.
+        plan_notes: assumptions behind the expected times of both plans, or why there are none, in sentences.
+        memory: each rank's GPU memory by part, checked against its capacity before the run; empty: not checked.
+        host_classes: host classes, of which one representative each is simulated; None: every rank is simulated.
+        effort: time and memory for simulating one step of every rank; None: unknown.
+        left_out: parts of the steps that are not predicted, in words; known when all ranks have ended.
+        on_cpu: host computation in steps concurrent with the GPUs, in words; known when all ranks have ended.
+        rank_classes: the ranks that were simulated for others, as in `RunInfo`.
+        does: called with the current phase and words for the user, or "" for the simulation's progress; set by the
+            caller that runs the program.
 
-    All are known before anything runs, host classes after `prepare`. Ranks in verbs (`src`, `dst`, `ranks`) are global
-    ranks.
+    All others are known before anything runs, host classes after `prepare`. Ranks in verbs (`src`, `dst`, `ranks`) are
+    global ranks.
 
-    What a scenario file may say for it, by class:
+    Class attributes say what scenario files may configure:
 
     Attributes:
         Options: the program's own section, a dataclass or a pydantic model; None: any keys.
         section: the section's name; `scenario.options` holds its values.
-        reads: what it reads besides: "buckets", "compression", and "run.batch_size", which then must be there.
-        needs_values: whether it goes other ways without the values of tensors.
-        finds_classes: whether it finds its host classes, if it has any, when it prepares, and then states its effort.
+        reads: further keys it reads: "buckets", "compression", and "run.batch_size", which is then required.
+        needs_values: whether the program branches on values of tensors.
+        finds_classes: whether `prepare` finds the host classes, if any; the effort is known only then.
     """
 
     Options: ClassVar[type | None] = None
@@ -67,40 +67,39 @@ class Program(ABC):
         """Run every step on one rank."""
 
     def prepare(self) -> None:  # noqa: B027  (few programs have anything to find out)
-        """Find out what takes long to find out and is not known yet; called ahead of each play, and earlier where its
-        answers are wanted.
+        """Do slow preparation that is not done yet; called before each run, and earlier where its results are needed.
 
         Raises:
-            ProgramError: it cannot be simulated.
+            ProgramError: the program cannot be simulated.
         """
 
     def judge(self) -> None:  # noqa: B027  (few programs have anything to say)
-        """Check that what the ranks did, all of which have come to their end, is a prediction.
+        """Check, after all ranks have ended, that what they did is a prediction.
 
         Raises:
-            ProgramError: it is none: no rank has made a step, say.
+            ProgramError: it is not: no rank has made a step, for example.
         """
 
     def standing(self) -> str:
-        """Return what a deadlock's sentence adds of ranks that are at their end; "" if there is nothing to add."""
+        """Return what a deadlock's message adds about ranks that have ended; "" for nothing."""
         return ""
 
     def compiled(self) -> Program | None:
-        """Return the program with its modules as torch.compile would run them, to be played; None if it is not known,
-        or where `launching.fusion` makes it.
+        """Return the program with its modules run as torch.compile would run them; None if unknown, or where
+        `launching.fusion` does it.
         """
         return None
 
     def kept(self) -> dict[str, bytes]:
-        """Further files for the folder of a simulated run that has ended, by name."""
+        """Return further files for the folder of a finished simulated run, by name."""
         return {}
 
 
 def begin(program: Program, rank: Rank) -> Coroutine[Any, Any, None]:
-    """The program's coroutine on one rank.
+    """Return the program's coroutine on one rank.
 
     Raises:
-        ProgramError: calling it gives none, or (when it is played) gives a coroutine that nobody awaited.
+        ProgramError: the call returns no coroutine, or the coroutine (when run) returns another that nobody awaited.
     """
     kind = type(program).__qualname__
     made: Any = program(rank)

@@ -1,7 +1,7 @@
-"""What a program may ask of a rank: torch.distributed's verbs, computation, streams and steps.
+"""Defines `Rank`, a program's interface: torch.distributed's verbs, computation, streams and steps.
 
-A verb *issues* and returns a `Work`; `await` *waits* and gives the result. What stands between the two overlaps, in
-every world. Names, argument order and semantics are those of torch.distributed (2.13).
+A verb *issues* and returns a `Work`; `await` *waits* and gives the result. Work between the two overlaps, in every
+world. Names, argument order and semantics are those of torch.distributed (2.13).
 """
 
 from __future__ import annotations
@@ -30,18 +30,19 @@ T = TypeVar("T")
 
 
 class Rank:
-    """One rank as a program sees it, bound to one stream (the "main" one at first).
+    """One rank as a program sees it, bound to one stream (initially "main").
 
     `device` is where payload tensors live: "meta" in a simulation with payload "sizes", else "cpu" or "cuda".
     `control_device` is where tensors live whose values decide the sizes of others (split sizes, lengths): never "meta".
-    Collectives on a group are issued in the same order by all its members. Groups belong to a stream: a sibling made
-    by `stream` has its own `world`, `intra` (the ranks of this host) and `cross` (those of the same local rank on all
-    hosts), so that streams cannot cross each other's order. Split sizes are whole numbers, but where members of a group
-    represent several ranks: there they may be expected ones. All ranks in the verbs are global ranks. `role` says what
-    an operation is for, one of `scenarios.seam.roles`; without it that of `for_role`, or none.
+    All members of a group issue its collectives in the same order. Groups belong to a stream: a sibling made by
+    `stream` has its own `world`, `intra` (the ranks of this host) and `cross` (those of the same local rank on all
+    hosts), so that streams cannot cross each other's order. Split sizes are integers; only where members of a group
+    represent several ranks they may be expected values. All ranks in the verbs are global ranks. `role` says what an
+    operation is for, one of `scenarios.seam.roles`; default: the role given to `for_role`, or none.
 
-    `place` is this rank's number among those of `world`, `places` are those of its members, and `hosts` the hosts of
-    the members of `cross`: other than global ranks and hosts only where `within` has made groups of some ranks.
+    `place` is this rank's number within `world`, `places` are those of all its members, and `hosts` the hosts of the
+    members of `cross`. Places and `hosts` differ from global ranks and hosts only where `within` has made groups of
+    some ranks.
     """
 
     def __init__(self, backend: Backend) -> None:
@@ -57,14 +58,14 @@ class Rank:
         self._role = ""
 
     def new_group(self, ranks: Sequence[int]) -> Group:
-        """Make a further group on this stream; every rank of the world calls this, in the same order, member or not."""
+        """Make a group on this stream; every rank, member or not, makes the same calls in the same order."""
         prefix = "" if self.backend.stream == "main" else f"{self.backend.stream}/"
         return self.backend.new_group(f"{prefix}group{next(self._group_numbers)}", ranks)
 
     def within(self, groups: Groups) -> Rank:
-        """Give this rank, on the same stream, with these groups as its `world`, `intra` and `cross`.
+        """Return this rank, on the same stream, with these groups as its `world`, `intra` and `cross`.
 
-        Sizes, `host`, `local_rank` and `place` are as if there were no other ranks; verbs go on taking global ranks.
+        Sizes, `host`, `local_rank` and `place` are as if there were no other ranks; verbs still take global ranks.
         """
         made = copy(self)
         made.world, made.intra, made.cross = groups.world, groups.intra, groups.cross
@@ -74,7 +75,7 @@ class Rank:
         return made
 
     def for_role(self, role: str) -> Rank:
-        """Give this rank, whose operations have that role where they are given none.
+        """Return this rank with a default role for its operations.
 
         Raises:
             ValueError: there is no such role.
@@ -86,57 +87,57 @@ class Rank:
 
     @property
     def hosts(self) -> Sequence[int]:
-        """The hosts of the members of `cross`."""
+        """Hosts of the members of `cross`."""
         if self.places is not self.world.ranks:
             return range(self.cross.size)
         return [member // self.local_world_size for member in self.cross.ranks]
 
     def stream(self, name: str) -> Rank:
-        """Give this rank on another stream, with groups of its own; every rank calls this, in the same order."""
+        """Return this rank on a new stream, with its own groups; every rank makes the same calls, in the same order."""
         return Rank(self.backend.open_stream(name))
 
     def spawn(self, coroutine: Coroutine[Any, Any, T]) -> Work[T]:
-        """Run a coroutine on this stream, beside the caller's; those of one stream run one after the other."""
+        """Run a coroutine on this stream, concurrently with the caller; coroutines of one stream run in sequence."""
         return self.backend.spawn(coroutine)
 
     def after(self, work: Work[Any]) -> None:
-        """Let what this stream is given next begin after that work, of whichever stream; the program goes on at once.
+        """Let what is issued on this stream next begin after that work, of any stream; the program goes on at once.
 
-        It counts as awaited, so that its errors are those of the run.
+        The work counts as awaited, so that its errors are those of the run.
         """
         self.backend.after(work)
 
     async def synchronize(self, work: Work[T]) -> T:
-        """Wait for a work on the host, as where a program reads a value that it gives; an await lets a stream wait.
+        """Wait for a work on the host, as a program does to read a value; an await only lets a stream wait.
 
-        What is launched next is launched from then on. It counts as awaited, and gives what it gives there.
+        Later launches begin after the work has ended. The work counts as awaited; its result is returned.
         """
         return await self.backend.synchronize(work)
 
     def host_work(self, work: HostWork) -> int:
-        """Count what the host of an eager GPU program does before it launches or issues more; it runs ahead of the GPU.
+        """Count host work of an eager GPU program before its next launch or call; the host runs ahead of the GPU.
 
-        Work of the host for a computation is its kernel's (`Kernel.host`), and each collective counts itself. Return,
-        in ns, the time up to which the host has worked then.
+        A computation's host work is part of its kernel (`Kernel.host`), and each collective counts its own. Return the
+        time, in ns, at which the host will have finished.
         """
         return self.backend.host_work(work)
 
     def step(self, index: int) -> AbstractContextManager[None]:
-        """Count what is issued inside to training step `index`, and record the step's own span."""
+        """Assign what is issued inside to training step `index`, and record the step's span."""
         return self.backend.step(index)
 
     def record(self, name: str, value: Tensor | float) -> None:
-        """Keep a number of this rank and step (the loss, say); a meta tensor is not kept."""
+        """Record a metric of this rank and step (the loss, say); meta tensors are ignored."""
         if not (isinstance(value, Tensor) and value.is_meta):
             self.backend.record(name, value)
 
     def compute(
         self, kernel: PricedLater, function: Callable[..., T], *arguments: object, label: str = "", role: str = ""
     ) -> Work[T]:
-        """Run `function(*arguments)` on this rank's device, at the cost that `kernel` names.
+        """Run `function(*arguments)` on this rank's device, at the cost that `kernel` describes.
 
-        What `function` raises is raised where the Work is awaited. A function that gives the kernel is called by
-        predictions at once, and by real ranks when the step is over: pricing takes nothing of its time.
+        Exceptions of `function` are raised where the Work is awaited. If `kernel` is a function that returns the
+        kernel, predictions call it at once and real ranks after the step, so that pricing costs no measured time.
 
         Raises:
             TypeError: `label` is no str.
@@ -157,7 +158,7 @@ class Rank:
         label: str = "",
         role: str = "",
     ) -> Work[list[Tensor]]:
-        """Exchange a tensor with each member; uneven and complex tensors are welcome."""
+        """Exchange a tensor with each member; uneven sizes and complex tensors are allowed."""
         return self._issue(exchange.ALL_TO_ALL, group, label, role, input=input_tensor_list, output=output_tensor_list)
 
     def all_to_all_single(
@@ -209,7 +210,7 @@ class Rank:
         label: str = "",
         role: str = "",
     ) -> Work[Tensor]:
-        """Reduce the inputs of all members, of which each gets its share."""
+        """Reduce the inputs of all members and give each member its share."""
         return self._issue(reduction.REDUCE_SCATTER_TENSOR, group, label, role, input=input, output=output, reduce=op)
 
     def all_gather_into_tensor(
@@ -221,7 +222,7 @@ class Rank:
         label: str = "",
         role: str = "",
     ) -> Work[Tensor]:
-        """Gather the inputs of all members, one after the other in group order."""
+        """Gather the inputs of all members, concatenated in group order."""
         return self._issue(
             reduction.ALL_GATHER_INTO_TENSOR, group, label, role, input=input_tensor, output=output_tensor
         )
@@ -229,7 +230,7 @@ class Rank:
     def all_gather(
         self, tensor_list: list[Tensor], tensor: Tensor, group: Group | None = None, *, label: str = "", role: str = ""
     ) -> Work[list[Tensor]]:
-        """Gather the inputs of all members, each in a tensor of its own; members' may differ in size."""
+        """Gather the inputs of all members, each into its own tensor; sizes may differ between members."""
         return self._issue(lists.ALL_GATHER, group, label, role, input=tensor, output=tensor_list)
 
     def reduce_scatter(
@@ -242,7 +243,7 @@ class Rank:
         label: str = "",
         role: str = "",
     ) -> Work[Tensor]:
-        """Reduce a tensor for each member, which gets its own; members' may differ in size."""
+        """Reduce a tensor for each member and give it to that member; sizes may differ between members."""
         return self._issue(lists.REDUCE_SCATTER, group, label, role, input=input_list, output=output, reduce=op)
 
     def all_gather_into_tensor_coalesced(
@@ -288,7 +289,7 @@ class Rank:
     def broadcast(
         self, tensor: Tensor, src: int, group: Group | None = None, *, label: str = "", role: str = ""
     ) -> Work[Tensor]:
-        """Copy the tensor of a global rank to all members."""
+        """Copy the tensor of the global rank `src` to all members."""
         return self._issue(rooted.BROADCAST, group, label, role, input=tensor, output=tensor, root=src)
 
     def reduce(
@@ -301,7 +302,7 @@ class Rank:
         label: str = "",
         role: str = "",
     ) -> Work[Tensor]:
-        """Reduce a tensor over all members into that of a global rank; the others' tensors are undefined then."""
+        """Reduce a tensor over all members into that of the global rank `dst`; other tensors are undefined then."""
         return self._issue(rooted.REDUCE, group, label, role, input=tensor, output=tensor, reduce=op, root=dst)
 
     def gather(
@@ -314,7 +315,7 @@ class Rank:
         label: str = "",
         role: str = "",
     ) -> Work[list[Tensor] | None]:
-        """Gather the tensors of all members on a global rank, which alone gives a list."""
+        """Gather the tensors of all members on the global rank `dst`, which alone passes a list."""
         return self._issue(rooted.GATHER, group, label, role, input=tensor, output=gather_list, root=dst)
 
     def scatter(
@@ -327,37 +328,37 @@ class Rank:
         label: str = "",
         role: str = "",
     ) -> Work[Tensor]:
-        """Give each member its tensor of the list of a global rank, which alone gives one."""
+        """Give each member its tensor from the list of the global rank `src`, which alone passes a list."""
         return self._issue(rooted.SCATTER, group, label, role, input=scatter_list, output=tensor, root=src)
 
     def barrier(self, group: Group | None = None, *, label: str = "", role: str = "") -> Work[None]:
-        """Wait until all members are here."""
+        """Wait until all members have entered."""
         return self._issue(rooted.BARRIER, group, label, role)
 
     def monitored_barrier(self, group: Group | None = None, *, label: str = "", role: str = "") -> Work[None]:
-        """Wait until all members are here, by way of the first one, which would name those that are not."""
+        """Wait until all members have entered, through the first member, which would report missing ones."""
         return self._issue(rooted.MONITORED_BARRIER, group, label, role)
 
     def send(
         self, tensor: Tensor, dst: int, group: Group | None = None, *, label: str = "", role: str = ""
     ) -> Work[None]:
-        """Send a tensor to a global rank."""
+        """Send a tensor to the global rank `dst`."""
         return self._issue(rooted.SEND, group, label, role, input=tensor, root=dst)
 
     def recv(
         self, tensor: Tensor, src: int, group: Group | None = None, *, label: str = "", role: str = ""
     ) -> Work[Tensor]:
-        """Receive a tensor from a global rank."""
+        """Receive a tensor from the global rank `src`."""
         return self._issue(rooted.RECV, group, label, role, output=tensor, root=src)
 
     def _issue(self, collective: Collective, group: Group | None, label: str, role: str, **given: Any) -> Work[Any]:
-        """A call that is refused takes its place in its order all the same: the other members hear of it."""
+        """Check a call and issue it; a refused call still takes its place in the order, so that others fail too."""
         backend, op = self.backend, collective.name
         if group is None:
             group = self.world
         elif not isinstance(group, Group):
             raise TypeError(f"rank {self.rank}: {op}: group must be a Group, got {type(group).__name__}")
-        if not backend.knows(group):  # nobody else could hear of a mistake there
+        if not backend.knows(group):  # the members cannot be found, so that no other rank could fail with it
             raise CollectiveError(
                 f"rank {self.rank}: {op}: group {group.name} of {list(group.ranks)} is not of this run;"
                 " make it with new_group"

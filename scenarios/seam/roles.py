@@ -1,7 +1,7 @@
-"""What a span is for: roles, given where work is issued, recorded by both worlds, read by reports; imports nothing.
+"""Roles of spans: set where work is issued, recorded by both worlds, read by reports. The module imports nothing.
 
-A role is a purpose and not an operation: an exchange of ids and the packing before it have the same one. "" is none:
-there the kind of operation decides what reports call it.
+A role is a purpose, not an operation: an exchange of ids and the packing before it share one. Reports name a span with
+role "" by its kind of operation.
 """
 
 DENSE = "dense"
@@ -13,7 +13,7 @@ OPTIMIZER, SCALING = "optimizer", "scaling"
 LOAD, COPY = "loading", "copy"
 OTHER = "other"
 
-# What each means; the order is that of a reader's list.
+# Meanings, in the order in which reports list roles.
 ROLES = {
     DENSE: "the model but for its tables, forward and backward",
     LOOKUP: "rows of tables are looked up",

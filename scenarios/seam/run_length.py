@@ -1,4 +1,4 @@
-"""Run-length encoded lists: a copy on each of 100,000 ranks takes the memory of one."""
+"""Run-length encoded lists, so that copies on each of 100,000 ranks take the memory of one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Run = tuple[int, T]
 
 
 class Runs(Sequence[T]):
-    """What `make(first, index)` gives for each item of each run, `index` from 0 in its run; made at every look."""
+    """A list of runs of items; `make(first, index)` makes an item, `index` from 0 in its run, at every access."""
 
     __slots__ = ("_make", "_runs", "_size")
 
@@ -24,7 +24,7 @@ class Runs(Sequence[T]):
 
     @property
     def runs(self) -> Sequence[Run[T]]:
-        """The runs, none of them empty."""
+        """Runs as (length, first item), none of them empty."""
         return self._runs
 
     def __len__(self) -> int:
@@ -59,7 +59,7 @@ class Runs(Sequence[T]):
 
 
 class KeptRuns(Runs[T]):
-    """The same for items that may be written to: all are made at the first look at one, and kept."""
+    """A list of runs whose items may be modified: the first access makes all items and keeps them."""
 
     __slots__ = ("_items",)
 
@@ -69,7 +69,9 @@ class KeptRuns(Runs[T]):
 
     @property
     def runs(self) -> Sequence[Run[T]]:
-        """The runs; of one item each, as soon as the items are made. Writing to a run's first is writing to all."""
+        """Runs; of one item each once the items are made. Modifying a run's first item before that modifies the whole
+        run.
+        """
         return self._runs if self._items is None else [(1, item) for item in self._items]
 
     def __iter__(self) -> Iterator[T]:
@@ -89,10 +91,10 @@ class KeptRuns(Runs[T]):
 
 
 def runs_of(items: Sequence[T]) -> Iterable[Run[T]]:
-    """The runs of any list: of one item each where nobody said more."""
+    """Return the runs of any list: of one item each for an ordinary list."""
     return items.runs if isinstance(items, Runs) else zip(repeat(1), items)
 
 
 def run_count(items: Sequence[T]) -> int:
-    """How many runs there are."""
+    """Return the number of runs."""
     return len(items.runs) if isinstance(items, Runs) else len(items)

@@ -1,4 +1,4 @@
-"""The rows that a run records, the same in the simulated and the real world; imports neither torch nor simpy."""
+"""The rows that a run records, the same for simulated and real runs; imports neither torch nor simpy."""
 
 from __future__ import annotations
 
@@ -10,80 +10,70 @@ from typing import Any
 from scenarios.compute_kernel import ComputeKernel
 from scenarios.sharding_kind import ShardingKind
 
-SCHEMA_VERSION = 1  # grows when earlier releases would misread what is written, which a field with a default is not
+# Incremented when earlier releases would misread a run; a new field with a default needs no increment.
+SCHEMA_VERSION = 1
 
-# Keys of a scenario that change how it is simulated, not what it computes and sends: digests, by which runs are
-# compared, leave them out.
+# Keys of a scenario that change how it is simulated, not what it computes and sends; not part of a run's digest, so
+# that such runs stay comparable.
 PLAYING = frozenset(
     {"path", "payload", "fidelity", "timeout_s", "compute_times", "balanced", "ranks", "rests_on", "known_errors"}
 )
 
-# `MemoryRow.phases` of a part that is always there, of one in the host's memory, of what an allocator keeps for later.
+# Special `MemoryRow.phases`: allocated in all phases; in the host's memory; kept by an allocator for later.
 ALWAYS, IN_HOST, CACHED = "always", "host memory", "cached"
 
-# `Span.kernel` of computations that take nothing of what a rank computes with: data loaders' work, copies to the GPU.
+# `Span.kernel` of work outside the rank's compute units: data loaders, copies to the GPU.
 LOADING, COPYING = "data_loader", "memcpy"
 
-# Fewer steps that were timed with the recording off do not say a step's time: one odd step would count for too much.
+# Steps timed with the recording off are used only if there are this many: one outlier would weigh too much.
 LEAST_UNRECORDED = 3
 
-# `RunInfo.played_on` of a run on hosts that were emulated.
+# `RunInfo.played_on` of a run on emulated hosts.
 EMULATED_HOSTS = "emulated hosts"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """One operation of one rank. Times are integer ns on the run's one axis; bytes are payload, not wire bytes.
+    """One operation of one rank. Times are integer ns on the run's common axis; bytes are payload, not wire bytes.
 
-    kind: a verb's name ("all_to_all_single", "compute", ...) or "step". `label` is the program's word for it. A step
-    with `step` -1 is one that was timed with the recording off, behind those of the run; "step 7" is its label.
-    `issued_ns` <= `start_ns` <= `end_ns`. A collective starts on a rank when that rank enters it, so waiting for late
-    members is inside. `wait_from_ns` to `wait_until_ns` is when the program stood still in `await` (equal if it did
-    not; -1 if never awaited). `sequence` counts what this rank issued on this stream. `call` counts a group's
-    collectives and is the same number on every member (-1 for others; of a computation in a profiler's trace, which
-    opening of its annotation in the step it was launched in). `rank_count` ranks are represented by this one.
-    `bytes_in` is the size of the rank's input tensors, `bytes_out` of its outputs; `bytes_sent` of what it gives to
-    other ranks in an all-to-all, a send or as root of a broadcast, else `bytes_in`.
-    `formula_ns` is what NCCL itself expects of a simulated collective on an idle cluster; -1 where it expects nothing.
-    `launch_ns` is the part of a simulated computation in which it waits for the host to launch its kernels.
-    `recomputed_flops` are those of `flops` that are a kernel's `recomputed_flops`. `role` is what it is for, one of
-    `roles.ROLES`; "": nobody has said.
-    `operations` describe the operator that all of a measured computation was, by `operations.as_json`; else it is "".
+    A collective starts on a rank when that rank enters it, so that its duration includes waiting for late members.
     """
 
     rank: int
     host: int
     stream: str
-    step: int
-    sequence: int
-    kind: str
-    label: str
+    step: int  # -1 outside of steps; a "step" with -1 was timed with the recording off, and has the label "step 7"
+    sequence: int  # operations that this rank issued on this stream before
+    kind: str  # a verb's name ("all_to_all_single", "compute", ...) or "step"
+    label: str  # the program's name for it
     group: str
+    # Collectives of the group before, equal on all members; -1 for other kinds. A computation from a profiler's trace:
+    # which occurrence of its annotation, in the step that launched it.
     call: int
-    issued_ns: int
+    issued_ns: int  # <= start_ns <= end_ns
     start_ns: int
     end_ns: int
-    wait_from_ns: int
+    wait_from_ns: int  # when the program was blocked in `await`; equal if it was not, -1 if never awaited
     wait_until_ns: int
-    bytes_in: int = 0
-    bytes_out: int = 0
-    bytes_sent: int = 0
+    bytes_in: int = 0  # size of the rank's input tensors
+    bytes_out: int = 0  # size of its outputs
+    bytes_sent: int = 0  # for other ranks, in an all-to-all, a send or as root of a broadcast; else `bytes_in`
     dtype: str = ""
     kernel: str = ""
     flops: float = 0.0
     bytes_read: float = 0.0
     bytes_written: float = 0.0
-    rank_count: int = 1
-    formula_ns: int = -1
-    launch_ns: int = 0
-    recomputed_flops: float = 0.0
-    operations: str = ""
-    role: str = ""
+    rank_count: int = 1  # ranks that this one represents
+    formula_ns: int = -1  # NCCL's own estimate for a simulated collective on an idle cluster; -1 where it has none
+    launch_ns: int = 0  # part of a simulated computation in which it waits for the host to launch its kernels
+    recomputed_flops: float = 0.0  # part of `flops` that recomputes forward results
+    operations: str = ""  # by `operations.as_json`, of a measured computation that is a single operator
+    role: str = ""  # one of `roles.ROLES`; "" if unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """A number that the program recorded."""
+    """A number recorded by the program."""
 
     rank: int
     step: int
@@ -93,13 +83,7 @@ class Metric:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRow:
-    """One shard of one table: where the planner put it. Offsets and sizes in elements; perf in ms, storage in bytes.
-
-    `ids_per_step` is how many ids this shard's rank looks up in it each step, as expected by the planner.
-    `storage_bytes` are of the device's memory, `host_bytes` of the host's beside it. Of `perf_ms` the look-up takes
-    `forward_ms` and the update `backward_ms`; the rest are exchanges. `look_up_bytes` and `update_bytes` are what these
-    two move as the simulator prices them, of blocks of rows as the first one; 0 where nobody has said.
-    """
+    """One shard of one table, as placed by the planner. Offsets and sizes are in elements."""
 
     table: str
     sharding_type: str
@@ -110,68 +94,63 @@ class PlanRow:
     column_offset: int
     rows: int
     columns: int
-    storage_bytes: int
-    perf_ms: float
-    ids_per_step: float
-    host_bytes: int = 0
-    forward_ms: float = 0.0
-    backward_ms: float = 0.0
-    look_up_bytes: float = 0.0
+    storage_bytes: int  # of device memory
+    perf_ms: float  # as the planner expects: lookup, update and exchanges
+    ids_per_step: float  # ids that the shard's rank looks up in it, as the planner expects
+    host_bytes: int = 0  # of host memory, in addition
+    forward_ms: float = 0.0  # of `perf_ms`, the lookup
+    backward_ms: float = 0.0  # of `perf_ms`, the update
+    look_up_bytes: float = 0.0  # as the simulator prices the first of a run of row blocks; 0 if unknown
     update_bytes: float = 0.0
 
     @property
     def kernel(self) -> ComputeKernel:
-        """What its compute kernel is."""
+        """Compute kernel, as a value with its properties."""
         return ComputeKernel(self.compute_kernel)
 
     @property
     def sharding_kind(self) -> ShardingKind:
-        """What its sharding type is."""
+        """Sharding type, as a value with its properties."""
         return ShardingKind(self.sharding_type)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryRow:
-    """What one part ("embedding weights", "activations", ...) takes of one rank's device memory.
+    """Device memory of one rank that one part ("embedding weights", "activations", ...) occupies.
 
-    `rank_count` ranks are represented by this one. `phases`: those of a step in which it is there, "forward",
-    "backward" and "update", with a space between, or ALWAYS; a part that grows or shrinks has several rows. IN_HOST: it
-    takes nothing of the device, but of the host's memory, of which `capacity_bytes` is the rank's share. CACHED: it is
-    there, but leaves room for whatever needs it.
+    `phases` are the phases of a step in which it is allocated ("forward", "backward", "update", separated by spaces),
+    or ALWAYS; a part that grows or shrinks has several rows. IN_HOST: it occupies host memory, of which
+    `capacity_bytes` is the rank's share. CACHED: it is allocated, but given up when memory runs short.
     """
 
     rank: int
     part: str
     size_bytes: int
     capacity_bytes: int
-    rank_count: int = 1
+    rank_count: int = 1  # ranks that this one represents
     phases: str = ALWAYS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkRow:
-    """What one link carried over the run. `busy_ns` is the time in which it carried anything.
-
-    `link_class` is "nvlink", "pcie", "memory", "host" (a GPU's path to its host's memory), "nic" or "uplink";
-    `direction` "out" or "in" as seen from its owner. `link_count` links are represented by this one.
-    """
+    """Traffic of one link over the run."""
 
     link: str
-    link_class: str
-    direction: str
+    link_class: str  # "nvlink", "pcie", "memory", "host" (a GPU's path to its host's memory), "nic" or "uplink"
+    direction: str  # "out" or "in" as seen from the link's owner
     host: int
     bytes_carried: float
-    busy_ns: int
+    busy_ns: int  # time in which it carried anything
     bytes_per_s: float
-    link_count: int = 1
+    link_count: int = 1  # links that this one represents
 
 
-@dataclass(slots=True)  # not frozen: there are very many, and this makes each in a third of the time
+@dataclass(slots=True)  # not frozen: runs have very many, and frozen ones take three times as long to make
 class LoadRow:
-    """What one link, as LinkRow names it, carried in one period of a run, in which it mostly did not pause.
+    """Traffic of one link, named as in LinkRow, in one period of the run with hardly any pauses.
 
-    A link's periods are in order, do not overlap, and add up to what it carried. Pauses are between them; of a link
-    with very many, neighbours are put together, pauses and all. `link_count` as in LinkRow.
+    A link's periods are in order, do not overlap, and add up to its traffic. Pauses lie between periods; for links with
+    very many periods, neighbours are merged, pauses included. `link_count` as in LinkRow.
     """
 
     link: str
@@ -184,10 +163,10 @@ class LoadRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficRow:
-    """What one host's GPUs gave to those of another host over the run, as links count bytes.
+    """Bytes that one host's GPUs sent to those of another host over the run, as links count them.
 
-    `bytes_carried` is what one host of `from_host`'s class gave to all other hosts of `to_host`'s, over however
-    many links and relays; `bytes_inside`, of a host to itself alone, what went from GPU to GPU inside it. `from_host`
+    `bytes_carried` is sent by one host of `from_host`'s class to all other hosts of `to_host`'s class, over any number
+    of links and relays; `bytes_inside`, only in rows of a host to itself, went from GPU to GPU inside it. `from_host`
     represents `host_count` hosts.
     """
 
@@ -200,30 +179,24 @@ class TrafficRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelRow:
-    """One distinct operator that the GPU of the first simulated rank runs in a step, `count` times in the mean.
+    """One distinct operator that the GPU of the first simulated rank runs; the first step is excluded.
 
-    Steps are all but the first. Times are means over calls of an idle GPU at its nominal speed, without launches.
-
-    Attributes:
-        operator: torch's name, or what the operator's description is; of a kernel without one its kind, of a
-            computation whose time was measured its label.
-        priced_by: "law", "table" (a law with measured operators), "roofline" or "measured" (`run.compute_times`, or a
-            row of `cluster.gpu.kernel_table` that describes the operator itself).
-        predicted_us: time of one call.
-        share: of the time of all kernels of a step.
+    Times are means over calls on an idle GPU at nominal speed, without launches.
     """
 
-    operator: str
+    operator: str  # torch's name or the description's; else the kernel's kind, or the label of a measured computation
     shapes: str
+    # "law", "table" (a law with measured operators), "roofline" or "measured" (`run.compute_times`, or a row of
+    # `cluster.gpu.kernel_table` that describes the operator itself).
     priced_by: str
-    predicted_us: float
-    count: float
-    share: float
+    predicted_us: float  # of one call
+    count: float  # calls per step, on average
+    share: float  # of the time of all kernels of a step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorRow:
-    """One distinct operator of all simulated ranks and its calls; those with somewhat other drawn ids are one."""
+    """One distinct operator of all simulated ranks, and its calls; calls that differ only in drawn ids are one."""
 
     operations: str
     calls: int
@@ -231,81 +204,58 @@ class OperatorRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeRow:
-    """What the run would be with one thing of its scenario changed; the first row of a run is the scenario as it is.
+    """The predicted step with one change to the scenario; a run's first row is the unchanged scenario.
 
-    `status` and `sentence` are as of a study's point, `options` make the change on a command line. Numbers are of the
-    median steady step, its transfer and waiting those of the mean rank; 0 where it was not played to its end.
-
-    Attributes:
-        group: "setting", "hardware" or "diagnosis"; "" of the scenario as it is.
-        usd_per_1e9_samples: $ of training on 10^9 samples; 0 where the price or the samples are not known.
-        speed: samples (or steps) a second over those of the scenario as it is, the median over pairs of steps of all
-            draws, between `speed_low` and `speed_high`; 0 where it is not known.
-        tables_moved: how many of the `tables` lie elsewhere than in the scenario as it is.
+    Numbers are those of the median steady step, transfer and waiting of the mean rank; 0 where the simulation did not
+    finish.
     """
 
     change: str
-    options: str
-    status: str
+    options: str  # which make the change on a command line
+    status: str  # as for a study's point, like `sentence`
     sentence: str
     step_ns: float
     samples_per_s: float
     transfer_ns: float
     wait_ns: float
-    group: str = ""
-    usd_per_1e9_samples: float = 0.0
+    group: str = ""  # "setting", "hardware" or "diagnosis"; "" for the unchanged scenario
+    usd_per_1e9_samples: float = 0.0  # $ for training on 10^9 samples; 0 where price or samples are unknown
+    # Samples (or steps) per second relative to the unchanged scenario, the median over pairs of steps of all draws,
+    # between `speed_low` and `speed_high`; 0 if unknown.
     speed: float = 0.0
     speed_low: float = 0.0
     speed_high: float = 0.0
     tables: int = 0
-    tables_moved: int = 0
+    tables_moved: int = 0  # tables that are placed differently than in the unchanged scenario
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """A change of a prediction's program that was simulated beside it, and what it saves of a step.
-
-    `change` is its name, `made_by` how it is made, in words. `saved_ns` is the median over steps, `share` its share of
-    the step; both are 0 where the program cannot have the change, and `made_by` says why.
-    """
+    """A change of a prediction's program that was simulated in addition, and the time per step that it saves."""
 
     change: str
-    made_by: str
-    saved_ns: float
-    share: float
+    made_by: str  # how to make the change, in words; or why it does not apply, if it saves 0
+    saved_ns: float  # median over steps
+    share: float  # of the step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thinned:
-    """Which spans a prediction kept beside every step's own, of kind "step": those of `ranks` in `steps`.
+    """The spans that a prediction kept, in addition to all spans of kind "step": those of `ranks` in `steps`."""
 
-    None: all; with None for `steps`, also spans outside of steps. `left_out` counts the other spans.
-    `phases` are the steps that used other operations than the step before, which the spans that are left need not show;
-    `steady` are the steps where `steady_steps` begin and end, in turn; None: a release that did not keep them.
-    """
-
-    ranks: tuple[int, ...] | None
-    steps: tuple[int, ...] | None
-    left_out: int
-    phases: tuple[int, ...]
-    steady: tuple[int, ...] | None = None
+    ranks: tuple[int, ...] | None  # None: all
+    steps: tuple[int, ...] | None  # None: all, and spans outside of steps
+    left_out: int  # number of other spans
+    phases: tuple[int, ...]  # steps with other operations than the step before, which the kept spans may not show
+    steady: tuple[int, ...] | None = None  # where `steady_steps` begin and end, in turn; None: an earlier release
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunInfo:
-    """Which run this was. `world` is "sim" or "real"; `complete` is false when it ended early, and `error` says why.
-
-    `played_on`: a real run's hosts: "this machine", EMULATED_HOSTS, or those of "torchrun" or "srun"; "": not known.
-    `thinned`: which spans were left out by choice. `host_counts`: each representative host and how many hosts it
-    represents; empty: every host was simulated. `cores`: of a real run's machines; 0: not known. `devices`: its GPUs or
-    processors by name. `plan_notes`: on what a comparison of a script's plan with ours rests, in sentences.
-    `left_out`: what steps did of which nothing is predicted, in words; `on_cpu`: what hosts computed beside their GPUs.
-    `advice`: what changes of the program save that were simulated beside it, the largest first.
-    `rank_classes`: each rank of a script that was played for its class, how many ranks that has, and which, in words.
-    """
+    """The origin of a run: its scenario, hosts and versions, and whether it is complete."""
 
     name: str
-    world: str
+    world: str  # "sim" or "real"
     digest: str
     scenario: dict[str, Any]
     seed: int
@@ -313,41 +263,41 @@ class RunInfo:
     started: str
     versions: dict[str, str]
     hosts: tuple[str, ...]
-    complete: bool = True
-    error: str = ""
+    complete: bool = True  # false if it ended early
+    error: str = ""  # why it ended early
     clock_residual_ns: int = 0
     elapsed_s: float = 0.0
-    played_on: str = ""
-    thinned: Thinned | None = None
-    host_counts: tuple[tuple[int, int], ...] = ()
-    cores: int = 0
-    devices: tuple[str, ...] = ()
-    plan_notes: tuple[str, ...] = ()
-    left_out: tuple[str, ...] = ()
-    on_cpu: tuple[str, ...] = ()
-    advice: tuple[Advice, ...] = ()
-    rank_classes: tuple[tuple[int, int, str], ...] = ()
+    played_on: str = ""  # a real run's hosts: "this machine", EMULATED_HOSTS, "torchrun" or "srun"; "": unknown
+    thinned: Thinned | None = None  # which spans were left out on purpose
+    host_counts: tuple[tuple[int, int], ...] = ()  # representative hosts and their counts; empty: all were simulated
+    cores: int = 0  # of a real run's machines; 0: unknown
+    devices: tuple[str, ...] = ()  # names of its GPUs or processors
+    plan_notes: tuple[str, ...] = ()  # assumptions behind a comparison of a script's plan with ours, in sentences
+    left_out: tuple[str, ...] = ()  # parts of steps that are not predicted, in words
+    on_cpu: tuple[str, ...] = ()  # host computation concurrent with the GPUs, in words
+    advice: tuple[Advice, ...] = ()  # simulated changes of the program and their savings, the largest first
+    rank_classes: tuple[tuple[int, int, str], ...] = ()  # (simulated rank, size of its class, the class in words)
     schema_version: int = SCHEMA_VERSION
 
 
 @dataclass(slots=True, kw_only=True)
 class Recording:
-    """A whole run in memory."""
+    """A complete run in memory."""
 
     info: RunInfo
     spans: list[Span] = field(default_factory=list)
     metrics: list[Metric] = field(default_factory=list)
     plan: list[PlanRow] = field(default_factory=list)
-    own_plan: list[PlanRow] = field(default_factory=list)  # by our planner, where `plan` is a script's
+    own_plan: list[PlanRow] = field(default_factory=list)  # our planner's, where `plan` is a script's
     memory: list[MemoryRow] = field(default_factory=list)
     links: list[LinkRow] = field(default_factory=list)
     loads: list[LoadRow] = field(default_factory=list)
     traffic: list[TrafficRow] = field(default_factory=list)
-    kernels: list[KernelRow] = field(default_factory=list)  # of a prediction on GPUs
-    operators: list[OperatorRow] = field(default_factory=list)  # likewise
+    kernels: list[KernelRow] = field(default_factory=list)  # in predictions on GPUs
+    operators: list[OperatorRow] = field(default_factory=list)  # in predictions on GPUs
     what_if: list[ChangeRow] = field(default_factory=list)
-    sources: dict[str, str] = field(default_factory=dict)  # texts of the files of a program of one's own, by name
-    kept: dict[str, bytes] = field(default_factory=dict)  # further files, which the program leaves, by name
+    sources: dict[str, str] = field(default_factory=dict)  # texts of a user's program's files, by name
+    kept: dict[str, bytes] = field(default_factory=dict)  # the program's further files, by name
 
 
 _Operation = tuple[str, str, str]  # kind, label, stream
@@ -356,11 +306,12 @@ Work = frozenset[tuple[_Operation, int]]
 
 
 def steady_steps(works: Sequence[Work], work_of: Sequence[int]) -> list[bool]:
-    """Which steps are what a run has become and most of its steps are; step i did `works[work_of[i]]`.
+    """Return, by step, whether it belongs to the run's last regime and is typical of it.
 
-    A regime begins where steps do something new and no step as before comes back (PowerSGD begins); a last step that
-    only adds to what several did does not begin one. Of the last regime those steps count that come closest to its
-    usual operations: those that fill or drain a pipeline lack some, those that also save or log have more.
+    Step i did `works[work_of[i]]`. A regime begins where steps do something new and no earlier kind of step comes back
+    (PowerSGD begins); a last step that only adds to several others' work does not begin one. The steps of the last
+    regime that are closest to its usual operations count: steps that fill or drain a pipeline lack some, steps that
+    also save or log have more.
     """
     names = [frozenset(operation for operation, _ in work) for work in works]
     first = _last_regime(names, work_of)
@@ -375,17 +326,17 @@ def steady_steps(works: Sequence[Work], work_of: Sequence[int]) -> list[bool]:
         key=lambda own: (-len(own[0] ^ usual), sum(kept[work] for work in own[1]), max(last[one] for one in own[1])),
         default=(usual, []),
     )[1]
-    # The step that fills a pipeline may do what others do, only more often.
+    # The step that fills a pipeline may do the usual operations, but more often.
     most = max(closest, key=lambda work: (kept[work], last[work]), default=-1)
     chosen = {most} if 2 * kept[most] >= sum(kept[work] for work in closest) else set(closest)
     return [step >= first and work in chosen for step, work in enumerate(work_of)]
 
 
 def _last_regime(names: Sequence[frozenset[_Operation]], work_of: Sequence[int]) -> int:
-    """The step with which it begins."""
+    """Return the step with which the last regime begins."""
     before = Counter(names[work] for work in work_of)
     after: set[frozenset[_Operation]] = set()
-    shared = 0  # how many kinds of steps there are both before and after
+    shared = 0  # number of kinds of steps that occur both before and after
     for step in range(len(work_of) - 1, 0, -1):
         own, previous = names[work_of[step]], names[work_of[step - 1]]
         before[own] -= 1
@@ -401,7 +352,9 @@ def _last_regime(names: Sequence[frozenset[_Operation]], work_of: Sequence[int])
 
 
 def _usual(works: Sequence[Work], run: Counter[int], kept: Counter[int]) -> frozenset[_Operation]:
-    """What more than half of the kept steps do; of half, what most of the run does, or a pipeline calls ahead."""
+    """Return the operations of more than half of the kept steps, and of exactly half where most of the run has them or
+    they are called twice a step (a pipeline's calls ahead).
+    """
     steps, calls, in_run = Counter[_Operation](), Counter[_Operation](), Counter[_Operation]()
     for work, count in run.items():
         for operation, times in works[work]:

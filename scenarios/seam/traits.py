@@ -1,7 +1,7 @@
-"""What is known of collectives by their verbs; neither torch nor what a library does of them.
+"""Traits of collectives by verb, without torch and independent of any library.
 
-Programs, both worlds and reports read it: how buffers are shaped, which of NCCL's functions a call is, what nccl-tests
-counts as its size and its bytes on the bus, and how a trace names it.
+Programs, both worlds and reports read them: shapes of buffers, NCCL's function for a call, size and bus bytes as
+nccl-tests count them, and names in traces.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ Function = Literal["broadcast", "reduce", "all_gather", "reduce_scatter", "all_r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
-    """What a verb does.
+    """The traits of a verb.
 
     Attributes:
-        gives, receives: "all" elements or a rank's "share" of them; "" where the tensor given is also the output.
+        gives, receives: "all" elements or a rank's "share"; "" where the input tensor is also the output.
         has_root: whether one rank's part differs from all others'.
-        has_splits: whether buffers are split among the members, who get different bytes.
-        has_sums: whether elements of the members are added up.
-        function: NCCL's; None where it plays sends and receives.
-        uneven: NCCL's for each member's tensor, where these differ in size.
-        size: columns of a span of which the larger one is the call's size for nccl-tests; none: it has no such test.
-        bus: the share of the size that crosses each rank's bus, times n / (n - 1) of n ranks; 0: the size does.
-        letters: of its names in traces.
+        has_splits: whether buffers are split among the members, each with its own number of bytes.
+        has_sums: whether elements of the members are summed.
+        function: NCCL's function; None where NCCL uses sends and receives.
+        uneven: NCCL's function for each member's tensor where tensors differ in size.
+        size: columns of a span whose maximum is the call's size for nccl-tests; empty: nccl-tests has no such test.
+        bus: share of the size that crosses each rank's bus, divided by (n - 1) / n for n ranks; 0: the whole size does.
+        letters: letters by which names in traces are recognized.
     """
 
     gives: str = "all"
@@ -45,16 +45,16 @@ class Traits:
         return "share" in (self.gives, self.receives)
 
     def bus_factor(self, ranks: float) -> float:
-        """Return nccl-tests' bus bandwidth over its algorithm bandwidth."""
+        """Return bus bandwidth divided by algorithm bandwidth, as nccl-tests define them."""
         return self.bus * (ranks - 1) / ranks if self.bus else 1.0
 
 
 _REDUCE = Traits(has_sums=True, function="all_reduce")
 _SCATTER = Traits(receives="share", has_sums=True, function="reduce_scatter")
 _GATHER = Traits(gives="share", receives="all", function="all_gather")
-_EITHER = ("bytes_in", "bytes_out")  # one member gives or gets it, the others the other way round
+_EITHER = ("bytes_in", "bytes_out")  # the root and the others have it in opposite columns
 
-# In the order in which a trace's name is searched for letters: ahead of those that are in others'.
+# Names in traces are matched in this order: letters that contain a later entry's come before it.
 TRAITS: dict[str, Traits] = {
     "all_reduce_coalesced": replace(_REDUCE, letters=("allreducecoalesced",)),
     "all_gather_into_tensor_coalesced": replace(_GATHER, letters=("allgatherintotensorcoalesced",)),

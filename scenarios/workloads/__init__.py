@@ -1,1 +1,1 @@
-"""The programs that ship with Twinstep, one workload a file or folder; `build` makes the one that a scenario names."""
+"""The programs of Twinstep, one file or folder per workload; `build` makes the program that a scenario names."""

@@ -1,4 +1,4 @@
-"""The program of a scenario; checks that what each rank needs fits into its GPU's memory."""
+"""Builds a scenario's program, and checks that each rank's tensors fit into its GPU's memory."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from scenarios.workloads.device_memory import CONTEXT, FRAGMENTATION, check_fits
 from scenarios.workloads.effort import Effort, check_memory
 from scenarios.workloads.locate import BUILT_IN, factory
 
-_LEAST_OPERATIONS = 2  # of a rank in a step
+_LEAST_OPERATIONS = 2  # per rank and step
 
 
 def build(scenario: Scenario) -> Program:
-    """The scenario's program.
+    """Return the scenario's program.
 
     Raises:
-        ScenarioError: the factory raises or returns no program, the program has no host classes where only their
-            representatives are to be simulated, or what a rank needs exceeds its GPU's memory.
+        ScenarioError: the factory raises or returns no program; only representatives of host classes are to be
+            simulated, but the program has no host classes; or a rank needs more memory than its GPU has.
     """
     key = f"{scenario.path}: program = '{scenario.program}'"
     try:
@@ -59,10 +59,10 @@ def _name(make: object) -> str:
 
 
 def build_unprepared(scenario: Scenario) -> Program:
-    """Build a scenario's program for this machine to simulate, without what takes long to find out.
+    """Build a scenario's program to be simulated on this machine, without its slow preparation.
 
     Raises:
-        ScenarioError: as `build` does, or the simulation takes more memory than this machine has.
+        ScenarioError: as for `build`, or the simulation needs more memory than this machine has.
     """
     program = build(scenario)
     check_memory(scenario, effort_of(scenario, program))
@@ -70,30 +70,30 @@ def build_unprepared(scenario: Scenario) -> Program:
 
 
 def build_simulation(scenario: Scenario, does: Callable[[str, str], None] = Program.does) -> Program:
-    """Build a scenario's program for this machine to simulate, and make it prepare, which may take long; `does` is told
-    what the program does.
+    """Build and prepare a scenario's program to be simulated on this machine; `does` becomes `Program.does`.
 
     Raises:
-        ScenarioError: as `build_unprepared` does.
-        ProgramError: as `Program.prepare` does.
+        ScenarioError: as for `build_unprepared`.
+        ProgramError: as for `Program.prepare`.
     """
     program = build_unprepared(scenario)
     program.does = does
     program.prepare()
-    check_memory(scenario, effort_of(scenario, program))  # there may be more hosts, and what they do is known
+    # Again: `prepare` may have found more host classes, and the effort.
+    check_memory(scenario, effort_of(scenario, program))
     return program
 
 
 def are_classes_known(scenario: Scenario, program: Program) -> bool:
-    """Return whether it is known which hosts are simulated; of some programs only once they have prepared."""
+    """Return whether the hosts to simulate are known; some programs find them in `prepare`."""
     return scenario.ranks == "each" or not program.finds_classes or program.effort is not None
 
 
 def effort_of(scenario: Scenario, program: Program) -> Effort:
-    """Return what simulating a step takes; with payload, all that the ranks hold is there.
+    """Return the effort of simulating a step; with payload it includes all tensors that ranks hold.
 
-    Of a program that does not state it, a barrier and a call of each rank count, which is the least; of one host where
-    it is not known yet which hosts do the same.
+    A program that states no effort counts as a barrier and a call per rank, the minimum. While host classes are
+    unknown, one host is counted.
     """
     effort = program.effort or Effort(operations=_LEAST_OPERATIONS * scenario.cluster.world_size)
     if not are_classes_known(scenario, program):
@@ -101,6 +101,7 @@ def effort_of(scenario: Scenario, program: Program) -> Effort:
     elif program.host_classes is not None:
         effort = effort.of_share(len(program.host_classes.ranks) / scenario.cluster.world_size)
     rows = (row for row in program.memory if row.part not in (CONTEXT, FRAGMENTATION))
-    tensors = (row.size_bytes for row in rows if row.phases != CACHED)  # a host's memory is this machine's, too
+    # Tensors in host memory count as well: all are in this machine's memory.
+    tensors = (row.size_bytes for row in rows if row.phases != CACHED)
     held = sum(tensors) if scenario.payload == "values" else 0
     return replace(effort, held_bytes=effort.held_bytes + held)

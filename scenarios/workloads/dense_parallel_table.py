@@ -1,4 +1,4 @@
-"""The table `dense_parallel`: how ranks share a model's dense part, with the words of torch's fully_shard; no torch."""
+"""The table `dense_parallel`: how ranks share a model's dense part, in the terms of torch's fully_shard; no torch."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ DENSE_PARALLEL = ScenarioTable(
 
 
 def why_each_shard(document: Document) -> str:
-    """Why every rank must be simulated; "" if one host of each class will do."""
+    """Return why every rank must be simulated; "" if one host per class suffices."""
     section, cluster = DENSE_PARALLEL.of(document), document.cluster
     size = None if section is None else section.shard_group_size
     if size is None or cluster is None or size == cluster.gpus_per_host:

@@ -1,4 +1,4 @@
-"""Whether what ranks hold fits into their GPUs' memory, beside what a process of torch takes for itself."""
+"""Checks that ranks' tensors fit into their GPUs' memory, with the CUDA context and the allocator's fragmentation."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from scenarios.seam.trace import ALWAYS, MemoryRow
 
 CONTEXT, FRAGMENTATION = "CUDA context", "fragmentation"
 
-# The driver's own, and the kernels that a process has loaded, by compute capability. Before CUDA 11.7 all of torch's
-# were loaded: 1,008 MB with a Titan V (pytorch issue 28394). Since then they come as they are used, some 300 MB at
-# first (pytorch issue 107667); a job of TorchRec has about 1 GB beside what torch reserved on A100s and H100s, NCCL's
-# buffers for rings among them (TorchRec pull requests 3580 and 3770). Between these two: half a GiB; newer generations
-# were not measured, and are given more.
+# The driver's memory and a process's loaded kernels, by compute capability. Before CUDA 11.7 all of torch's kernels
+# were loaded: 1,008 MB with a Titan V (pytorch issue 28394). Since then they are loaded when used, some 300 MB at
+# first (pytorch issue 107667); a TorchRec job has about 1 GB outside torch's reserved memory on A100s and H100s,
+# NCCL's buffers for rings included (TorchRec pull requests 3580 and 3770). The values are between these two; newer
+# generations were not measured, and get more.
 _CONTEXT_BYTES = {70: 400 << 20, 75: 400 << 20, 80: 500 << 20, 86: 500 << 20, 89: 500 << 20, 90: 550 << 20}
 _LATER_CONTEXT_BYTES = 650 << 20
 
-# Of what tensors take at the peak: what the caching allocator holds beside them before it has to give cached blocks
-# back. It was 1 % with one stream, and up to 50 % where nothing made it give back (TorchRec pull requests 3480 and
-# 3770): an allowance for a job that is nearly full.
+# Share of the tensors' peak bytes that the caching allocator holds in addition before it has to release cached blocks:
+# 1 % with one stream, up to 50 % where nothing forced a release (TorchRec pull requests 3480 and 3770). This is an
+# allowance for a job that is nearly full.
 _FRAGMENTATION = 0.05
 
 
 def device_rows(gpu: Gpu, memory: tuple[MemoryRow, ...]) -> Iterator[MemoryRow]:
-    """Each rank's CUDA context and fragmentation beside its own parts; none on CPUs, or of programs without parts."""
+    """Yield each rank's CUDA context and fragmentation; nothing for CPUs or for programs without memory rows."""
     if not gpu.device.has_own_memory:
         return
     context = _LATER_CONTEXT_BYTES if gpu.compute_capability > 90 else _CONTEXT_BYTES[gpu.compute_capability]
@@ -43,12 +43,12 @@ def device_rows(gpu: Gpu, memory: tuple[MemoryRow, ...]) -> Iterator[MemoryRow]:
 
 
 def check_fits(scenario: Scenario, program: Program) -> None:
-    """Raise if the fullest phase of a rank's step takes more than its GPU has.
+    """Check that the peak phase of every rank's step fits into its GPU's memory.
 
     Raises:
-        ScenarioError: with what is largest, and what would make it smaller.
+        ScenarioError: it does not fit; names the largest part and its remedy.
     """
-    fullest = max(peaks(program.memory).values(), key=size_of, default=[])  # the first of equal ones
+    fullest = max(peaks(program.memory).values(), key=size_of, default=[])  # the first if equal
     needed, capacity_bytes = size_of(fullest), scenario.cluster.host.gpu.memory_bytes
     if needed <= capacity_bytes:
         return

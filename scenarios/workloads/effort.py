@@ -1,4 +1,4 @@
-"""What a simulation asks of the machine that it runs on, known before it begins: right to a factor of about two."""
+"""Estimates the time and memory of a simulation before it begins, to within a factor of about two."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ _BASE_S, _BASE_BYTES = 3.0, 500 << 20
 _ENTRY_S, _ENTRY_BYTES = 1.2e-7, 48
 _PAIR_S, _PAIR_BYTES = 5e-6, 600
 _OPERATION_S = 1.5e-4
-# Kept of an operation until the run has been reported: its span, its share of the links' loads. 1.5 to 2.9 kB measured
-# as the growth of peak memory from 10 to 400 steps of `twrw_2x2` and from 500 to 20,000 of an all-reduce of 2 ranks.
+# Bytes kept per operation until the run's report: its span, its share of the links' loads. Measured 1.5 to 2.9 kB, as
+# the growth of peak memory from 10 to 400 steps of `twrw_2x2` and from 500 to 20,000 of an all-reduce of 2 ranks.
 _KEPT_BYTES = 2000
 
-# Where a file leaves open how to simulate, each rank is simulated up to here; the same on every machine.
+# Unless a file says how, every rank is simulated up to these limits; independent of the machine.
 MOST_S, MOST_BYTES = 60.0, 4 << 30
-MEMORY_LEFT = 0.9  # of the memory that is free, what a simulation may take
+MEMORY_LEFT = 0.9  # share of the free memory that a simulation may take
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """Of one step, all simulated ranks together.
+    """The effort of simulating one step of all simulated ranks.
 
     Attributes:
-        entries: bags, and ids that are drawn because somebody reads them.
-        pairs: pairs of ranks that exchange something, in every exchange.
-        operations: computations and collectives, rank by rank.
-        held_bytes: tensors with values, which stay from step to step.
+        entries: bags and ids that are drawn because their values are used.
+        pairs: pairs of ranks that exchange data, summed over exchanges.
+        operations: computations and collectives, summed over ranks.
+        held_bytes: tensors with values that persist from step to step.
         loaded_bytes: batches that data loaders hold ahead of the step.
     """
 
@@ -43,39 +43,39 @@ class Effort:
     loaded_bytes: float = 0.0
 
     def seconds(self, steps: int) -> float:
-        """How long so many steps take to simulate."""
+        """Return the simulation time of `steps` steps."""
         return _BASE_S + steps * (self.entries * _ENTRY_S + self.pairs * _PAIR_S + self.operations * _OPERATION_S)
 
     @property
     def step_bytes(self) -> float:
-        """The simulation's memory in a step, in bytes."""
+        """Memory of the simulation in a step, in bytes."""
         drawn = self.entries * _ENTRY_BYTES + self.loaded_bytes
         return _BASE_BYTES + drawn + self.pairs * _PAIR_BYTES + self.held_bytes
 
     def size_bytes(self, steps: int) -> float:
-        """Return the simulation's memory at its fullest, in bytes, with what is kept of each step until the end."""
+        """Return the simulation's peak memory in bytes, with the data kept from each step until the end."""
         return self.step_bytes + steps * self.operations * _KEPT_BYTES
 
     def most_steps(self, size_bytes: float) -> int:
-        """Return how many steps fit into so many bytes of memory."""
+        """Return the number of steps that fit into `size_bytes` of memory."""
         return int((size_bytes - self.step_bytes) / (self.operations * _KEPT_BYTES)) if self.operations else 0
 
     def of_share(self, share: float) -> Effort:
-        """Return what simulating this share of the ranks takes, whose batches are not drawn."""
+        """Return the effort for this share of the ranks, without drawing batches."""
         return replace(
             self, entries=0.0, pairs=self.pairs * share**2, operations=self.operations * share, loaded_bytes=0.0
         )
 
     def is_large(self, steps: int) -> bool:
-        """Return whether representatives of the hosts' classes should be simulated instead, if they may."""
+        """Return whether one representative per host class should be simulated instead, if possible."""
         return self.seconds(steps) > MOST_S or self.step_bytes > MOST_BYTES
 
     def may_be_long(self, steps: int) -> bool:
-        """Return whether it is to be said before it begins; estimates are right to a factor of two."""
+        """Return whether to announce the effort before it begins; estimates are right within a factor of two."""
         return 2 * self.seconds(steps) > MOST_S or self.size_bytes(steps) > MOST_BYTES
 
     def text(self, steps: int) -> str:
-        """Such as "about 2 min and 5 GiB"."""
+        """Return the effort in words, such as "about 2 min and 5 GiB"."""
         return f"about {_long(self.seconds(steps))} and {_size(self.size_bytes(steps))}"
 
 
@@ -83,12 +83,12 @@ def check_memory(scenario: Scenario, effort: Effort, free_bytes: float | None = 
     """Refuse a simulation that does not fit into the free memory of this machine.
 
     Args:
-        scenario: whose steps are simulated.
-        effort: what simulating one of its steps takes.
+        scenario: the scenario to simulate.
+        effort: of simulating one step.
         free_bytes: the free memory; None: this machine's.
 
     Raises:
-        ScenarioError: it does not fit; the sentence names the key that takes most.
+        ScenarioError: it does not fit; names the key responsible for most of the memory.
     """
     free_bytes = free_memory_bytes() if free_bytes is None else free_bytes
     most_bytes = MEMORY_LEFT * free_bytes
@@ -108,7 +108,7 @@ def check_memory(scenario: Scenario, effort: Effort, free_bytes: float | None = 
 
 
 def free_memory_bytes() -> float:
-    """What a process may still take: of the machine, and of its control group; infinite where neither says so."""
+    """Return the memory still free on the machine and in its control group; infinite if neither reports it."""
     free = math.inf
     with suppress(OSError, ValueError, StopIteration):
         lines = Path("/proc/meminfo").read_text().splitlines()
@@ -128,5 +128,5 @@ def _long(seconds: float) -> str:
 
 
 def _size(size_bytes: float) -> str:
-    """To two digits: it is no better known."""
+    """Return the size in words, to two digits, as it is an estimate."""
     return f"{float(f'{size_bytes / 2**30:.2g}'):,g} GiB"

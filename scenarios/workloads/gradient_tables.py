@@ -1,4 +1,4 @@
-"""The tables `buckets` and `compression`, of all programs that reduce gradients; loads no torch."""
+"""The tables `buckets` and `compression`, for all programs that reduce gradients; loads no torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scenarios.config.toml.tree import KeyPath
 
 
 def _check_compression(section: Any, document: Document, look: Look) -> None:
-    """Check as PowerSGDState does that what is carried between steps has earlier steps."""
+    """Check, as PowerSGDState does, that state carried between steps has earlier steps."""
     keys = ("start_powerSGD_iter", "use_error_feedback", "warm_start", "kind")
     path: KeyPath = ("compression", "start_powerSGD_iter")
     start = section.start_powerSGD_iter
@@ -38,9 +38,9 @@ COMPRESSION = ScenarioTable(
 
 
 def build_reduction(document: Document, *, first_is_cap: bool = False) -> dict[str, Any]:
-    """The scenario's `buckets` and `compression`; without compression its other keys have no effect.
+    """Return the scenario's `buckets` and `compression`; without compression its other keys have no effect.
 
-    With `first_is_cap` the first bucket is like the others, where the document does not say.
+    The first bucket is as large as the others if `first_is_cap`, unless the document says otherwise.
     """
     buckets, section = BUCKETS.build(document), COMPRESSION.of(document)
     if first_is_cap and getattr(BUCKETS.of(document), "first", None) is None:

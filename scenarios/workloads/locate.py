@@ -1,4 +1,4 @@
-"""Finds what makes a program: ours by name, installed ones by entry point, anyone's by module or by file.
+"""Finds a program: built-in ones by name, installed ones by entry point, a user's by module or file.
 
 Reads no scenario file, so that a rank loads no more than its program.
 """
@@ -25,7 +25,7 @@ ENTRY_POINTS = "twinstep.programs"
 
 
 class Ours(NamedTuple):
-    """Where one of our programs is: its `ProgramSpec`, in a file that loads no torch, and its `Program`."""
+    """The location of a built-in program: its `ProgramSpec`, in a file that loads no torch, and its `Program`."""
 
     spec: str
     factory: str
@@ -35,7 +35,7 @@ def _ours(package: str, program: str, spec: str = "SPEC") -> Ours:
     return Ours(f"scenarios.workloads.{package}.config:{spec}", f"scenarios.workloads.{package}.program:{program}")
 
 
-# They stand here, so that a checkout needs no installation.
+# Listed here rather than as entry points, so that a checkout needs no installation.
 BUILT_IN = {
     "dlrm": _ours("dlrm", "DlrmProgram"),
     "all_to_all": _ours("collective", "CollectiveProgram", "ALL_TO_ALL_SPEC"),
@@ -51,7 +51,7 @@ _RUNS_CODE = ContextVar("runs_code", default=True)
 
 @contextmanager
 def without_code() -> Iterator[None]:
-    """Import nothing that a scenario names: `imported` only looks whether it can be there."""
+    """Import no code that a scenario names: `imported` only checks that it could be found."""
     token = _RUNS_CODE.set(False)
     try:
         yield
@@ -60,12 +60,12 @@ def without_code() -> Iterator[None]:
 
 
 def runs_code() -> bool:
-    """Return whether what a scenario names is imported, outside of `without_code`."""
+    """Return whether code named by a scenario is imported; false inside `without_code`."""
     return _RUNS_CODE.get()
 
 
 def factory(name: str, folder: Path) -> Any:
-    """What makes the program that a scenario file in `folder` names; imports it, and with it torch.
+    """Return the factory of the program that a scenario file in `folder` names; imports it, and with it torch.
 
     Raises:
         ValueError: there is none; the message is what was expected instead.
@@ -73,12 +73,12 @@ def factory(name: str, folder: Path) -> Any:
     if name in BUILT_IN:
         return imported(BUILT_IN[name].factory)
     found = imported(place_of(name), folder)
-    further = getattr(found, "factory", None)  # of a `ProgramSpec`
+    further = getattr(found, "factory", None)  # a `ProgramSpec` names its factory
     return imported(further, folder) if isinstance(further, str) else found
 
 
 def sources(name: str, factory: str, folder: Path) -> tuple[Source, ...]:
-    """The source files of the program that a scenario file in `folder` names and has found; none of our own."""
+    """Return the source files of the user's program that a scenario file in `folder` names; () for built-in ones."""
     if name in BUILT_IN:
         return ()
     found = (_code(place, folder) for place in dict.fromkeys((place_of(name), factory)))
@@ -86,7 +86,7 @@ def sources(name: str, factory: str, folder: Path) -> tuple[Source, ...]:
 
 
 def place_of(name: str) -> str:
-    """The "module:attribute" of a program that is not ours. ValueError as `factory` raises."""
+    """Return the "module:attribute" of a program that is not built in; ValueError as for `factory`."""
     if ":" in name:
         return name
     entries = metadata.entry_points(group=ENTRY_POINTS)
@@ -97,10 +97,10 @@ def place_of(name: str) -> str:
 
 
 def imported(place: str, folder: Path | None = None) -> Any:
-    """Return what "module:attribute" or "path/file.py:attribute" names. ValueError as `factory` raises.
+    """Return the object that "module:attribute" or "path/file.py:attribute" names; ValueError as for `factory`.
 
-    With a `folder`, a module is looked for where Python looks, then in the working directory and in that folder; a
-    file's path is relative to it. In `without_code`, what is found with a folder is None.
+    A module is searched on Python's path; if a `folder` is given, then in the working directory and in that folder,
+    too; a file's path is relative to it. Inside `without_code`, results with a folder are None.
     """
     module, _, attribute = place.rpartition(":")
     is_file = _is_file(module) and folder is not None
@@ -169,7 +169,7 @@ def _check_file(file: Path) -> None:
 
 
 def _import_file(file: Path) -> Any:
-    """Return the module of a file, imported anew where it or one that it imports has changed since."""
+    """Return the module of a file, imported again if the file or one that it imports has changed."""
     _check_file(file)
     code = Code(file.stem, file, file.parent)
     now = sources_of([code])
@@ -183,18 +183,18 @@ def _import_file(file: Path) -> Any:
     return found
 
 
-# The sources of each file's program when it was imported.
+# Sources of each file's program at the time of its import.
 _as_imported: dict[Path, tuple[Source, ...]] = {}
 
 
 def _look_in(*folders: Path) -> None:
-    """Let Python find modules there; last, so that nothing there hides another module."""
+    """Add folders to the end of Python's path, so that they hide no other module."""
     sys.path += [path for path in map(str, folders) if path not in sys.path]
-    importlib.invalidate_caches()  # a module may have been written since
+    importlib.invalidate_caches()  # a module may have been written meanwhile
 
 
 def _check_taken(module: str, own: Path) -> None:
-    """A module of the program's folder must not be hidden by another of its name."""
+    """Raise ValueError if a module of the program's folder is hidden by another one of its name."""
     loaded = getattr(sys.modules[module], "__file__", None)
     if loaded is None or not own.samefile(loaded):
         raise ValueError(f"a module whose name is not taken, but {module} is {loaded or 'built in'}, not {own}")

@@ -1,7 +1,7 @@
-"""What a program's own section of a scenario file accepts: read off a dataclass or a pydantic model of the user's.
+"""Derives the table of a user's program in scenario files from a dataclass or a pydantic model.
 
-Values are checked as strictly as ours are: no unknown keys, no text in a number's place. What TOML cannot write is read
-from what it can: tuples and sets from arrays, members of an enum from their values, paths from text.
+Values are checked as strictly as built-in tables: no unknown keys, no text in place of a number. Types that TOML lacks
+are read from others: tuples and sets from arrays, enum members from their values, paths from text.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ _LAX = (tuple, set, frozenset)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Shape:
-    """A user's class as a table: `hint` is what pydantic reads it as; `is_needed`: whether some key must be there."""
+    """A user's class as a table: `hint` is the type that pydantic reads; `is_needed`: whether some key is required."""
 
     kind: type
     hint: Any
     is_needed: bool
 
     def default(self) -> Any:
-        """The values without any in the file."""
+        """Return the values for an empty table."""
         return TypeAdapter[Any](self.hint).validate_python({})
 
 
 def shape_of(kind: type, around: type | None = None) -> Shape:
-    """The table that a dataclass or pydantic model describes; `around` is the class in whose body it stands.
+    """Return the table that a dataclass or pydantic model describes; `around` is the class that contains it.
 
     Raises:
         ValueError: it is neither, a type cannot be read from TOML, or a default does not fit its type.
@@ -49,14 +49,14 @@ def shape_of(kind: type, around: type | None = None) -> Shape:
 
 
 class _Reader:
-    """`names`: what annotations written as text may use, besides what their module has."""
+    """A reader of classes; `names` are names for annotations written as text, in addition to their module's."""
 
     def __init__(self, names: dict[str, Any]) -> None:
         self._names = names
         self._read: dict[type, tuple[Any, type[Section]]] = {}
 
     def table(self, kind: type) -> tuple[Any, type[Section]]:
-        """What a class is read as, and the section that checks its keys."""
+        """Return the type that a class is read as, and the section that checks its keys."""
         if kind not in self._read:
             if dataclasses.is_dataclass(kind):
                 section = self._of_dataclass(kind)
@@ -87,7 +87,7 @@ class _Reader:
         return made
 
     def _of_model(self, kind: type[BaseModel]) -> type[Section]:
-        """A subclass, which has the model's own validators; the model itself, where it is a section already."""
+        """Return a subclass with the model's own validators; the model itself, if it already is a section."""
         changed: dict[str, Any] = {}
         for name, field in kind.model_fields.items():
             hint = self.hint(field.annotation)
@@ -105,7 +105,7 @@ class _Reader:
         return section
 
     def hint(self, hint: Any) -> Any:
-        """An annotation as it is read from TOML; the same object where nothing is to be changed."""
+        """Return an annotation as it is read from TOML; the same object if nothing changes."""
         origin, inner = get_origin(hint), get_args(hint)
         if origin is Annotated:
             bare, *marks = inner
@@ -134,7 +134,7 @@ class _Reader:
 
 
 def _field(hint: Any, default: Any, factory: Any, absent: object) -> Any:
-    """A key with its default; '2 MiB' is read as if it stood in the file."""
+    """Return a key with its default; '2 MiB' is read as if it came from the file."""
     if factory not in (None, absent):
         return Field(default_factory=factory)
     if default is absent:
@@ -147,7 +147,7 @@ def _is_text_of_quantity(hint: Any, default: object) -> bool:
 
 
 def _one_of(value: Any, read: Callable[[Any], Any]) -> Any:
-    """What one of several types reads; the sentence names all of them."""
+    """Return the value read by one of several types; the error names all of them."""
     try:
         return read(value)
     except ValidationError as error:
@@ -163,7 +163,7 @@ def _dataclass_of(kind: Any) -> Callable[[Section], Any]:
 
 
 def _model_of(kind: type[BaseModel]) -> Callable[[BaseModel], BaseModel]:
-    """The checked values as the user's own class, which other processes can import."""
+    """Return a function that gives checked values the user's own class, which other processes can import."""
 
     def make(section: BaseModel) -> BaseModel:
         object.__setattr__(section, "__class__", kind)
@@ -173,7 +173,7 @@ def _model_of(kind: type[BaseModel]) -> Callable[[BaseModel], BaseModel]:
 
 
 def _check_defaults(kind: type, section: type[Section]) -> None:
-    """A default is what the key accepts, or what that becomes, such as 2097152 for '2 MiB'."""
+    """Check that defaults are valid values, or values already read, such as 2097152 for '2 MiB'."""
     for name, field in section.model_fields.items():
         default = field.default
         hint: Any = Annotated[(field.annotation, *field.metadata)] if field.metadata else field.annotation

@@ -1,4 +1,4 @@
-"""The table `qcomms`: how exchanges of embeddings are quantized, with TorchRec's names; loads no torch."""
+"""The table `qcomms`: quantization of embedding exchanges, with TorchRec's names; loads no torch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from scenarios.config.toml.look import Look
 from scenarios.config.toml.program_spec import ScenarioTable
 from scenarios.config.toml.sections import Document
 
-ALIGNED = 4  # bytes of an encoded row's scale, before which TorchRec pads: it then decodes the padding, too
+ALIGNED = 4  # bytes of an encoded row's scale; TorchRec pads to it, and then decodes the padding, too
 
 _Direction = Literal["forward", "backward"]
 
@@ -44,7 +44,7 @@ QCOMMS = ScenarioTable(
 
 
 def check_qcomms_dtype(dtype: str | None, document: Document, look: Look) -> None:
-    """Add a precision where pooled rows are no float32, which codecs encode."""
+    """Add a mistake for each precision if pooled rows are not float32, the only dtype that codecs encode."""
     section = QCOMMS.of(document)
     if section is None or dtype in (None, "float32"):
         return

@@ -1,4 +1,4 @@
-"""What a scenario file can say of the program that it names; of our own programs without loading torch."""
+"""Finds what scenario files may contain for the program that they name; loads no torch for built-in programs."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from scenarios.workloads.gradient_tables import BUCKETS, COMPRESSION, build_redu
 from scenarios.workloads.locate import BUILT_IN, imported, place_of
 from scenarios.workloads.options import Shape, shape_of
 
-BATCH_SIZE = "run.batch_size"  # among what a program reads: it must be there
+BATCH_SIZE = "run.batch_size"  # an entry of a program's `reads`: the key is required
 
 
 @lru_cache(maxsize=1)
 def built_in() -> dict[str, ProgramSpec]:
-    """Our own programs, by name."""
+    """Return the built-in programs by name."""
     return {name: _spec(name, ours.factory, imported(ours.spec)) for name, ours in BUILT_IN.items()}
 
 
 def find(name: str, folder: Path) -> ProgramSpec:
-    """The program that a scenario file in `folder` names.
+    """Return the program that a scenario file in `folder` names.
 
     Raises:
         ValueError: there is none; the message is what was expected instead.
@@ -37,7 +37,7 @@ def find(name: str, folder: Path) -> ProgramSpec:
 
 
 def _spec(name: str, place: str, found: Any) -> ProgramSpec:
-    """What was found, as a program: its own declaration, or one made of what a factory says of itself."""
+    """Return what was found as a program: its own `ProgramSpec`, or one made from a factory's attributes."""
     if isinstance(found, ProgramSpec):
         return found
     if not callable(found):
@@ -61,7 +61,7 @@ def _spec(name: str, place: str, found: Any) -> ProgramSpec:
 
 
 def _own_table(name: str, found: Any) -> tuple[ScenarioTable[Any], Shape]:
-    """The table of the program's own values, by default `[options]`, and what it accepts."""
+    """Return the table of the program's own values, by default `[options]`, and what it accepts."""
     key, kind = getattr(found, "section", "options"), getattr(found, "Options", None) or FreeOptions
     if not (isinstance(key, str) and key.isidentifier()):
         raise ValueError(f"a section that is a name, but {found.__qualname__}.section is {key!r}")
@@ -75,7 +75,7 @@ def _own_table(name: str, found: Any) -> tuple[ScenarioTable[Any], Shape]:
 
 
 def _tables_read(place: str, reads: Any) -> tuple[ScenarioTable[Any], ...]:
-    """Those of our tables that the program reads, too."""
+    """Return the built-in tables that the program reads as well."""
     readable = {table.key: table for table in (BUCKETS, COMPRESSION)}
     known = (*readable, BATCH_SIZE)
     if isinstance(reads, str) or not all(one in known for one in reads):

@@ -1,7 +1,7 @@
-"""The process groups of 2D parallelism: those that hold all tables together, and those of a shard's replicas.
+"""The process groups of 2D parallelism: ranks that hold all tables together, and ranks with replicas of a shard.
 
-As TorchRec's DMPCollection (v2026.08.17) makes them: of 8 ranks [0, 2, 4, 6] and [1, 3, 5, 7] are sharding groups of 4,
-and [0, 1], [2, 3] ... replicas; with `inter_host_allreduce` [0, 1, 2, 3] and [4, 5, 6, 7], and [0, 4], [1, 5] ...
+The groups follow TorchRec's DMPCollection (v2026.08.17): for 8 ranks [0, 2, 4, 6] and [1, 3, 5, 7] are sharding groups
+of 4, and [0, 1], [2, 3] ... replicas; with `inter_host_allreduce` [0, 1, 2, 3] and [4, 5, 6, 7], and [0, 4], [1, 5] ...
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from scenarios.seam.rank import Rank
 
 
 def within_sharding_group(rank: Rank, replication: Replication | None) -> Rank:
-    """The rank as its sharding group sees it, on its stream; the rank itself without replication.
+    """Return the rank within its sharding group, on its stream; without replication the rank itself.
 
-    Every rank calls this on the same streams in the same order: it makes all groups.
+    Makes all groups, so every rank makes the same calls on the same streams in the same order.
     """
     if replication is None:
         return rank
@@ -30,7 +30,7 @@ def within_sharding_group(rank: Rank, replication: Replication | None) -> Rank:
 
 
 def replicas_of(rank: Rank, replication: Replication | None) -> Group | None:
-    """The ranks that hold what this one holds of the tables; None without replication. Every rank calls this."""
+    """Return the group of ranks with the same shards; None without replication. Every rank makes this call."""
     if replication is None:
         return None
     return own_group(rank, zip(*replication.sharding_groups(rank.world_size), strict=True))

@@ -1,7 +1,7 @@
-"""The source files of a program of one's own, so that two runs are known to have run the same code; imports none.
+"""Collects the source files of a user's program, to compare the code of two runs; imports none of them.
 
-They are the program's file and, from there on, the modules of the same folder that files import, as their `import`
-statements say; neither what is installed nor what is ours.
+The files are the program's own and, recursively, the modules of its folder that `import` statements name; neither
+installed modules nor this project's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _INSTALLED = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "p
 
 
 class Code(NamedTuple):
-    """A module's file; `root` is the folder in which Python finds the module's first name."""
+    """A module's file; `root` is the folder in which Python finds the module's top-level name."""
 
     module: str
     file: Path
@@ -31,13 +31,13 @@ class Code(NamedTuple):
 
 
 def sources_of(found: Iterable[Code]) -> tuple[Source, ...]:
-    """The texts of these modules and of all that they import from their folders, by name."""
+    """Return the texts of these modules and of all that they import from their folders, sorted by name."""
     texts = {code.file.relative_to(code.root).as_posix(): code.file for start in found for code in closure(start)}
     return tuple(Source(name=name, text=_text(texts[name])) for name in sorted(texts))
 
 
 def code_of(module: str) -> Code | None:
-    """Where a module's source is; None for what has none, and for our own."""
+    """Return where a module's source is; None if it has none, or is this project's."""
     loaded = sys.modules.get(module)
     origin = getattr(loaded, "__file__", None) if loaded is not None else _origin(module)
     if origin is None or Path(origin).suffix != ".py" or is_ours(Path(origin)):
@@ -48,7 +48,7 @@ def code_of(module: str) -> Code | None:
 
 
 def closure(start: Code) -> Iterator[Code]:
-    """The module, and the modules of its root that it imports, and so on."""
+    """Yield the module, and recursively the modules of its root that it imports."""
     own = start.module.partition(".")[0]
     is_installed = any(place in (start.root, *start.root.parents) for place in _INSTALLED)
     seen, left = {start.file}, [start]
@@ -65,12 +65,12 @@ def closure(start: Code) -> Iterator[Code]:
 
 
 def is_ours(file: Path) -> bool:
-    """Whether a file is one of this project's packages."""
+    """Return whether a file belongs to one of this project's packages."""
     return any(package in file.resolve().parents for package in _OURS)
 
 
 def _origin(module: str) -> str | None:
-    """The file of a module that is not imported yet, nor are the packages around it."""
+    """Return the file of a module without importing it or its packages."""
     path, spec = None, None
     parts = module.split(".")
     for end in range(1, len(parts) + 1):
@@ -82,7 +82,7 @@ def _origin(module: str) -> str | None:
 
 
 def _imported(code: Code) -> Iterator[str]:
-    """The full names of what a file's `import` statements may mean, wherever they stand in it."""
+    """Yield the full names to which a file's `import` statements, at any depth, may refer."""
     try:
         tree = ast.parse(_text(code.file))
     except (SyntaxError, ValueError):
@@ -100,7 +100,7 @@ def _imported(code: Code) -> Iterator[str]:
 
 
 def _in_folder(module: str, root: Path) -> Iterator[Code]:
-    """A module of the folder, and the packages around it."""
+    """Yield a module of the folder, and the packages around it."""
     parts = module.split(".")
     for end in range(1, len(parts) + 1):
         place = root.joinpath(*parts[:end])

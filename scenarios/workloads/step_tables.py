@@ -1,4 +1,4 @@
-"""The tables `pipeline`, `launching` and `replication`: what a step is made of and how it runs; loads no torch."""
+"""The tables `pipeline`, `launching` and `replication`: the parts of a step and how they run; loads no torch."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _check_replication(section: Any, document: Document, look: Look) -> None:
 
 
 def node_group_size(section: Any, gpus_per_host: int) -> int:
-    """Ranks of a sharding group that count as one host."""
+    """Return the number of ranks of a sharding group that count as one host."""
     size: int = section.node_group_size or min(gpus_per_host, section.sharding_group_size)
     return size
 
@@ -61,7 +61,7 @@ REPLICATION = ScenarioTable(
 
 
 def sharding_shape(document: Document) -> tuple[int | None, int | None]:
-    """The ranks over which tables are sharded, and how many of them count as one host; None where that is not known."""
+    """Return the number of ranks that share the tables, and how many of them count as one host; None if unknown."""
     cluster, section = document.cluster, REPLICATION.of(document)
     gpus, hosts = (None, None) if cluster is None else (cluster.gpus_per_host, cluster.hosts)
     if section is None:

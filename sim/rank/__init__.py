@@ -1,1 +1,1 @@
-"""The simulator's backend: a rank's operations, where calls meet, and what each step is made of."""
+"""The simulator's backend: a rank's operations, where calls meet, and the ledgers of steps, kernels and operators."""

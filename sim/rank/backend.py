@@ -32,12 +32,12 @@ T = TypeVar("T")
 
 
 class SimBackend:
-    """One rank of a simulated world on one stream."""
+    """A rank of a simulated world on one stream."""
 
     control_device = torch.device("cpu")
 
     def __init__(self, world: World, rank: int, stream: str = "main", made_in: GroupRendezvous | None = None) -> None:
-        """`made_in`: where the ranks agree on the stream, and so on its groups."""
+        """Open a stream; `made_in` is the rendezvous in which the ranks agree on it and on its groups."""
         self.shared, self.clock, self.rank, self.stream = world, world.machine.clock, rank, stream
         self.device, self.knows = world.device, world.knows
         cluster = world.scenario.cluster
@@ -49,9 +49,9 @@ class SimBackend:
         self.thread = None if world.threads is None else world.threads.program(rank, stream)
         self._sequence = 0
         self._computed: Signal[Any] | None = None
-        self._through: deque[Signal[Any]] = deque()  # waits that end now, in order
+        self._through: deque[Signal[Any]] = deque()  # waits that end at this instant, in order
         self._spawned: deque[Callable[[], None]] = deque()
-        prefix = "" if stream == "main" else f"{stream}/"  # of its groups' names
+        prefix = "" if stream == "main" else f"{stream}/"  # prefix of the names of its groups
         here = range(self.host * gpus, (self.host + 1) * gpus)
         self.world = world.group(f"{prefix}world", range(size), made_in)
         self.intra = world.group(f"{prefix}intra:{self.host}", here, made_in, is_in_host=True)
@@ -59,20 +59,20 @@ class SimBackend:
 
     @property
     def now_ns(self) -> int:
-        """Simulated time: of an eager GPU's host, which may be ahead, that up to which it has worked."""
+        """Simulated time; for an eager GPU's host, which may be ahead, the time up to which it has worked."""
         return max(self.clock.now_ns, self.shared.launched_until_ns[self.rank])
 
     @property
     def threads(self) -> HostCores:
-        """The threads of all hosts; valid only where they are modelled."""
+        """Threads of all hosts; valid only where they are modelled."""
         assert self.shared.threads is not None, "whose thread it is"
         return self.shared.threads
 
     def new_group(self, name: str, ranks: object) -> Group:
-        """See `Backend.new_group`; simulated groups need no setting up.
+        """Make a group as `Backend.new_group` does; simulated groups need no set-up time.
 
         Raises:
-            ProgramError: ranks of the group may not exist, as identical hosts are simulated once.
+            ProgramError: only representatives of host classes are simulated, so that some of the ranks do not exist.
         """
         world = self.shared
         if world.classes is not None:
@@ -88,7 +88,7 @@ class SimBackend:
         return SimBackend(self.shared, self.rank, name, made_in)
 
     def open_own_stream(self, name: str) -> SimBackend:
-        """Return this rank on a stream that others may lack, and on whose groups nobody calls."""
+        """Return this rank on a stream that other ranks may lack; its groups are never used."""
         self.shared.streams[self.rank].append(name)
         return SimBackend(self.shared, self.rank, name)
 
@@ -102,7 +102,7 @@ class SimBackend:
             STEP.set(step)
             try:
                 value = await coroutine
-            except Exception as error:  # raised where the program awaits
+            except Exception as error:  # raised where the program awaits the spawn
                 work.finish(None, error)
             else:
                 work.finish(value)
@@ -114,12 +114,12 @@ class SimBackend:
         if len(self._spawned) == 1:
             if self.thread is None:
                 self._spawned[0]()
-            else:  # the stream's thread, which had nothing to do, is told of it; it begins with Python
+            else:  # the stream's idle thread has to wake up before it runs the coroutine's Python code
                 self.thread.wake(self.threads.tcp.verb_ns, self._spawned[0])
         return work
 
     def after(self, work: Work[Any]) -> None:
-        """See `Backend.after`; the stream waits from when it is through with what it was given before."""
+        """Make the stream wait for a work, as `Backend.after` does, once its earlier work has ended."""
         assert isinstance(work, Operation), "works come from verbs"
         self.shared.outstanding.pop(work, None)
         before, through = self._computed, Signal[Any]()
@@ -136,7 +136,8 @@ class SimBackend:
 
         def end() -> None:
             self._through.append(through)
-            if len(self._through) == 1:  # else the loop is further up: many waits may end at once
+            # Else a caller's loop fires it: recursion would be deep when many waits end at once.
+            if len(self._through) == 1:
                 while self._through:
                     self._through[0].fire()
                     self._through.popleft()
@@ -144,11 +145,11 @@ class SimBackend:
         _after(before, begin)
 
     async def synchronize(self, work: Work[T]) -> T:
-        """See `Backend.synchronize`."""
+        """Wait on the host, as `Backend.synchronize` does."""
         assert isinstance(work, Operation), "works come from verbs"
         if work.wait_from_ns < 0:
             await work
-        else:  # a stream waits for it already, which is what its span says
+        else:  # a stream waits for it already, and its span shows that wait
             reached = self._operation("synchronize", work.name, is_recorded=False)
             work.then(reached.finish)
             await reached
@@ -173,7 +174,7 @@ class SimBackend:
         finally:
             step.end_ns = clock.now_ns
             world.ledger.finish(step)
-            STEP.set(before)  # and no `reset`: a coroutine that is given up ends in another context
+            STEP.set(before)  # not `reset`: an abandoned coroutine is closed in another context
 
     def record(self, name: str, value: Tensor | float) -> None:
         self.shared.metrics.append(Metric(rank=self.rank, step=STEP.get(), name=name, value=float(value)))
@@ -181,7 +182,10 @@ class SimBackend:
     def compute(
         self, kernel: PricedLater, label: str, function: Callable[..., T], arguments: tuple[object, ...], role: str = ""
     ) -> Work[T]:
-        """See `Backend.compute`; kernels of one stream run one after the other, each in the grad mode of its issue."""
+        """Simulate a kernel, as `Backend.compute` does; kernels of one stream run in sequence.
+
+        A kernel's function runs in the grad mode in which the kernel was issued.
+        """
         world, machine = self.shared, self.shared.machine
         kernel = world.rewrite(ObservedComputation(label, priced_now(kernel), role))
         work = self._operation("compute", label)
@@ -197,7 +201,7 @@ class SimBackend:
             price = price or machine.cost(priced.kernel)
             launched_ns = self._launch(price.launch_ns, max(priced.kernel.launches, 1))
         elif self._is_launched:
-            launched_ns = 0, 0  # with its graph, before the step
+            launched_ns = 0, 0  # launched with its CUDA graph, before the step
 
         def begin() -> None:
             if thread is None:
@@ -223,7 +227,7 @@ class SimBackend:
             with torch.set_grad_enabled(records):
                 try:
                     value = function(*arguments)
-                except Exception as error:  # the program's own mistake: it is raised where the program awaits
+                except Exception as error:  # the program's own mistake, raised where it awaits the work
                     work.finish(None, error)
                 else:
                     work.finish(value)
@@ -271,7 +275,7 @@ class SimBackend:
             work.finish(issue.output, through.error)
             lane.leave()
 
-        # What was computed before on this stream is there first, as on a device's stream.
+        # The call begins after this stream's earlier computations, as on a device's stream.
         before = self._computed
         if self.thread is None:
             lane.enter(lambda: _after(before, begin))
@@ -281,27 +285,27 @@ class SimBackend:
         return work
 
     def over(self, group: Group, library: str) -> Group:
-        """Return a group's members as a group whose calls another library carries."""
+        """Return a group of the same members whose calls another library carries."""
         return self.shared.over(group, library)
 
     def pend(self, label: str) -> Operation:
-        """Return a work that another rank finishes, for which this one waits outside of calls."""
+        """Return a work that another rank finishes, for waits outside of collectives."""
         return self._operation("store", label, is_recorded=False)
 
     def sleep(self, until_ns: int) -> Operation:
-        """Return a work that is over at that simulated time, or now if it has passed."""
+        """Return a work that ends at that simulated time, or now if it has passed."""
         work = self.pend("sleep")
         self.shared.machine.sleep(max(0, until_ns - self.clock.now_ns)).then(work.finish)
         return work
 
     async def let_others(self) -> None:
-        """Suspend until all else that happens at this instant has happened."""
+        """Suspend until everything else at this instant has happened."""
         passed = Signal[None]()
         self.clock.call_last(passed.fire)
         await _until(passed, self.clock)
 
     def refuse(self, call: Call, group: Group) -> None:
-        """See `Backend.refuse`: the others hear of it where they meet."""
+        """Enter the rendezvous with a refused call, as `Backend.refuse` does: all members fail."""
         rendezvous = self.shared.next_rendezvous(group, self.rank)
         rendezvous.enter(group.index(self.rank), call.met_in(group), NO_PAYLOAD, Signal())
 
@@ -314,18 +318,17 @@ class SimBackend:
         return operation
 
     def host_work(self, work: HostWork) -> int:
-        """See `Backend.host_work`."""
+        """Count host work, as `Backend.host_work` does."""
         if not self._launches_eagerly:
             return self.clock.now_ns
         return self._launch(self.shared.scenario.cluster.host.gpu.eager.takes_ns(work), 1)[1]
 
     def _launch(self, takes_ns: int, launches: int) -> tuple[int, int]:
-        """Have the rank's host work for `takes_ns` in which it launches so often; return when the first and the last
-        launch are through.
+        """Occupy the rank's host for `takes_ns` with `launches` launches; return when the first and the last are done.
 
-        A program awaits its work in simulated time; on a real GPU an await lets the stream wait, and the host goes on,
-        from step to step. So a launch counts from the launch before it, on whichever stream, and not from the end of
-        what it depends on; but not from before the host was last waiting.
+        A program awaits its work in simulated time; on a real GPU an await lets only the stream wait, and the host goes
+        on, across steps. A launch therefore begins after the previous one, on any stream, rather than after its
+        dependencies; but not before the host's last wait.
         """
         until_ns = self.shared.launched_until_ns
         if STEP.get() < 0:

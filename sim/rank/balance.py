@@ -1,4 +1,4 @@
-"""What each rank would do if all did the same: the mean of their work, from a first simulation of the same run."""
+"""Balanced runs: each rank computes and sends the mean of all ranks' work, taken from a first simulation of the run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scenarios.seam.traits import EXCHANGES, TRAITS
 from sim.engine.prices import Prices
 from sim.engine.roofline import KernelCost
 
-# Input and output of collectives whose members all give as much, in shares: 1, or as many as there are members.
+# Whether input and output have a share for each member, for collectives in which all members give equally much.
 _SHARES = {
     verb: (known.receives == "share", known.gives == "share")
     for verb, known in TRAITS.items()
@@ -30,7 +30,7 @@ _WHOLE = ("lasts_ns", "launches", "launch_ns", "ramp_ns")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PricedComputation:
-    """A computation as it is priced: by `price` in place of its kernel's own, `measured_ns` in place of a roofline."""
+    """A computation with its price: `price` overrides that of its kernel, `measured_ns` any price."""
 
     kernel: Kernel
     measured_ns: int | None = None
@@ -38,17 +38,17 @@ class PricedComputation:
 
 
 class Balance:
-    """Sums up what all ranks compute and send; once `settled`, gives each rank the mean in place of its own.
+    """A sum of what all ranks compute and send; once `settled`, it gives each rank the mean in place of its own.
 
-    Means are over the ranks' computations of one label, and calls of one operation and label in groups of one size,
-    that are the n-th of their kind on their stream in their step: a rank that makes no such call is none of theirs. Of
-    an all-to-all each pair of ranks gets the mean of all pairs like it: a rank with itself, two of one NVLink domain,
-    two of different ones. What has a root or a peer, and tensors that are reduced together, stay as they are. Slow GPUs
-    and links stay slow: it is work that is balanced.
+    Means are over the ranks' computations of one label, or calls of one operation and label in groups of one size, that
+    are the n-th of their kind on their stream in their step; ranks without such a call are not counted. Each pair of
+    ranks in an all-to-all gets the mean of its kind of pair: a rank with itself, two ranks of one NVLink domain, two of
+    different ones. Collectives with a root or a peer, and coalesced ones, stay as they are. Slow GPUs and links stay
+    slow: only work is balanced.
     """
 
     def __init__(self, gpu: Gpu, domain: Callable[[int], int], rank_counts: Mapping[int, int]) -> None:
-        """`domain`: of a rank; `rank_counts`: how many ranks each simulated one represents."""
+        """Start a summing pass; `domain` gives a rank's NVLink domain, `rank_counts` how many ranks each represents."""
         self.settled = False
         self._prices, self._domain, self._counts = Prices(gpu), domain, rank_counts
         self._ordinals = Ordinals()
@@ -56,11 +56,11 @@ class Balance:
         self._sizes: dict[Hashable, _Mean] = {}
 
     def settle(self) -> None:
-        """All has been summed up: the same run follows, from its start."""
+        """End the summing pass; the same run follows from its start, in which `computation` and `call` return means."""
         self.settled, self._ordinals = True, Ordinals()
 
     def computation(self, rank: int, stream: str, step: int, label: str, own: PricedComputation) -> PricedComputation:
-        """What the rank computes next."""
+        """Return the rank's next computation: its own while summing, then the mean."""
         kind = "compute", stream, label
         key = step, kind, self._ordinals.next(rank, step, kind)
         if self.settled:
@@ -69,7 +69,7 @@ class Balance:
         return own
 
     def call(self, stream: str, step: int, own: Call) -> Call:
-        """What the rank sends and receives next."""
+        """Return the rank's next call: its own while summing, then with mean sizes."""
         if own.mistake or (own.op not in _SHARES and own.op not in EXCHANGES):
             return own
         kind = own.op, stream, own.label, own.group.size
@@ -99,7 +99,7 @@ class Balance:
         return replace(own, bytes_in=total, bytes_out=total, bytes_sent=sent, send_bytes=sizes, recv_bytes=sizes)
 
     def _folded_exchange(self, key: Hashable, own: Call) -> Call:
-        """Of representatives: which of those that a peer represents are near is not known, so pairs are all alike."""
+        """Balance an exchange of representatives. All pairs get one mean: a peer represents near and far ranks."""
         mean = self._sizes.setdefault(key, _Mean())
         if not self.settled:
             for size_bytes, count in zip(own.expected_send, own.group.counts, strict=True):
@@ -124,7 +124,7 @@ class Balance:
 
 @dataclass(slots=True)
 class _Mean:
-    """A mean, exact where all are the same whole number."""
+    """A weighted mean, exact where all values are the same whole number."""
 
     total: float = 0
     weight: int = 0
@@ -138,13 +138,13 @@ class _Mean:
         return self.total / self.weight
 
     def rounded(self, unit: int = 1) -> int:
-        """To a multiple of `unit`."""
+        """Return the mean, rounded to a multiple of `unit`."""
         return round(self.value / unit) * unit
 
 
 @dataclass(slots=True)
 class _Work:
-    """Computations of all ranks that are one in a balanced run."""
+    """The computations of all ranks that become one in a balanced run."""
 
     first: PricedComputation
     is_same: bool = True
@@ -155,10 +155,10 @@ class _Work:
     _mean: PricedComputation | None = None
 
     def add(self, count: int, own: PricedComputation, prices: Prices) -> None:
-        """That of a rank, which represents so many."""
+        """Add the computation of a rank that represents `count` ranks."""
         self.is_same = self.is_same and own == self.first
         self.is_measured = self.is_measured or own.measured_ns is not None
-        if not self.first.kernel.launches:  # it has nothing to do: another says what kind of work it is
+        if not self.first.kernel.launches:  # an empty kernel must not decide the kind of work
             self.first = own
         for name, mean in self.amounts.items():
             mean.add(getattr(own.kernel, name), count)
@@ -168,7 +168,7 @@ class _Work:
         self.measured.add(own.measured_ns or 0, count)
 
     def each(self, own: PricedComputation) -> PricedComputation:
-        """What each rank computes."""
+        """Return the computation for each rank: its own if all are equal, else the mean."""
         if self.is_same:
             return own
         if self._mean is None:

@@ -1,4 +1,4 @@
-"""Adds up the kernels of one rank by operator, shapes and what priced them, in memory that does not grow with steps."""
+"""Sums up the kernels of one rank by operator, shapes and kind of price, in memory that does not grow with steps."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from sim.engine.machine import Machine
 from sim.rank.balance import PricedComputation
 from sim.rank.observed import leaves
 
-# Rows that keep their shapes; operators beyond them are put together as OTHERS. Programs have some hundreds.
+# Rows that keep their shapes; further operators are merged as OTHERS. Programs have some hundreds.
 MOST_ROWS = 4096
 OTHERS = "other shapes"
-# Computations whose rows are kept: a step's come back in the next one, as the same objects.
+# Computations whose rows are cached: each step has the same kernel objects as the step before.
 _MOST_KNOWN = 1024
 _UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 
@@ -29,14 +29,14 @@ class _Key(NamedTuple):
 
 @dataclass(slots=True)
 class _Sum:
-    """A sum of calls: how many there are and what they take together."""
+    """The number of calls, and their total time."""
 
     count: int = 0
     total_ns: float = 0.0
 
 
 class _Calls(NamedTuple):
-    """A computation's calls of one operator: `times` of them, which take `total_ns` together."""
+    """A computation's calls of one operator: `times` calls, `total_ns` together."""
 
     key: _Key
     times: int
@@ -47,19 +47,19 @@ _Sums = dict[_Key, _Sum]
 
 
 class KernelLedger:
-    """A count of what a rank computes in its steps; the first step counts only where it is the only one."""
+    """A count of a rank's kernels in its steps; the first step counts only if it is the only one."""
 
     def __init__(self, machine: Machine, rank: int) -> None:
         self._machine, self._rank = machine, rank
         self._step = -1
-        self._now: _Sums = {}  # of the step that is under way
+        self._now: _Sums = {}  # of the current step
         self._first: _Sums = {}
         self._later: _Sums = {}
         self._later_steps = 0
         self._known: dict[int, tuple[Kernel, Sequence[_Calls]]] = {}
 
     def add(self, step: int, label: str, own: Kernel, priced: PricedComputation) -> None:
-        """Count a computation of a step: `priced` is what the rank's `own` kernel is priced by."""
+        """Count a computation of a step; `priced` is the rank's `own` kernel with its price."""
         if own.lasts_ns:
             return
         if step > self._step:
@@ -69,14 +69,14 @@ class KernelLedger:
             _add(self._now, each)
 
     def give_up(self, step: int) -> None:
-        """Forget a step that belongs to the run no more."""
+        """Forget the current step, which no longer belongs to the run."""
         if step == self._step:
             self._now = {}
 
     def rows(self, *, is_whole: bool) -> list[KernelRow]:
-        """Return a row for each distinct operator after the run, those that take most first.
+        """Return a row for each distinct operator, those with most time first.
 
-        `is_whole` is false where it was interrupted: the last step then counts only if there is no other.
+        `is_whole` is false for an interrupted run: the last step then counts only if there is no other.
         """
         if is_whole or not self._later_steps:
             self._end_step()
@@ -113,7 +113,7 @@ class KernelLedger:
             by = {prices.priced_by(each) for leaf in leaves(own) for each in leaf.operations} or {"roofline"}
             return [_Calls(_Key(priced.kernel.kind, f"mean of ranks: {_work(priced.kernel)}", min(by)), 1, total_ns)]
         kept, found = self._known.get(id(own), (None, ()))
-        if kept is own:  # which also keeps its id from others
+        if kept is own:  # the cached reference also keeps the id from being reused
             return found
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()
@@ -122,7 +122,7 @@ class KernelLedger:
         return found
 
     def _calls_of(self, leaf: Kernel) -> Iterator[_Calls]:
-        """Yield what a kernel without parts calls."""
+        """Yield the calls of a kernel without parts."""
         prices = self._machine.prices
         if prices.has_laws and leaf.operations and leaf.count:
             for each in leaf.operations:
@@ -148,7 +148,7 @@ def _add(sums: _Sums, calls: _Calls) -> None:
 
 
 def _work(kernel: Kernel) -> str:
-    """Return the work of one call in words, to two digits, as it may depend on ids: "1.2 GFLOP, 34 MB, float32"."""
+    """Return the work of one call in words, to two digits as it may vary with ids: "1.2 GFLOP, 34 MB, float32"."""
     moved = kernel.bytes_read + kernel.bytes_written + kernel.host_read + kernel.host_written
     amounts = [(kernel.flops, "FLOP"), (moved, "B")]
     return ", ".join([*(_amount(amount / kernel.count, unit) for amount, unit in amounts if amount), kernel.dtype])

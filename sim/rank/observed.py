@@ -1,4 +1,4 @@
-"""Records what one rank computes in its last steps, from which changes of its program are proposed."""
+"""Records the computations of one rank in its last steps, from which changes of its program are proposed."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.pointwise import Pointwise
 from scenarios.seam.trace import COPYING
 
-# The last step and the one before it, with one that a pipeline has begun meanwhile.
+# The last two complete steps, and one that a pipeline may have begun.
 _MOST_STEPS = 3
-# Operators that bring a batch to the GPU, among others.
+# Operators that copy a batch to the GPU, and other tensors.
 _COPIES = frozenset({"copy_", "_to_copy"})
 
 
@@ -33,36 +33,38 @@ class ObservedComputation:
                 yield operation, leaf.count
 
 
-# A function of a computation, which gives the kernel that is simulated in place of its own.
+# Returns the kernel that is simulated in place of the computation's own.
 Rewrite = Callable[[ObservedComputation], Kernel]
 
 
 def as_it_is(one: ObservedComputation) -> Kernel:
-    """Return the kernel that the program computes."""
+    """Return the computation's own kernel."""
     return one.kernel
 
 
 @dataclass(slots=True)
 class ObservedStep:
-    """A record of a rank's step: its computations in order, and before which of them its host waited for the GPU."""
+    """A record of a rank's step: its computations in order, and `waits`, the positions in that list at which the host
+    waited for the GPU.
+    """
 
     computed: list[ObservedComputation] = field(default_factory=list)
     waits: list[int] = field(default_factory=list)
 
     def operations(self) -> Iterator[tuple[str, Operation, int]]:
-        """Yield the operators that have a law: the label of the computation, the operator, how often it runs."""
+        """Yield (label of the computation, operator, how often it runs) for operators that have a law."""
         for one in self.computed:
             for operation, times in one.operations():
                 yield one.label, operation, times
 
     @property
     def host(self) -> HostWork:
-        """Return what the host did before it had launched all."""
+        """Host work before all kernels were launched."""
         return total(one.kernel.host for one in self.computed)
 
     @property
     def reads_back(self) -> bool:
-        """Whether the host waited for the GPU between two computations; copies, as of a batch, aside."""
+        """Whether the host waited for the GPU between two computations, not counting copies such as a batch's."""
         work = [place for place, one in enumerate(self.computed) if not _is_input(one)]
         return bool(work) and any(work[0] < place <= work[-1] for place in self.waits)
 
@@ -74,22 +76,22 @@ class Observed:
         self._steps: dict[int, ObservedStep] = {}
 
     def computed(self, step: int, one: ObservedComputation) -> None:
-        """Note a computation of a step."""
+        """Record a computation of a step."""
         self._step(step).computed.append(one)
 
     def waited(self, step: int) -> None:
-        """Note that the host has waited for the GPU, before what it computes next in the step."""
+        """Record that the host waited for the GPU before the step's next computation."""
         one = self._step(step)
         one.waits.append(len(one.computed))
 
     @property
     def last(self) -> ObservedStep:
-        """Return the last step; an empty one where nothing was computed."""
+        """Last step; an empty one if nothing was computed."""
         return self._steps[max(self._steps)] if self._steps else ObservedStep()
 
     @property
     def before(self) -> ObservedStep | None:
-        """Return the step before the last one; None where there is none."""
+        """Step before the last one; None if there is none."""
         numbers = sorted(self._steps)
         return self._steps[numbers[-2]] if len(numbers) > 1 else None
 
@@ -102,7 +104,7 @@ class Observed:
 
 
 def leaves(kernel: Kernel) -> Iterator[Kernel]:
-    """Yield a kernel's parts, and theirs, as far as they have none; or the kernel itself."""
+    """Yield the kernels without parts that a kernel is made of, recursively."""
     if not kernel.parts:
         yield kernel
     for part in kernel.parts:
@@ -110,7 +112,7 @@ def leaves(kernel: Kernel) -> Iterator[Kernel]:
 
 
 def _is_input(one: ObservedComputation) -> bool:
-    if all(leaf.kind == COPYING for leaf in leaves(one.kernel)):  # of scripts: copies between CPU and GPU have no law
+    if all(leaf.kind == COPYING for leaf in leaves(one.kernel)):  # in scripts, copies between CPU and GPU have no law
         return True
     operations = [operation for operation, _ in one.operations()]
     return bool(operations) and all(map(_is_copy, operations))

@@ -1,4 +1,4 @@
-"""Something that a simulated rank has issued: the span in the making, and the Work that the program awaits."""
+"""An operation of a simulated rank: the span under construction, and the Work that the program awaits."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from sim.clock import Clock, Signal
 from sim.hosts.cores import HostCores, Thread
 from sim.rank.rendezvous import Rendezvous
 
-# The training step that the coroutine is in, or was spawned in; -1 outside.
+# Training step of the coroutine, or in which it was spawned; -1 outside of steps.
 STEP: ContextVar[int] = ContextVar("step", default=-1)
 
 
 class Issuer(Protocol):
-    """What issues operations: a rank's backend on one stream; `shared` is the run's `World`, which holds operations."""
+    """A rank's backend on one stream, which issues operations; `shared` is the run's `World`."""
 
     rank: int
     stream: str
@@ -33,7 +33,7 @@ class Issuer(Protocol):
 
 
 class Operation(Signal[Any]):
-    """One operation of one rank; the signal is its end. Times are ns, -1 until they are known."""
+    """An operation of a rank; as a signal it fires at its end. Times are ns, -1 until known."""
 
     __slots__ = (
         "backend",
@@ -58,7 +58,7 @@ class Operation(Signal[Any]):
     )
 
     def __init__(self, backend: Issuer, kind: str, label: str, sequence: int) -> None:
-        """Issue it now; `sequence` counts what the stream records, -1 for what it does not."""
+        """Issue the operation now; `sequence` counts the stream's recorded operations, -1 if it is not recorded."""
         super().__init__()
         self.backend, self.rank, self.stream = backend, backend.rank, backend.stream
         self.kind, self.label, self.sequence = kind, label, sequence
@@ -71,11 +71,11 @@ class Operation(Signal[Any]):
         self.rendezvous: Rendezvous | None = None
 
     def launching(self, launch_ns: int) -> None:
-        """It waits so long for the host to launch its kernels, besides what it was told before."""
+        """Add time in which the computation waits for the host to launch its kernels."""
         self.launch_ns += launch_ns
 
     def finish(self, value: object = None, error: BaseException | None = None) -> None:
-        """It ends now."""
+        """End the operation now."""
         self.end_ns = self.backend.clock.now_ns
         self.fire(value, error)
 
@@ -83,18 +83,19 @@ class Operation(Signal[Any]):
         world, clock, thread = self.backend.shared, self.backend.clock, self.backend.thread
         world.outstanding.pop(self, None)
         world.waiting[self] = None
-        if thread is not None:  # it has done all that comes before the await
+        if thread is not None:  # the thread finishes earlier work before it reaches the await
             reached: Signal[None] = Signal()
             thread.run(0, reached.fire)
             yield from reached.wait(clock)
         self.wait_from_ns = clock.now_ns
         is_over = self.done
         yield from self.wait(clock)
-        if thread is not None and not is_over and self.kernel is None:  # it slept; a CPU that computes does not
+        # A thread blocked on communication sleeps and is woken; one that computes is not.
+        if thread is not None and not is_over and self.kernel is None:
             woken: Signal[None] = Signal()
             thread.wake(self.backend.threads.tcp.message_ns, woken.fire)
             yield from woken.wait(clock)
-        world.waiting.pop(self, None)  # another stream may wait for it, too
+        world.waiting.pop(self, None)  # another stream that waits for it may have removed it
         self.wait_until_ns = clock.now_ns
         world.ledger.finish(self)
         if self.error is not None:
@@ -103,15 +104,15 @@ class Operation(Signal[Any]):
 
     @property
     def name(self) -> str:
-        """The operation as a person reads it in an error."""
+        """Operation and label, as error messages name them."""
         return self.kind if self.label in ("", self.kind) else f"{self.kind} '{self.label}'"
 
     def describe(self) -> str:
-        """The operation and where it was issued."""
+        """Return the operation and where it was issued, for error messages."""
         return f"{self.name} on stream {self.stream}" + (f" in step {self.step}" if self.step >= 0 else "")
 
     def describe_wait(self) -> str:
-        """What a rank that waits for this waits for."""
+        """Return what a rank that awaits this is waiting for, for error messages."""
         rendezvous = self.rendezvous
         if rendezvous is None:
             return self.describe()
@@ -122,7 +123,7 @@ class Operation(Signal[Any]):
         return f"{call}, which {ranks} never entered"
 
     def span(self) -> Span:
-        """Return the finished record."""
+        """Return the finished operation as a span."""
         call, kernel = self.call, self.kernel
         return Span(
             rank=self.rank,

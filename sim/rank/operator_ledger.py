@@ -1,4 +1,4 @@
-"""Counts the operators of a run that have a law, in memory that does not grow with steps; prices none of them."""
+"""Counts a run's operators that have a law, in memory that does not grow with steps, without pricing them."""
 
 from __future__ import annotations
 
@@ -14,20 +14,19 @@ from scenarios.seam.operations.words import words
 from scenarios.seam.trace import OperatorRow
 from sim.rank.observed import leaves
 
-# Programs have some hundreds of distinct operators. A script whose shapes change in every step has no end of them: of
-# those beyond this many none is kept.
+# Programs have some hundreds of distinct operators; this bounds scripts whose shapes change in every step.
 MOST_ROWS = 1 << 16
-# Descriptions with numbers of ids, which may be drawn.
+# Descriptions with numbers of ids, which may be drawn and differ between steps.
 _WITH_IDS = (BagsForward, BagsBackward, Gather, PermuteSparse, BucketizeSparse)
-# Kernels that come back as the same objects are looked into once; a step with drawn ids has others each time.
+# Kernels are counted by identity and unpacked late; steps with drawn ids have new objects each time.
 _MOST_KEPT = 4096
 
 
 class OperatorLedger:
-    """A count of what all simulated ranks compute."""
+    """A count of the operators of all simulated ranks."""
 
     def __init__(self) -> None:
-        self._kernels: dict[int, Kernel] = {}  # by id, which is no other's while they are kept
+        self._kernels: dict[int, Kernel] = {}  # by id, which is not reused while the kernel is kept
         self._times: Counter[int] = Counter()
         self._operations: dict[object, Operation] = {}
         self._calls: Counter[object] = Counter()

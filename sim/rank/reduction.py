@@ -1,4 +1,4 @@
-"""A reduction in group order: exact for whole numbers, and what a library does whose order nobody can see."""
+"""Reduction in group order: exact for whole numbers, and used for libraries whose order is not observable."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def in_group_order(call: Call, inputs: Sequence[Tensor]) -> Tensor:
     return torch.div(total, call.group.size, rounding_mode=None if total.is_floating_point() else "trunc")
 
 
-# Types that torch does not add on a CPU.
+# Dtypes that torch cannot add on a CPU.
 _WIDER = {torch.uint16: torch.int32, torch.uint32: torch.int64, torch.complex32: torch.complex64}
 _COMBINE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "sum": torch.add,

@@ -1,4 +1,4 @@
-"""Where ranks meet: in a collective, and to set up groups and streams."""
+"""Where ranks meet: in collectives, and to set up groups and streams."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from sim.clock import Signal
 
 
 class Rendezvous:
-    """One collective: the `index`-th of its group (or of a pair, for send and recv).
+    """A collective: the `index`-th of its group (or of a pair, for send and recv).
 
-    `calls` are the members' as they travel, by group rank. `formula_ns` is the library's own figure for it, which the
-    transport may set; -1 without one.
+    `calls` holds the members' calls as the transport carries them, by group rank. `formula_ns` is the library's own
+    time estimate, which the transport may set; else -1.
     """
 
     __slots__ = (
@@ -25,7 +25,7 @@ class Rendezvous:
     )
 
     def __init__(self, group: Group, index: int, reduce: Reduce, forget: Callable[[Rendezvous], None]) -> None:
-        """`forget` is called when all members have entered, with calls that fit."""
+        """Store `forget`, called when all members have entered with calls that fit."""
         self.group = group
         self.index = index
         self.calls: dict[int, Call] = {}
@@ -39,10 +39,10 @@ class Rendezvous:
     def enter(
         self, member: int, call: Call, payload: Payload, through: Signal[None], travels: Call | None = None
     ) -> None:
-        """A member (a group rank) is here; `through` is fired when it is through, or if the calls do not fit.
+        """Enter as `member` (a group rank); `through` fires at its end, or fails if the calls do not fit.
 
-        Of calls that do not fit nothing more is delivered, and all members are told when the last of them is here.
-        `travels`: what the transport carries in place of the call.
+        If calls do not fit, nothing is delivered, and all members fail when the last of them has entered. `travels`, if
+        given, is carried in place of the call.
         """
         self._made[member] = call
         self.calls[member] = travels or call
@@ -55,21 +55,21 @@ class Rendezvous:
             self._all_here()
 
     def sentence(self) -> str | None:
-        """What is wrong with the calls of those who are here."""
+        """Return what is wrong with the calls of the members that have entered; None if they fit."""
         return disagreement(self._made)
 
     @property
     def in_order(self) -> list[Call]:
-        """Every member's call by group rank, once everyone has entered."""
+        """Every member's call by group rank, once all have entered."""
         return [self.calls[member] for member in range(len(self.group.ranks))]
 
     @property
     def missing(self) -> list[int]:
-        """The global ranks that have not entered."""
+        """Global ranks that have not entered."""
         return [rank for member, rank in enumerate(self.group.ranks) if member not in self.calls]
 
     def finish(self, member: int) -> None:
-        """This member is through: its outputs hold what they should."""
+        """Fill the member's outputs and end its part."""
         if self.is_wrong or self.through[member].done:
             return
         deliver(self._made[member], self._payloads)
@@ -78,7 +78,7 @@ class Rendezvous:
             self._payloads.clear()
 
     def finish_all(self) -> None:
-        """Everyone is through, in group order."""
+        """Finish all members, in group order."""
         for member in range(len(self.group.ranks)):
             self.finish(member)
 
@@ -96,23 +96,24 @@ class Rendezvous:
 
 
 class GroupRendezvous:
-    """One `new_group` or `stream` of all ranks: the `index`-th that each makes, on whatever stream."""
+    """A `new_group` or `stream` call of all ranks: the `index`-th of each rank, on any stream."""
 
     __slots__ = ("_kept", "_ranks", "_set_ups", "sentence")
 
     def __init__(self, ranks: Sequence[int]) -> None:
-        """`ranks`: all that are simulated."""
+        """Store `ranks`, all that are simulated."""
         self._ranks = ranks
         self._set_ups: dict[int, SetUp] = {}
-        self._kept: dict[SetUp, SetUp] = {}  # equal ones are one object: ranks of each rank would be ranks squared
+        # Equal set-ups share one object: a list of ranks on every rank would take memory ~ ranks^2.
+        self._kept: dict[SetUp, SetUp] = {}
         self.sentence: str | None = None
 
     def enter(self, rank: int, check: Callable[[], SetUp]) -> SetUp:
-        """The checked call of a rank, which does not wait here: the last to come hears at once that calls differ.
+        """Return a rank's checked call; does not wait: the last rank to enter learns at once if calls differ.
 
         Raises:
-            TypeError, ValueError, ProgramError: what `check` does.
-            CollectiveError: all have come, and others make another call, or theirs was refused.
+            TypeError, ValueError, ProgramError: raised by `check`.
+            CollectiveError: all have entered, and calls differ or another rank's was refused.
         """
         try:
             own = check()
@@ -124,15 +125,15 @@ class GroupRendezvous:
         return own
 
     def check(self) -> None:
-        """Nothing, unless all have come and their calls are not the same: then CollectiveError."""
+        """Raise CollectiveError if all have entered and their calls differ."""
         if self.sentence is not None:
             raise CollectiveError(self.sentence)
 
     def check_at_end(self, *, has_ended: bool) -> None:
-        """Nothing, unless that explains why programs stand still or, if all have ended, why one would on real ranks.
+        """Raise if set-up calls explain why programs are stuck or, if all have ended, would be stuck on real ranks.
 
         Raises:
-            CollectiveError: of those who have come, a rank makes another call than others; or one never came.
+            CollectiveError: of the ranks that entered, one makes another call than the others; or one never entered.
         """
         if not has_ended:
             self.check()

@@ -1,4 +1,4 @@
-"""Which operations of a run have ended: those of a step are handed on together."""
+"""Collects the operations of each step, and hands them on together when the step has ended."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ class _Step:
 
 
 class StepLedger:
-    """Hands on the operations of a step when every rank has ended it and awaited all that was issued in it.
+    """A queue of steps, handed on when every rank has ended a step and awaited everything issued in it.
 
-    Steps are handed on in the order in which they began, whichever is over first. What is outside of steps comes last,
-    and so does what is issued in a step that was over before.
+    Steps are handed on in the order in which they began, even if a later one ends first. Operations outside of steps
+    come last, also those issued in a step that had already ended.
     """
 
     def __init__(self, world_size: int, take: Callable[[list[Operation]], None]) -> None:
         self.world_size = world_size
         self.whole_steps = 0
-        self.ended_steps = 0  # of all ranks together
+        self.ended_steps = 0  # summed over ranks
         self._take = take
         self._steps: dict[int, _Step] = {}
         self._over: list[list[Operation]] = []
@@ -35,7 +35,7 @@ class StepLedger:
         self._others: list[Operation] = []
 
     def begin(self, operation: Operation, *, is_recorded: bool = True) -> None:
-        """Something was issued; if it is not recorded, it only keeps its step open."""
+        """Add an issued operation; if it is not recorded, it only keeps its step open."""
         if operation.step < 0 or operation.step in self._numbers_over:
             if is_recorded:
                 self._others.append(operation)
@@ -48,7 +48,7 @@ class StepLedger:
         step.unfinished[operation] = None
 
     def finish(self, operation: Operation) -> None:
-        """It was awaited, or need not be; of a step, its rank has ended it."""
+        """Close an operation that was awaited or need not be; for a step's own, count that its rank has ended it."""
         step = self._steps.get(operation.step)
         if step is None:
             return
@@ -61,7 +61,7 @@ class StepLedger:
             self._note_over()
 
     def give_up(self, step: Operation) -> None:
-        """Take what a rank has issued in a step out of it, and the step's own operation out of the run."""
+        """Move a rank's operations out of a step, and drop the step's own operation from the run."""
         found, own = self._steps[step.step], step.step
         theirs = [each for each in found.operations if each.rank == step.rank and each is not step]
         found.operations = [each for each in found.operations if each.rank != step.rank]
@@ -74,12 +74,14 @@ class StepLedger:
             del self._steps[own]
 
     def hand_on(self) -> None:
-        """The steps that are over; not to be called from a rank's coroutine, whose mistake a full disk is not."""
+        """Hand on the ended steps. Call it outside ranks' coroutines, so that a full disk is not taken for their
+        mistake.
+        """
         while self._over:
             self._take(self._over.pop(0))
 
     def close(self) -> None:
-        """The run is over: hand on all that has ended, awaited or not; nothing is taken in any more."""
+        """Hand on everything that has ended, awaited or not, at the end of the run; further operations are ignored."""
         self.hand_on()
         left = [operation for step in self._steps.values() for operation in step.operations] + self._others
         self.forget()
@@ -87,7 +89,7 @@ class StepLedger:
             self._take(ended)
 
     def forget(self) -> None:
-        """What is left comes to nothing, also what ends when its coroutine is thrown away."""
+        """Drop all remaining operations, so that abandoned coroutines that end later have no effect."""
         self._steps, self._others, self._over = {}, [], []
 
     def _note_over(self) -> None:

@@ -1,4 +1,4 @@
-"""The state of a simulated run, which all its ranks share."""
+"""The state of a simulated run that all its ranks share."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from sim.rank.step_ledger import StepLedger
 
 
 class Lane:
-    """A queue served by `width` workers, first in first out: a NCCL stream has one, a gloo group two."""
+    """A FIFO queue served by `width` workers: a NCCL stream has one, a gloo group two."""
 
     __slots__ = ("_free", "_is_leaving", "_queue")
 
@@ -38,7 +38,7 @@ class Lane:
         self._queue: deque[Callable[[], None]] = deque()
 
     def enter(self, function: Callable[[], None]) -> None:
-        """Call `function` when a worker is free; it is busy until `leave`."""
+        """Call `function` when a worker is free; the worker is busy until `leave`."""
         if self._free and not self._queue:
             self._free -= 1
             function()
@@ -46,7 +46,7 @@ class Lane:
             self._queue.append(function)
 
     def leave(self) -> None:
-        """A worker is done; it takes the next function, from a loop, as many may be over as soon as they begin."""
+        """Free a worker, which takes the next function; loops instead of recursing, as many may end at once."""
         self._free += 1
         if self._is_leaving:
             return
@@ -58,7 +58,7 @@ class Lane:
 
 
 class World:
-    """Everything that the ranks of one simulated run share."""
+    """A simulated run's state, shared by its ranks."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class World:
         *,
         classes: HostClasses | None = None,
     ) -> None:
-        """`take` is given what has ended, as `StepLedger` hands it on; `classes`: of hosts."""
+        """Set up the run; `take` gets ended operations from `StepLedger`, `classes` are the host classes if folded."""
         self.scenario, self.machine, self.classes = scenario, machine, classes
         self.transport = library.transport(scenario, machine, classes)
         self.threads = self.transport.threads
@@ -77,16 +77,16 @@ class World:
         size = scenario.cluster.world_size
         self.ranks: Sequence[int] = range(size) if classes is None else classes.ranks
         counts = (1,) * size if classes is None else classes.rank_counts
-        self.rank_counts = dict(zip(self.ranks, counts, strict=True))  # ranks that each one represents
+        self.rank_counts = dict(zip(self.ranks, counts, strict=True))  # number of ranks that each represents
         self.has_computed = [False] * size  # since its step began
-        self.launched_until_ns = [0] * size  # by its host, which runs ahead of its GPU
+        self.launched_until_ns = [0] * size  # per rank, by its host, which runs ahead of its GPU
         self.streams = {rank: ["main"] for rank in self.ranks}
-        self.balance: Balance | None = None  # of the ranks' work, where that is asked for
+        self.balance: Balance | None = None  # set for balanced runs
         self.rewrite: Rewrite = as_it_is
-        self.observed: Observed | None = None  # of the first rank, where that is asked for
+        self.observed: Observed | None = None  # of the first rank, if requested
         self._measured = ComputeCounter(scenario.compute_times)
         self.ledger = StepLedger(len(self.ranks), take)
-        # Of the first rank alone: kernels of all would be as many rows again for each.
+        # Only of the first rank: the kernels of every rank would multiply the rows.
         self.kernels: KernelLedger | None = None
         self.operators: OperatorLedger | None = None
         if scenario.cluster.host.gpu.device.is_launched:
@@ -94,20 +94,20 @@ class World:
         self.metrics: list[Metric] = []
         self.outstanding: dict[Operation, None] = {}
         self.waiting: dict[Operation, None] = {}
-        # Coroutines that were spawned and have not begun: closed when the run ends early.
+        # Spawned coroutines that have not begun; closed when the run ends early.
         self.pending: dict[Coroutine[Any, Any, Any], None] = {}
-        self._libraries = {"": (library, self.transport)}  # by the names that groups have
+        self._libraries = {"": (library, self.transport)}  # by `Group.library`
         self._groups: dict[str, Group] = {}
         self._group_rendezvous: list[GroupRendezvous] = []
-        self._made = [0] * size  # how often each rank has made a group or a stream
+        self._made = [0] * size  # groups and streams that each rank has made
         self._made_in: dict[str, GroupRendezvous] = {}
         self._lanes: dict[tuple[str, int], Lane] = {}
         self._rendezvous: dict[tuple[str, int], Rendezvous] = {}
         self._calls: dict[tuple[str, int], int] = {}
 
     def give_up(self, step: Operation) -> None:
-        """Take a rank's step out of the run: what was issued in it belongs to none, and what it recorded is gone."""
-        number = step.step  # which the ledger takes from it
+        """Take a rank's step out of the run: its operations belong to no step, and its metrics are dropped."""
+        number = step.step  # read before the ledger resets it
         self.metrics = [each for each in self.metrics if (each.rank, each.step) != (step.rank, number)]
         self.ledger.give_up(step)
         if self.kernels is not None and step.rank == self.ranks[0]:
@@ -122,10 +122,10 @@ class World:
         is_in_host: bool = False,
         library: str = "",
     ) -> Group:
-        """Give one object to all its members: a tuple of ranks for each rank would be ranks squared.
+        """Return the group of that name, one object for all members: a tuple per rank would take memory ~ ranks^2.
 
-        Where ranks differ, their rendezvous says so before anybody can use it; the first stays. Where only
-        representatives are simulated, these are its members, unless the group is inside one host.
+        If ranks disagree, the first call's group stays, and the rendezvous raises before it is used. Where only
+        representatives are simulated, they are the members, unless the group is inside one host.
         """
         group = self._groups.get(name)
         if group is None:
@@ -139,16 +139,16 @@ class World:
         return group
 
     def over(self, group: Group, library: str) -> Group:
-        """Return a group's members as a group whose calls another library carries, not where some represent others."""
+        """Return a group of the same members whose calls another library carries; not for groups of representatives."""
         assert not group.counts, "what represents others is folded, which few libraries can be"
         return self.group(f"{group.name} over {library}", group.ranks, self._made_in.get(group.name), library=library)
 
     def transport_of(self, group: Group) -> Transport:
-        """Return what carries a group's calls."""
+        """Return the transport that carries a group's calls."""
         return self._carrying(group)[1]
 
     def _carrying(self, group: Group) -> tuple[Library, Transport]:
-        """Return a group's library; one that is not the scenario's plays no message by itself in large groups."""
+        """Return the library and transport of a group; other libraries than the scenario's simulate by links only."""
         if group.library not in self._libraries:
             library = library_of(cast(LibraryName, group.library))
             by_links = replace(self.scenario, fidelity="links")
@@ -156,7 +156,7 @@ class World:
         return self._libraries[group.library]
 
     def knows(self, group: Group) -> bool:
-        """Whether the group was made in this run; CollectiveError if the ranks have made it differently."""
+        """Return whether the group was made in this run; CollectiveError if the ranks made it with different calls."""
         known = self._groups.get(group.name)
         if known is not group and known != group:
             return False
@@ -166,7 +166,7 @@ class World:
         return True
 
     def group_rendezvous(self, rank: int) -> GroupRendezvous:
-        """Where this rank meets the others to make its next group or stream."""
+        """Return the rendezvous of this rank's next new group or stream."""
         index = self._made[rank]
         self._made[rank] += 1
         if index == len(self._group_rendezvous):
@@ -174,12 +174,12 @@ class World:
         return self._group_rendezvous[index]
 
     def check_groups(self, *, has_ended: bool) -> None:
-        """Raise CollectiveError, at the end, if the ranks have made any group or stream differently."""
+        """Raise CollectiveError, at the end, if the ranks made any group or stream with different calls."""
         for one in self._group_rendezvous:
             one.check_at_end(has_ended=has_ended)
 
     def priced(self, rank: int, stream: str, step: int, one: ObservedComputation) -> PricedComputation:
-        """What a rank's next computation is priced by."""
+        """Return a rank's next computation with its price, measured or balanced if so; count it in the ledgers."""
         label, kernel = one.label, one.kernel
         measured = self._measured.next(rank, stream, step, label, cost=kernel)
         own = PricedComputation(kernel=kernel, measured_ns=None if measured is None else measured.time_ns)
@@ -193,16 +193,16 @@ class World:
         return found
 
     def note_wait(self, rank: int, step: int) -> None:
-        """Note that a rank's host has waited for its GPU."""
+        """Record that a rank's host waited for its GPU."""
         if self.observed is not None and step >= 0 and rank == self.ranks[0]:
             self.observed.waited(step)
 
     def start(self, rank: int, begin: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run a coroutine of a rank; what it raises ends the run, and names the rank."""
+        """Run a coroutine of a rank; an exception ends the run with a message that names the rank."""
         self.machine.clock.start(partial(_named, rank, begin))
 
     def next_rendezvous(self, group: Group, rank: int) -> Rendezvous:
-        """Where this rank's next call on a group meets those of the other members; forgotten when all have come."""
+        """Return the rendezvous of this rank's next call on a group; forgotten when all members have entered."""
         name = group.name
         index = self._calls.get((name, rank), 0)
         self._calls[name, rank] = index + 1
@@ -217,7 +217,7 @@ class World:
         del self._rendezvous[rendezvous.group.name, rendezvous.index]
 
     def lane(self, group: Group, rank: int) -> Lane:
-        """The queue in which this rank's calls on a group are served."""
+        """Return the queue that serves this rank's calls on a group."""
         lane = self._lanes.get((group.name, rank))
         if lane is None:
             lane = self._lanes[group.name, rank] = Lane(self._carrying(group)[0].lanes)
@@ -234,7 +234,7 @@ async def _named(rank: int, begin: Callable[[], Coroutine[Any, Any, None]]) -> N
 
 
 def raised(rank: int, error: BaseException) -> ProgramError:
-    """The sentence for what a program raised itself; that of a verb names the rank already."""
+    """Return the error for a program's own exception, naming the rank; verbs' messages name it already."""
     if str(error).startswith(f"rank {rank}: "):
         return ProgramError(str(error))
     return ProgramError("\n".join([f"rank {rank} raised {told(error)}", *users_traceback(error)]))

@@ -14,7 +14,7 @@ from tests.small import cluster, scenario
 RATE = 1e9
 
 
-def test_each_case_has_its_own_times() -> None:
+def test_times_are_attributed_to_their_cases() -> None:
     """On an ideal network a call of twice the bytes takes about twice as long."""
     nics = Nics(per="host", count=1, link=Link(bytes_per_s=RATE, latency_ns=1000))
     on = dataclasses.replace(scenario(cluster(2, 1, nics=nics)), program="collective", payload="sizes")

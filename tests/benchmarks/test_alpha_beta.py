@@ -82,7 +82,7 @@ def test_the_ends_are_the_smallest_message_and_the_slope_of_the_largest() -> Non
 
 
 @pytest.mark.parametrize("messages", [[], [(8, 1.0)], [(8, 1.0), (8, 2.0)], [(8, 1.0), (16, 0.0)]])
-def test_what_cannot_be_fitted_is_refused(messages: list[tuple[float, float]]) -> None:
+def test_fit_refuses_a_single_size_and_times_of_zero(messages: list[tuple[float, float]]) -> None:
     with pytest.raises(ValueError, match="two sizes or more, in times above zero"):
         fit(messages)
     with pytest.raises(ValueError, match="two sizes or more, in times above zero"):

@@ -20,7 +20,7 @@ from scenarios.workloads.build import build
 
 
 @pytest.mark.parametrize(("plan", "profile", "kind"), [(GPU, "dgx_h100", "cuda"), (CPU, "cpu_local", "cpu")])
-def test_each_scenario_is_one_rank_that_its_device_holds(plan: Plan, profile: str, kind: str, tmp_path: Path) -> None:
+def test_scenarios_have_one_rank_that_fits_its_device(plan: Plan, profile: str, kind: str, tmp_path: Path) -> None:
     for name, text in plan.scenarios.items():
         file = tmp_path / f"{name}.toml"
         file.write_text(text.replace("{profile}", profile))
@@ -31,7 +31,7 @@ def test_each_scenario_is_one_rank_that_its_device_holds(plan: Plan, profile: st
 
 
 @pytest.mark.parametrize(("plan", "profile"), [(GPU, "hgx_h200"), (CPU, "cpu_local")])
-def test_each_part_has_a_name_and_a_file_of_its_own(plan: Plan, profile: str, tmp_path: Path) -> None:
+def test_parts_have_unique_names_and_files(plan: Plan, profile: str, tmp_path: Path) -> None:
     planned = [*parts(plan, tmp_path, profile)]
     assert len({part.name for part in planned}) == len({part.leaves for part in planned}) == len(planned)
     assert all(Path(script.words[0]).is_file() for script in plan.scripts.values())

@@ -36,7 +36,7 @@ def test_the_fullest_gpu_counts_without_nccl(monkeypatch: pytest.MonkeyPatch, tm
     assert on[:6] == ["--profile", "dgx_h100", "--hosts", "1", "--gpus-per-host", "8"]
 
 
-def test_each_row_says_how_it_is_played_or_why_not() -> None:
+def test_rows_have_a_script_or_a_reason() -> None:
     rows = pd.read_csv(published_memory.PUBLISHED)
     assert (rows["script"].isna() == rows["why_not"].notna()).all()
     assert rows[["allocated_gib", "reserved_gib"]].notna().any(axis=1).all()

@@ -37,13 +37,13 @@ def test_the_memory_of_a_process_is_its_own_peak():
     assert idle < 100
 
 
-def test_what_a_process_said_is_kept_and_its_failure_is_an_end():
+def test_output_of_a_process_is_kept_and_its_failure_exits():
     assert report.taken("-c", "print(7)").output == "7\n"
     with pytest.raises(SystemExit, match=r"python -c exit\(3\): ended with 3"):
         report.taken("-c", "exit(3)")
 
 
-def test_what_is_above_a_bar_is_named():
+def test_figures_above_a_bar_are_named():
     line = {"case": "x", "spans": 1, "seconds": 15.0, "MiB": 2048, "page MB": 5.0, "tables MB": 900.0}
     assert report.missed(line) == []
     assert report.missed({**line, "seconds": 15.1, "page MB": 5.01}) == ["seconds", "page MB"]

@@ -67,7 +67,7 @@ def test_a_fitted_platform_has_the_measured_rate_and_its_part_of_alpha_on_each_p
     assert rates == pytest.approx([25e6] * 4)
 
 
-def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+def test_missing_simgrid_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     monkeypatch.setattr(simgrid_flows, "find_spec", lambda name: None)
     monkeypatch.setattr(simgrid_flows, "ROOT", tmp_path)
     with pytest.raises(simgrid_flows.AbsentError, match="expected an interpreter with simgrid; `make benchmarks`"):

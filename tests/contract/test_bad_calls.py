@@ -373,6 +373,6 @@ async def alone(rank: Rank, name: str) -> tuple[str, str, float]:
 
 
 @pytest.mark.parametrize("name", ALONE)
-def test_what_no_other_rank_can_hear_of_is_said_where_it_is_wrong(world: str, name: str) -> None:
+def test_mistakes_that_cannot_reach_other_ranks_fail_on_their_own_rank(world: str, name: str) -> None:
     _, kind, text = ALONE[name]
     assert results(world, 1, 2, alone, name) == [(kind, f"rank {rank}: {text}", 2.0) for rank in range(2)]

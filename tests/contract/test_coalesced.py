@@ -35,7 +35,7 @@ async def adds_whole_numbers(rank: Rank, dtype: str) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)
-def test_each_tensor_is_reduced_as_if_alone(world: str, dtype: str) -> None:
+def test_tensors_are_reduced_as_if_alone(world: str, dtype: str) -> None:
     found = results(world, 1, 3, adds_whole_numbers, dtype)
     every = [integers(rank, SIZES, "int64") for rank in range(3)]
     assert found == [[torch.stack(each).sum(0).tolist() for each in zip(*every, strict=True)]] * 3
@@ -53,7 +53,7 @@ async def reduces(rank: Rank, dtype: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_it_gives_the_same_bits_in_every_world(dtype: str) -> None:
+def test_sums_have_equal_bits_in_every_world(dtype: str) -> None:
     simulated, real = (results(world, 1, 3, reduces, dtype) for world in sorted(WORLDS, reverse=True))
     assert simulated == real
 
@@ -152,6 +152,6 @@ async def reduces_as_torch(rank: Rank, dtype: torch.dtype) -> list[list[list[str
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_it_is_torchs_own_call(dtype: torch.dtype) -> None:
+def test_sums_equal_those_of_torchs_own_call(dtype: torch.dtype) -> None:
     for ours, theirs in results("real", 1, 3, reduces_as_torch, dtype):
         assert ours == theirs

@@ -162,7 +162,7 @@ CHILDREN = ("first", "act", "tied", "deep")
 
 
 @pytest.mark.parametrize("reshard", [None, True, False])
-def test_it_calls_what_fully_shard_calls(reshard: bool | None) -> None:
+def test_collectives_are_those_of_fully_shard(reshard: bool | None) -> None:
     agree(2, tower, replace(FSDP, reshard_after_forward=reshard), CHILDREN)
 
 
@@ -217,7 +217,7 @@ async def joins(rank: Rank, parallel: DenseParallel) -> list[Any]:
     return returned
 
 
-def test_what_is_late_may_be_an_argument_of_a_unit() -> None:
+def test_late_arguments_may_be_arguments_of_a_unit() -> None:
     returned = [results(world, 1, 2, joins, FSDP) for world in WORLDS]
     torch.testing.assert_close(returned[0], returned[1], rtol=0, atol=0)
     torch.testing.assert_close(returned[0], results("sim", 1, 2, joins, DenseParallel()))

@@ -55,5 +55,5 @@ async def looks(rank: Rank) -> bool:
     return torch.is_grad_enabled()
 
 
-def test_what_is_spawned_records_gradients_whatever_its_caller_does(world: str) -> None:
+def test_spawned_coroutines_record_gradients_independently_of_their_caller(world: str) -> None:
     assert results(world, 1, 2, spawns) == [[True, False]] * 2

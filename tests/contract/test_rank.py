@@ -304,7 +304,7 @@ def busy() -> None:
         torch.ones(256, 256) @ torch.ones(256, 256)
 
 
-def test_what_stands_between_issue_and_await_overlaps(play: Play) -> None:
+def test_work_between_issue_and_await_overlaps(play: Play) -> None:
     recording = play(Script(computes_beside), 1, 2)
     for rank in range(2):
         upper, lower = spans_of(recording, rank)
@@ -363,7 +363,7 @@ async def goes_on_after(rank: Rank) -> None:
     await work
 
 
-def test_what_a_stream_is_given_after_a_work_begins_when_that_is_over(play: Play) -> None:
+def test_streams_begin_later_operations_after_the_work_given_to_after(play: Play) -> None:
     recording = play(Script(goes_on_after), 1, 2)
     for rank in range(2):
         (before,) = spans_of(recording, rank, "side")
@@ -383,7 +383,7 @@ async def waits_on_the_host(rank: Rank) -> None:
     await rank.compute(Kernel(kind="gemm", flops=1e9), busy, label="behind")
 
 
-def test_what_follows_a_wait_of_the_host_is_issued_after_it(play: Play) -> None:
+def test_operations_after_synchronize_are_issued_after_the_wait(play: Play) -> None:
     recording = play(Script(waits_on_the_host), 1, 2)
     for rank in range(2):
         computed, reduced, behind = spans_of(recording, rank)
@@ -484,5 +484,5 @@ def test_a_wrong_program_is_one_sentence_that_names_the_rank(
 @pytest.mark.parametrize(
     "body", [raises_in_a_kernel, raises_aside, waits_for_an_error], ids=["kernel", "coroutine", "host"]
 )
-def test_what_is_raised_beside_the_program_is_raised_where_it_is_awaited(play: Play, body: object) -> None:
+def test_exceptions_of_works_are_raised_where_they_are_awaited(play: Play, body: object) -> None:
     play(Script(body), 1, 2)  # type: ignore[arg-type]

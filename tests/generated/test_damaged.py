@@ -13,7 +13,7 @@ from tests.generated.damaged import KINDS
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind == "recording")) for kind in KINDS]
 )
-def test_what_is_damaged_is_a_sentence_or_still_to_be_read(kind: str, tmp_path: Path) -> None:
+def test_damaged_files_are_read_or_refused_in_a_sentence(kind: str, tmp_path: Path) -> None:
     for number in range(10):
         folder = tmp_path / f"{kind}-{number}"
         if (tmp_path / "csv").exists():

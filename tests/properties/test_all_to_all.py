@@ -18,5 +18,5 @@ SENT = prop()
 
 @played
 @given(plays(all_to_alls, SIZES))
-def test_each_rank_gets_exactly_the_bytes_that_were_sent_to_it(cases: tuple[AllToAll, ...]) -> None:
+def test_ranks_get_exactly_the_bytes_sent_to_them(cases: tuple[AllToAll, ...]) -> None:
     SENT.check(cases)

@@ -17,7 +17,7 @@ MOVED, REDUCED = prop(), prop()
 
 @played
 @given(plays(moves, SIZES))
-def test_what_is_gathered_broadcast_or_sent_arrives_to_the_bit(
+def test_gathers_broadcasts_and_messages_keep_every_bit(
     cases: tuple[AllGatherCase | Broadcast | Messages, ...],
 ) -> None:
     MOVED.check(cases)

@@ -30,7 +30,7 @@ def test_bucketize_puts_each_id_where_a_loop_over_ids_puts_it(cases: tuple[Bucke
 
 @played
 @given(plays(twrws, SIZES))
-def test_each_rank_receives_the_ids_of_its_rows_in_staggered_order(cases: tuple[Twrw, ...]) -> None:
+def test_ranks_receive_the_ids_of_their_rows_in_staggered_order(cases: tuple[Twrw, ...]) -> None:
     EXCHANGED.check(cases)
 
 
@@ -53,7 +53,7 @@ def looked_up(case: Twrw) -> Counter[tuple[int, int]]:
 
 @played
 @given(plays(twrws, SIZES))
-def test_what_the_oracle_says_loses_and_invents_no_id(cases: tuple[Twrw, ...]) -> None:
+def test_the_oracle_loses_and_invents_no_id(cases: tuple[Twrw, ...]) -> None:
     for case in cases:
         bags = [case.bags(rank) for rank in range(case.hosts * case.gpus)]
         given_ids = Counter(

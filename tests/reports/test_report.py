@@ -32,7 +32,7 @@ def test_tables_are_the_frames(folder):
     assert not (tables / "spans.csv").exists()
 
 
-def test_what_else_lies_there_stays(folder):
+def test_other_files_of_the_folder_stay(folder):
     run, place = store.load(folder), report.folder_of(folder)
     report.write(run, place)
     (place / "mine.txt").write_text("kept")
@@ -55,7 +55,7 @@ def test_where_nothing_can_be_written_is_one_sentence(folder):
         report.write(store.load(folder), report.folder_of(folder))
 
 
-def test_each_piece_of_work_is_told(folder):
+def test_pieces_of_work_are_reported_to_the_progress_line(folder):
     told = []
     report.write(store.load(folder), report.folder_of(folder), tell=lambda *words: told.append(words))
     assert [number for _, number, _ in told] == list(range(1, len(told) + 1))

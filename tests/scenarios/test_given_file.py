@@ -88,7 +88,7 @@ def test_no_command_reads_what_is_no_file(kind: str, pipe: Path, tmp_path: Path)
 
 @pytest.mark.parametrize("value", ["{}", "[{}]", "{groups = [{}]}"])
 @pytest.mark.parametrize("key", ["include", "set", "measured"])
-def test_what_only_files_can_say_is_not_set_over_them(key: str, value: str) -> None:
+def test_keys_that_only_files_may_have_cannot_be_overridden(key: str, value: str) -> None:
     done = command("sim", "criteo_small_2x2", "--set", f"{key}={value}", "--quiet")
     assert done.returncode == 2
     assert done.stderr.startswith(f"{key} = {value}: cannot be overridden; expected one of ")

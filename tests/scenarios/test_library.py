@@ -50,7 +50,7 @@ def test_the_library_is_complete() -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_each_loads_as_its_name_says_and_alike_each_time(name: str) -> None:
+def test_ready_scenarios_load_repeatably_with_the_size_in_their_name(name: str) -> None:
     scenario = load(FILES[name])
     assert scenario.name == name
     size = next(size for part in name.split("_") for key, size in GPUS.items() if part == key)
@@ -61,14 +61,14 @@ def test_each_loads_as_its_name_says_and_alike_each_time(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_each_survives_pickle_and_json(name: str) -> None:
+def test_ready_scenarios_survive_pickle_and_json(name: str) -> None:
     scenario = load(FILES[name])
     assert pickle.loads(pickle.dumps(scenario)) == scenario
     assert json.loads(json.dumps(scenario.as_dict())) == scenario.as_dict()
 
 
 @pytest.mark.parametrize("path", [*library_files(), *profile_files()], ids=lambda path: path.stem)
-def test_each_fits_the_schema_by_itself_and_describes_itself(path: Path) -> None:
+def test_ready_scenarios_fit_the_schema_and_have_a_description(path: Path) -> None:
     values = tomllib.loads(path.read_text())
     values.pop("include", None)  # checked by loading
     document = editors_document().model_validate(values, context={})
@@ -76,7 +76,7 @@ def test_each_fits_the_schema_by_itself_and_describes_itself(path: Path) -> None
 
 
 @pytest.mark.parametrize("name", profile_names())
-def test_each_profile_is_a_whole_host(name: str) -> None:
+def test_profiles_are_whole_hosts(name: str) -> None:
     cluster = load_profile(name)
     assert (cluster.profile, cluster.hosts) == (name, 1)
     efficiency = cluster.host.gpu.efficiency
@@ -116,7 +116,7 @@ def test_criteo_is_the_model_of_mlperf(name: str) -> None:
     assert all(table.rows < 1000 for table in model.tables if "data_parallel" in table.sharding)
 
 
-def test_both_sizes_of_criteo_play_the_same_model() -> None:
+def test_criteo_scenarios_of_two_sizes_have_the_same_model() -> None:
     (small, small_model), (large, large_model) = model_of("criteo_dlrm_2x4"), model_of("criteo_dlrm_8x8")
     assert small_model == large_model
     assert (small.fidelity, large.fidelity) == ("flows", "links")

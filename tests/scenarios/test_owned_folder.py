@@ -35,7 +35,7 @@ def test_a_folder_that_has_another_name_by_now_stays(tmp_path: Path) -> None:
     assert (tmp_path / "run").is_dir()
 
 
-def test_what_a_killed_process_has_left_is_taken_over(tmp_path: Path) -> None:
+def test_folders_of_killed_processes_are_taken_over(tmp_path: Path) -> None:
     path = tmp_path / ".run.partial"
     code = "import os, sys, pathlib; from scenarios.owned_folder import own; path = pathlib.Path(sys.argv[1]);"
     code += "own(path); (path / 'half').touch(); os._exit(9)"

@@ -196,7 +196,7 @@ def test_the_command_writes_a_trace_of_each_rank(tmp_path: Path) -> None:
     assert again.returncode == 2
 
 
-def test_what_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
+def test_runs_that_cannot_be_written_are_one_sentence(tmp_path: Path) -> None:
     folded = load("powersgd_4x2_3g", {"ranks": "alike", "fidelity": "links", "steps": 2})
     with pytest.raises(ReportError, match=r"^some ranks of the run stand for others; expected one of run"):
         write_traces(Run.of(simulate(folded, build(folded))), tmp_path / "folded", None)

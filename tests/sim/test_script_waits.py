@@ -117,7 +117,7 @@ def test_a_replay_has_the_recordings_waits(recording: Recording, tmp_path: Path)
     assert own[0] == own[1]
 
 
-def test_one_rank_of_a_class_may_read_a_value_alone(tmp_path: Path) -> None:
+def test_a_single_rank_of_a_class_may_read_a_value(tmp_path: Path) -> None:
     """As the last rank prints the loss."""
     file = tmp_path / "prints.py"
     file.write_text(

@@ -52,7 +52,7 @@ def test_a_wheel_has_every_file_of_the_packages(site: Path) -> None:
     assert all((site / name / "py.typed").is_file() for name in PACKAGES)
 
 
-def test_its_metadata_says_license_and_command(site: Path) -> None:
+def test_the_wheels_metadata_has_license_and_command(site: Path) -> None:
     (about,) = site.glob("twinstep-*.dist-info")
     assert "License-Expression: Apache-2.0\n" in (about / "METADATA").read_text()
     assert (about / "licenses" / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()

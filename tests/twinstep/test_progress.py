@@ -93,7 +93,7 @@ def test_a_long_run_also_says_what_comes_after_its_steps(monkeypatch: pytest.Mon
     assert "at once" not in stderr.getvalue()
 
 
-def test_what_a_program_does_is_shown_in_place_of_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_programs_phase_is_shown_in_place_of_its_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     stderr = on_terminal(monkeypatch)
     time = Time()
     with ProgressBar(now_s=time) as bar:
@@ -115,7 +115,7 @@ def test_what_a_program_does_is_shown_in_place_of_how_far_it_is(monkeypatch: pyt
     assert bar.phases.sentence() == "predicted in 66.1 s, the longest part: steps, 62.0 s"
 
 
-def test_what_is_left_is_unknown_before_the_first_step_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_left_is_unknown_before_the_first_step_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     stderr = on_terminal(monkeypatch)
     time = Time()
     with ProgressBar(now_s=time) as bar:

@@ -210,7 +210,7 @@ def ways_of(file: str) -> str:
     return "" if file.startswith(pure) else "on two worlds, or as two releases"
 
 
-def test_what_cannot_be_read_fails_in_one_sentence_each(tmp_path: Path) -> None:
+def test_unreadable_files_fail_in_one_sentence_each(tmp_path: Path) -> None:
     (tmp_path / "broken.json").write_text('{"cases": [')
     (tmp_path / "list.json").write_text("[1, 2]")
     (tmp_path / "other.json").write_text('{"format": "other/1", "cases": [{"id": "x", "answer": 42}]}')
@@ -244,7 +244,7 @@ def test_what_cannot_be_read_fails_in_one_sentence_each(tmp_path: Path) -> None:
     }
 
 
-def test_what_is_left_alone_is_told(tmp_path: Path) -> None:
+def test_skipped_files_are_noted(tmp_path: Path) -> None:
     notes: list[str] = []
     write(tmp_path, "l.JSON", one_case("layerwise_powersgd.json"), source="layerwise_powersgd.json")
     (tmp_path / "l.npz").rename(tmp_path / "l.NPZ")
@@ -288,7 +288,7 @@ def test_an_old_release_is_only_asked_for_where_a_case_has_it(tmp_path: Path) ->
     assert failures(tmp_path) == {}
 
 
-def test_what_a_single_rank_sends_to_itself_is_looked_at(tmp_path: Path) -> None:
+def test_bytes_that_a_single_rank_sends_to_itself_are_checked(tmp_path: Path) -> None:
     content: Content = json.loads((OWN / "twrw_dist.json").read_text())
     content["cases"] = [case for case in content["cases"] if case["world_size"] == 1]
     write(tmp_path, "t.json", content)

@@ -134,7 +134,7 @@ def test_backward_is_the_transpose_of_forward(case: dict[str, Any], seed: int) -
 
 
 @pytest.mark.parametrize("batches", [[(2, 1), (0, 0), (1, 3), (0, 2)], [(2, 2)] * 4], ids=["by key", "equal by chance"])
-def test_it_takes_what_the_input_exchange_gives(batches: list[tuple[int, int]]) -> None:
+def test_the_output_exchange_takes_the_input_exchanges_results(batches: list[tuple[int, int]]) -> None:
     """Ids that are their own embeddings, one column wide. No samples, or equal batches, are no exception."""
     dist = TwRwSparseFeaturesDist(Group("world", (0, 1, 2, 3)), 2, [1, 1, 1, 1], [40, 40])
     back = VariableBatchTwRwEmbeddingDist(dims_per_node=((1,), (1,)))

@@ -1,6 +1,6 @@
-"""What the kernel probes compute of dense layers: modules of dlrm's dense part, a forward and a backward kernel each.
+"""Dense layers that the kernel probes time: modules of dlrm's dense part, a forward and a backward kernel each.
 
-A traced module is priced operator by operator; here a layer's operators are timed together, as they follow each other.
+A traced module is priced operator by operator; here a layer's operators are timed together, in sequence.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from scenarios.workloads.dlrm.dense import Cross, Dot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pass:
-    """One pass over a batch: its flops, how many operators run, and the elements that they read and write."""
+    """One pass over a batch: its flops, the operators run (`launches`), and the elements that they read and write."""
 
     flops: float
     launches: int
@@ -25,7 +25,7 @@ class Pass:
     written: int
 
     def kernel(self, dtype: str) -> Kernel:
-        """Return it as one kernel."""
+        """Return the pass as one kernel."""
         element = ELEMENT_BYTES[dtype]
         return Kernel(
             kind="gemm",
@@ -39,9 +39,9 @@ class Pass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbedBlock:
-    """A module of inputs [batch, width] with `widths` and an output [batch, `width_out`], and what its passes cost.
+    """A module with inputs [batch, width] for each of `widths`, output [batch, `width_out`], and costs of its passes.
 
-    The backward is that of all inputs and parameters; its flops are twice the forward's.
+    The backward pass computes gradients of all inputs and parameters; its flops are twice the forward's.
     """
 
     module: nn.Module
@@ -51,7 +51,7 @@ class ProbedBlock:
     back: Pass
 
     def forward(self, *inputs: Tensor) -> tuple[list[Tensor], Tensor]:
-        """Return the inputs as leaves of the graph, and the output. On meta only shapes: nothing is traced."""
+        """Return the inputs as leaves of the graph, and the output; on meta only shapes, without tracing."""
         if inputs[0].is_meta:
             return [*inputs], inputs[0].new_empty(inputs[0].shape[0], self.width_out)
         leaves = [tensor.detach().requires_grad_() for tensor in inputs]
@@ -67,7 +67,7 @@ class ProbedBlock:
 
 
 def linear(batch: int, inputs: int, outputs: int) -> ProbedBlock:
-    """Make a layer with ReLU: addmm and relu; back threshold_backward, two products, and a sum for the bias."""
+    """Make a layer with ReLU: addmm and relu; backward threshold_backward, two products, and a sum for the bias."""
     module = _made(lambda: nn.Sequential(nn.Linear(inputs, outputs), nn.ReLU()))
     given, made, weights, flops = batch * inputs, batch * outputs, inputs * outputs, 2.0 * batch * inputs * outputs
     return ProbedBlock(
@@ -84,7 +84,8 @@ def linear(batch: int, inputs: int, outputs: int) -> ProbedBlock:
 def cross(batch: int, width: int, low_rank: int) -> ProbedBlock:
     """Make a layer of DCNv2: mm, addmm, mul and add.
 
-    Back two products with the gradient, two for either factor, a sum for the bias, and the two gradients of x added.
+    The backward pass has two products with the gradient, two for either factor, a sum for the bias, and adds the two
+    gradients of x.
     """
     wide, low, factors = batch * width, batch * low_rank, 2 * width * low_rank
     flops = batch * width * (4.0 * low_rank + 2.0)
@@ -102,7 +103,8 @@ def cross(batch: int, width: int, low_rank: int) -> ProbedBlock:
 def dot(batch: int, features: int, dim: int) -> ProbedBlock:
     """Make dot products of all pairs: bmm, tril_indices, index and cat.
 
-    Back zeros and index_put for the pairs, select_backward for the first feature, two bmm, and two sums.
+    The backward pass has zeros and index_put for the pairs, select_backward for the first feature, two bmm, and two
+    sums.
     """
     given, products, first = batch * features * dim, batch * features**2, batch * dim
     pairs, flops = batch * (features * (features - 1) // 2), 2.0 * batch * features**2 * dim
@@ -121,13 +123,13 @@ def dot(batch: int, features: int, dim: int) -> ProbedBlock:
 
 
 def _made(make: Callable[[], nn.Module]) -> nn.Module:
-    """Make a module whose parameters nobody draws yet."""
+    """Make a module on meta, whose parameters get values later."""
     with torch.device("meta"):
         return make()
 
 
 def load_autograd(device: torch.device) -> None:
-    """A first backward, of one number: torch loads 0.7 s worth of modules at it, which is no part of a step."""
+    """Run a small backward pass, so that torch loads its modules (0.7 s) before any timed step."""
     if device.type != "meta":
         leaf = torch.ones((), device=device, requires_grad=True)
         torch.autograd.grad(leaf * leaf, leaf, torch.ones_like(leaf))

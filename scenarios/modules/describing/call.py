@@ -1,4 +1,4 @@
-"""A call of a torch operator, its arguments by name."""
+"""A call of a torch operator, with its arguments by name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scenarios.seam.arguments import dtype_name
 class OperatorCall:
     """A call of an operator: `name` without the overload, and the tensors `read` and `results`.
 
-    `dtype` is that of its arithmetic: "tf32" where a GPU rounds products of float32 to it.
+    `dtype` is that of its arithmetic: "tf32" if a GPU rounds products of float32 to it.
     """
 
     def __init__(

@@ -14,8 +14,9 @@ _ACCUMULATES = "torch::autograd::AccumulateGrad"
 
 
 class HostCounter:
-    """A counter of one thread's work since the last `take`; `calls` counts Python functions, `all_dispatches` all
-    operators.
+    """A counter of one thread's work since the last `take`.
+
+    `calls` counts Python functions; `all_dispatches` counts all operators and is not reset.
     """
 
     def __init__(self) -> None:

@@ -36,7 +36,7 @@ def insertion(call: OperatorCall) -> tuple[Operation, ...]:
 
 
 def loss(call: OperatorCall) -> tuple[Operation, ...]:
-    """Return the loss by element, and the reduction behind it, if any."""
+    """Return the elementwise loss, and its reduction, if any."""
     operand = call["self"]
     inputs = sum(each.numel() == operand.numel() for each in call.read)
     found: tuple[Operation, ...] = (contiguous(call.name, operand.numel(), dtype_of(operand), inputs=max(inputs, 1)),)
@@ -82,27 +82,27 @@ def foreach(call: OperatorCall) -> tuple[Operation, ...]:
 
 
 def copies(call: OperatorCall) -> tuple[Operation, ...]:
-    """Return a copy for each result, or the one launch that fills the given outputs."""
+    """Return a copy for each result, or the single launch that fills the given outputs."""
     if call.get("out"):
         return (contiguous("copy_", sum(each.numel() for each in call.results), dtype_of(call.results[0])),)
     return tuple(contiguous("copy_", each.numel(), dtype_of(each)) for each in call.results if each.numel())
 
 
 def chunk_cat(call: OperatorCall) -> tuple[Operation, ...]:
-    """Return the one launch that cuts tensors into padded chunks, side by side: FSDP2's gradients."""
+    """Return the single launch by which FSDP2 cuts gradients into padded, concatenated chunks."""
     operand, result, flat = call.lists[0][0], call.results[0], (1,)
     return (strided("copy_", (result.numel(),), [(dtype_of(operand), flat)], [(dtype_of(result), flat)]),)
 
 
 def all_gather_copy_in(call: OperatorCall) -> tuple[Operation, ...]:
-    """Return the `_foreach_copy_` by which FSDP2 puts a rank's shards side by side."""
+    """Return the `_foreach_copy_` by which FSDP2 concatenates a rank's shards."""
     numels = tuple(each.numel() for each in call.read if each.numel())
     dtype = dtype_of(call.results[0])
     return (Foreach(name="_foreach_copy_", dtype=dtype, numels=numels, lists=2, read=1, written=1),)
 
 
 def _expand(tensor: Tensor, shape: Sequence[int]) -> Strided | None:
-    """Return dtype and strides of a tensor expanded to the shape; None if it does not fit, or is one number."""
+    """Return dtype and strides of a tensor expanded to the shape; None if it does not fit, or is a single number."""
     if tensor.dim() == 0 and shape:
         return None
     own, strides = tuple(tensor.shape), tensor.stride()

@@ -18,7 +18,7 @@ _RIGHT_NAMES = ("mat2", "vec", "tensor", "other")
 
 
 def product(call: OperatorCall) -> tuple[Operation, ...]:
-    """Return the product of `mm`, `addmm`, `bmm`, `baddbmm` and the like; a vector counts as one column."""
+    """Return the product of `mm`, `addmm`, `bmm`, `baddbmm` etc.; a vector counts as one column."""
     left = call[_LEFT.get(call.name, "self")]
     right = call[_RIGHT[call.name]] if call.name in _RIGHT else _first(call, _RIGHT_NAMES)
     return (product_of(left, right, call.dtype),)
@@ -44,7 +44,7 @@ def attention(call: OperatorCall) -> tuple[Operation, ...]:
 
 
 def convolution(call: OperatorCall) -> tuple[Operation, ...]:
-    """Return the convolution of `convolution` and the like, followed by an addition if there is a bias."""
+    """Return the convolution of `convolution` etc., followed by an addition if there is a bias."""
     weight, operand, result = call["weight"], call["input"], call.results[0]
     is_transposed = bool(call.get("transposed", False))
     inputs, outputs = (result, operand) if is_transposed else (operand, result)

@@ -16,7 +16,7 @@ from scenarios.seam.operations.sorting import Scan, Sort
 
 
 def reduction(call: OperatorCall) -> tuple[Operation, ...]:
-    """Return a sum, mean, maximum and the like over some dimensions, with its layout in memory."""
+    """Return a sum, mean, maximum etc. over some dimensions, with its layout in memory."""
     operand = call.read[0]
     dims = call.get("dim", call.get("dims"))
     chosen = range(operand.dim()) if dims is None or dims == [] else [dims] if isinstance(dims, int) else dims
@@ -38,9 +38,7 @@ def _reduction_over(name: str, operand: Tensor, dims: Sequence[int]) -> Reductio
 
 
 def softmax(call: OperatorCall) -> tuple[Operation, ...]:
-    """Return the softmax over the last dimension, or its backward; over another dimension a reduction and an
-    elementwise pass.
-    """
+    """Return the softmax over the last dimension, or its backward; else a reduction and an elementwise pass."""
     is_backward = "backward" in call.name
     operand = call["grad_output"] if is_backward else call["self"]
     dim = int(call["dim"]) % max(operand.dim(), 1)
@@ -111,7 +109,7 @@ def sort(call: OperatorCall) -> tuple[Operation, ...]:
 
 
 def scan(call: OperatorCall) -> tuple[Operation, ...]:
-    """Return the scan of `cumsum` and the like, over all elements."""
+    """Return the scan of `cumsum` etc., over all elements."""
     operand = call["self"]
     return (Scan(elements=operand.numel(), element_bytes=operand.element_size()),)
 
@@ -124,7 +122,7 @@ def qr(call: OperatorCall) -> tuple[Operation, ...]:
 
 
 def pool(call: OperatorCall) -> tuple[Operation, ...]:
-    """Return the pooling of an image's windows, or its backward; an adaptive one has windows side by side."""
+    """Return the pooling of an image's windows, or its backward; adaptive pooling has adjacent windows."""
     is_backward = "backward" in call.name
     operand = call["self"]
     outputs = call["grad_output"].numel() if is_backward else call.results[0].numel()

@@ -14,9 +14,7 @@ from scenarios.seam.operations.sorting import BucketizeSparse, PermutePooled, Pe
 
 
 def embedding(call: OperatorCall) -> tuple[Operation, ...]:
-    """Return the lookup of rows by `embedding`, `_embedding_bag` or `index_select`; of elements if columns are
-    selected.
-    """
+    """Return the row lookup of `embedding`, `_embedding_bag` or `index_select`; of elements for selected columns."""
     weight = call.read[0]
     ids = call.get("indices", call.get("index"))
     if call.name == "index_select" and call["dim"] % max(weight.dim(), 1):

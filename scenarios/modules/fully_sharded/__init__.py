@@ -1,1 +1,1 @@
-"""A module whose parameters are in shards, gathered unit by unit as torch's fully_shard does it."""
+"""Modules with sharded parameters, gathered unit by unit as torch's fully_shard does."""

@@ -1,8 +1,8 @@
 """A rank's shards of a module, as in torch's fully_shard: units are gathered, gradients reduced and scattered.
 
-Gathers and reductions are on a stream of their own, in the order of their issue: fully_shard gives them two streams,
-but one process group, whose NCCL communicator runs one collective at a time. With replicas ("hsdp") these are averaged
-on a third stream. Copies out of gathers and into reductions are on the main stream.
+Gathers and reductions run on a separate stream, in the order of their issue: fully_shard uses two streams, but one
+process group, whose NCCL communicator runs one collective at a time. Replicas ("hsdp") are averaged on a third stream.
+Copies out of gathers and into reductions run on the main stream.
 """
 
 from __future__ import annotations
@@ -89,9 +89,7 @@ class ShardedReplica(Replica):
         ready: Mapping[Tensor, Callable[[Tensor], object]],
         reducer: GradientReducer | None,
     ) -> None:
-        """Run the pass, stopping at each unit and at each gradient that a function waits for; then reduce all
-        gradients.
-        """
+        """Run the pass, stopping at units and at gradients that a function waits for; then reduce all gradients."""
         found, label = self._schedule(traced), f"{self._model.name}.backward"
         if self._hooks is not None:
             self._hooks.reached, self._marks = self._reached_backward, iter(zip(*self._both(traced), strict=True))
@@ -106,12 +104,12 @@ class ShardedReplica(Replica):
         self._hooks, self._is_open = None, False
 
     async def _settle(self) -> None:
-        """Wait, at the end of a backward pass, for all that it has issued."""
+        """Wait, at the end of a backward pass, for everything that it has issued."""
         await self._await_reductions()
         for replicated in self._replicated:
             await replicated
         self._replicated = []
-        for gather in self._gathers.values():  # ahead of a unit that the pass did not come to
+        for gather in self._gathers.values():  # gathered for a unit that the pass did not reach
             await gather
         self._gathers = {}
 
@@ -162,7 +160,7 @@ class ShardedReplica(Replica):
         )
 
     async def _begin_reduction(self, unit: int, indices: tuple[int, ...], traced: Trace) -> None:
-        """Copy a unit's gradients side by side, and start their reduction."""
+        """Concatenate a unit's gradients, and start their reduction."""
         layout = self._layout(traced, indices)
         flat = torch.empty(layout.numel, dtype=layout.dtype, device=self._rank.device)
         # Taken away from the parameters, whose next micro-batch starts without gradients.
@@ -230,8 +228,8 @@ class ShardedReplica(Replica):
     def _factors(self, dtype: torch.dtype) -> tuple[float, float]:
         """Return the divisors of gradients before and after their sum; (1, 1): the collective averages.
 
-        With dtypes other than float32 and bfloat16, each is about the square root of the number of ranks, to avoid
-        overflow; the first is a power of 2.
+        Each divisor is about the square root of the number of ranks for dtypes other than float32 and bfloat16, to
+        avoid overflow; the first is a power of 2.
         """
         ranks = self._size * (1 if self._replicas is None else self._replicas.size)
         if dtype in (torch.float32, torch.bfloat16) or ranks == 1:
@@ -299,7 +297,7 @@ def layout_of(traced: Trace, indices: Sequence[int], size: int) -> UnitLayout:
 
 
 def schedule_of(model: Module, traced: Trace, *, reduces: bool) -> Schedule:
-    """Return the actions of a forward and backward pass, which `reduces` gradients, or keeps them."""
+    """Return the actions of a forward and backward pass that reduces gradients (`reduces`) or keeps them."""
     arrival = [each.parameter for each in traced.ready]
     return schedule(model.units, *traced.marks, arrival, reduces=reduces)
 

@@ -1,8 +1,8 @@
 """The actions of a fully sharded module at each mark of its passes: gathers, copies, reductions, and their order.
 
-The order is that of torch 2.13's fully_shard. In the forward pass a unit's gather is issued as soon as the previous one
-is over, as by hosts that run ahead of their GPUs ("implicit prefetching"). In the backward pass the previous unit is
-gathered once a unit's parameters are whole. A reduction begins when the previous one is over.
+The order is that of torch 2.13's fully_shard. A unit's gather in the forward pass is issued as soon as the previous one
+is over, as by hosts that run ahead of their GPUs ("implicit prefetching"). The previous unit is gathered in the
+backward pass once a unit's parameters are whole. A reduction begins when the previous one is over.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class _Sharding:
     coming: set[int] = field(default_factory=set)
     reduced: set[int] = field(default_factory=set)
     order: list[int] = field(default_factory=list)  # of units, as their forwards ended
-    places: dict[int, list[int]] = field(default_factory=dict)  # of each unit in it
+    places: dict[int, list[int]] = field(default_factory=dict)  # positions of each unit in `order`
 
     def forward(self, mark: Mark) -> Iterator[Action]:
         if mark.phase == "pre_forward":
@@ -129,9 +129,9 @@ class _Sharding:
 
 
 def _prefetch(placed: Sequence[tuple[int, Action]]) -> list[tuple[int, Action]]:
-    """Move each gather but the first to directly after the previous one, or to after its unit was sharded again."""
+    """Move each gather but the first directly behind the previous one, or behind the point where its unit was freed."""
     moved: list[tuple[int, Action]] = []
-    over = -1  # where the last gather was
+    over = -1  # position of the latest "await"
     for place, action in placed:
         at, mark = len(moved), place
         if action.kind == "gather" and over >= 0:
@@ -156,7 +156,7 @@ class Window:
 
 
 def windows(found: Schedule, forward: Sequence[Mark], backward: Sequence[Mark]) -> list[Window]:
-    """Return when units are whole, in a forward and backward pass with these marks."""
+    """Return the windows in which units are whole, in a forward and backward pass with these marks."""
     began: dict[int, int] = {}
     whole_windows: list[Window] = []
     for phase, actions, of_pass in (
@@ -176,14 +176,12 @@ def windows(found: Schedule, forward: Sequence[Mark], backward: Sequence[Mark]) 
 
 
 def most_held(actions: Iterable[tuple[str, Action]], size_of: Callable[[int], tuple[int, int]]) -> dict[str, int]:
-    """Return the peak bytes of gathered units, by phase; `size_of` returns a unit's bytes: of its gather, of its
-    parameters.
-    """
+    """Return the peak bytes of gathered units, by phase; `size_of` gives a unit's (gathered, parameters) bytes."""
     current, most = 0, {"forward": 0, "backward": 0}
     for phase, action in actions:
         if action.kind in ("gather", "copy_out", "free"):
             flat, whole = size_of(action.unit)
-            if action.kind == "copy_out":  # a copy from one to the other, so both exist
+            if action.kind == "copy_out":  # both exist during the copy
                 most[phase] = max(most[phase], current + whole)
             current += {"gather": flat, "copy_out": whole - flat, "free": -whole}[action.kind]
         most[phase] = max(most[phase], current)

@@ -19,7 +19,7 @@ _ELEMENTWISE = frozenset({"elementwise", "optimizer", "permute"})
 
 @dataclass(frozen=True, slots=True)
 class UnitLayout:
-    """A layout of a unit's parameters, side by side in each of `size` shards; shards are equal, and padded at the end.
+    """A layout of a unit's parameters, concatenated in each of `size` equal shards, padded at the end.
 
     A shard has ceil(rows / size) rows of each parameter.
     """
@@ -50,7 +50,7 @@ class UnitLayout:
 
 
 def shard_rows(shape: Sequence[int], size: int) -> int:
-    """Return the rows of a shard of a parameter."""
+    """Return the number of rows of a parameter's shard."""
     return -(-shape[0] // size)
 
 
@@ -71,9 +71,9 @@ def check_elementwise(name: str, optimizer: object, operators: Sequence[Operator
 
 
 class ShardedParameter:
-    """A parameter of which a rank keeps a shard, `own`; the whole parameter has memory only while it is gathered.
+    """A parameter of which a rank keeps a shard, `own`; the whole one has memory only while gathered.
 
-    `own` has the rows without padding: fewer than others' in the last shards, perhaps none.
+    `own` has the rows without padding: fewer than other ranks' in the last shards, possibly none.
     """
 
     def __init__(self, parameter: Tensor, size: int, place: int) -> None:
@@ -113,7 +113,7 @@ class ShardedParameter:
 
 
 def copy_in(parameters: Sequence[ShardedParameter], flat: Tensor) -> None:
-    """Copy a rank's shards side by side."""
+    """Concatenate a rank's shards."""
     torch.cat([each.padded for each in parameters], out=flat)
 
 
@@ -125,5 +125,5 @@ def copy_out(parameters: Sequence[ShardedParameter], flat: Tensor, size: int) ->
 
 
 def cut(gradients: list[Tensor], flat: Tensor, size: int) -> None:
-    """Copy gradients into shards for all ranks, one after the other, with zeros behind the last rows."""
+    """Copy gradients into consecutive shards for all ranks, padded with zeros after the last rows."""
     torch._chunk_cat(gradients, 0, size, out=flat.view(size, -1))

@@ -1,8 +1,8 @@
-"""The units of a fully sharded module, and where its passes enter and leave them.
+"""The units of a fully sharded module, and the marks where its passes enter and leave them.
 
 A unit is a submodule whose parameters are gathered together, like a submodule that torch's `fully_shard` is called
 with. Marks follow torch 2.13: before and after its forward, before the first gradient of its outputs is used, and after
-the gradients of its inputs are computed; where no input has a gradient, at the end of the backward pass.
+the gradients of its inputs are computed; if no input has a gradient, at the end of the backward pass.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Phase = Literal["pre_forward", "post_forward", "pre_backward", "post_backward"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """A submodule; `parameters` are indices among the module's, in the order in which they lie side by side.
+    """A submodule; `parameters` are indices among the module's, in the order in which they are concatenated.
 
     `name` is the submodule's path, "" for the module itself; `reshards`: whether they are sharded after its forward.
     """
@@ -41,8 +41,8 @@ class Unit:
 class Mark:
     """A point of a pass at a unit, after `after` operators.
 
-    `seen` counts earlier events: uses of late tensors in a forward pass, gradients in a backward pass. `number` is its
-    place among the marks of its pass.
+    `seen` counts earlier events: uses of late tensors in a forward pass, gradients in a backward pass. `number` is the
+    mark's position among the marks of its pass.
     """
 
     after: int
@@ -119,8 +119,7 @@ def _check(parameter: nn.Parameter, unit: str, unit_of: dict[int, str]) -> None:
 
 
 class UnitHooks:
-    """A set of hooks that call `reached` where the passes of a module are at its units; for one forward and backward
-    pass.
+    """Hooks that call `reached` when a module's passes reach its units, for one forward and backward pass.
 
     `is_coming` returns whether a tensor has no values yet: nothing may be derived from such a tensor.
     """

@@ -1,5 +1,5 @@
-"""The operations of torch.distributed 2.13, one value each: what arguments they take, what their members must agree
-on, and what their outputs hold. `Rank` has a verb for each; libraries know them by name.
+"""The collectives of torch.distributed 2.13, one value each: which arguments they take, on what their members must
+agree, and what their outputs hold. `Rank` has a verb for each; libraries find them by name.
 """
 
 from scenarios.seam.collectives import coalesced, exchange, lists, reduction, rooted

@@ -1,4 +1,4 @@
-"""Calls of several tensors of one dtype at once, which libraries launch as one; all members have the same sizes."""
+"""Collectives over several tensors of one dtype, launched as one call; all members have the same sizes."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from scenarios.seam.payload import NO_PAYLOAD, Payload, Payloads, as_bytes, pois
 
 
 def layout_of(sizes: Sequence[int]) -> int:
-    """Return a checksum of tensors' bytes, by which members see whether they have the same."""
+    """Return a checksum of the tensors' sizes, by which members check that theirs are equal."""
     return crc32(repr(tuple(sizes)).encode())
 
 
 class InParts(Collective):
-    """Several tensors, whose sizes are the same on all members; `gives` says what a member does with them."""
+    """A collective over several tensors whose sizes are equal on all members; `gives` is the verb in error messages."""
 
     gives = "give"
 
@@ -91,7 +91,7 @@ class _ReduceScatterCoalesced(InParts):
 
 
 class _AllGatherCoalesced(InParts):
-    """A collective that gives each member everyone's inputs: one tensor for each input, in group order."""
+    """A collective that gives each member all members' inputs: one tensor per input, in group order."""
 
     gives = "take"
 
@@ -108,7 +108,7 @@ class _AllGatherCoalesced(InParts):
 
 
 class _AllGatherListsCoalesced(InParts):
-    """A collective that gives each member everyone's inputs as tensors of their own, a list for each member."""
+    """A collective that gives each member all members' inputs: a list of tensors for each member."""
 
     gives = "take"
 
@@ -143,7 +143,7 @@ class _AllGatherListsCoalesced(InParts):
 def _parts_call(
     issue: Issue, inputs: Sequence[Tensor], outputs: Sequence[Tensor], parts: Sequence[Tensor], reduce: str = ""
 ) -> Call:
-    """`parts` are the tensors whose sizes the call has, one by one: those that a library takes for its messages'."""
+    """Return the call; `parts` are the tensors whose sizes decide the library's messages."""
     given, sizes = sum(map(size_bytes, inputs)), tuple(map(size_bytes, parts))
     return Call.of(
         issue,
@@ -158,7 +158,7 @@ def _parts_call(
 
 
 def _check_shares(issue: Issue, outputs: Sequence[Tensor], inputs: Sequence[Tensor], *, times: int, parts: int) -> None:
-    """Raise CollectiveError unless there are as many outputs, each with `times / parts` of its input's elements."""
+    """Raise CollectiveError unless each input has an output with `times / parts` of its elements."""
     check_same_kind(issue, [*outputs, *inputs])
     if len(outputs) != len(inputs):
         raise CollectiveError(f"{issue}: {len(outputs)} outputs and {len(inputs)} inputs, expected as many")

@@ -1,4 +1,4 @@
-"""What all operations have in common: checks, agreement of the members, and payloads."""
+"""Base class of all collectives: checks, agreement of the members, and payloads."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from scenarios.seam.payload import Payload, Payloads, take
 
 
 class Collective:
-    """One operation; subclasses say what differs. `name` is the verb's, and unique.
+    """An operation of torch.distributed; `name` is its verb, and unique.
 
-    `has_pairs`: its members meet two by two, not all at once; `has_splits`: they give other bytes to each.
+    `has_pairs`: members meet in pairs, not all at once; `has_splits`: each pair exchanges its own number of bytes.
     """
 
     has_pairs = has_splits = False
@@ -26,7 +26,7 @@ class Collective:
         COLLECTIVES[name] = self
 
     def check(self, issue: Issue) -> Call:
-        """Check the arguments of an issued verb and make this rank's call of them.
+        """Check the arguments of an issued verb and return this rank's call.
 
         Raises:
             TypeError, ValueError, CollectiveError: the arguments are wrong by themselves.
@@ -34,15 +34,17 @@ class Collective:
         raise AssertionError(f"{self.name} checks its arguments")
 
     def pair(self, issue: Issue) -> Group | None:
-        """The group of two in which a message meets, source first; None if there is nobody to meet."""
+        """Return the group of two in which a message's sender and receiver meet, source first; None if there is no
+        peer.
+        """
         raise AssertionError(f"{self.name} is no message between two")
 
     def agreed_bytes(self, call: Call) -> int:
-        """Bytes that are the same on all members; 0 where they need not be."""
+        """Return the bytes that must be equal on all members; 0 where they may differ."""
         return 0
 
     def agree(self, call: Call, other: Call) -> bool:
-        """Whether two members' calls agree in all that must be the same."""
+        """Return whether two members' calls agree in everything that must be equal."""
         return (
             call.op == other.op
             and call.root == other.root
@@ -53,32 +55,32 @@ class Collective:
         )
 
     def misfit(self, calls: Mapping[int, Call]) -> str | None:
-        """One sentence when calls that `agree`, by group rank, do not fit together all the same, else None."""
+        """Return an error sentence if calls (by group rank) that `agree` still do not fit together, else None."""
         return None
 
     def payload(self, call: Call, issue: Issue) -> Payload:
-        """Copy the inputs and poison the outputs of a member, as `fill` wants them."""
+        """Copy a member's inputs and poison its outputs, in the form that `fill` takes."""
         input, output = issue.input, issue.output
         return take(() if input is None else (input,), () if output is None else (output,))
 
     def fill(self, call: Call, outputs: Sequence[Tensor], payloads: Payloads) -> None:
-        """Fill the outputs of the member that made `call` from the inputs of those that it hears from."""
+        """Fill the outputs of the member that made `call` from the other members' inputs."""
         raise AssertionError(f"{self.name} fills its outputs")
 
 
-# By name, in the order in which real ranks number them for each other.
+# By name; real ranks send each other an operation's position in this dict.
 COLLECTIVES: dict[str, Collective] = {}
 
 
 def refused(issue: Issue, mistake: BaseException) -> Call:
-    """The call of a rank whose arguments were refused, for the other members to hear of."""
+    """Return the call of a rank whose arguments were refused, to report the mistake to the other members."""
     return Call(op=issue.op, group=issue.group, rank=issue.rank, mistake=str(mistake) or type(mistake).__name__)
 
 
 def disagreement(calls: Mapping[int, Call]) -> str | None:
-    """One sentence when the members' calls (by group rank) do not fit together, else None.
+    """Return an error sentence if the members' calls (by group rank) do not fit together, else None.
 
-    The same calls give the same sentence, whoever asks and in whatever order they came.
+    Equal calls give an equal sentence, on any rank and in any order of arrival.
     """
     for member in sorted(calls):
         if calls[member].mistake:
@@ -95,7 +97,7 @@ def deliver(call: Call, payloads: Payloads) -> None:
     """Fill the outputs of the member that made `call`."""
     outputs = payloads[call.group.index(call.rank)].outputs
     if not any(output.numel() for output in outputs):
-        return  # nothing to wait for: the others may not even have entered
+        return  # without outputs the call does not wait: others may not have entered yet
     with torch.no_grad():
         COLLECTIVES[call.op].fill(call, outputs, payloads)
 

@@ -1,4 +1,4 @@
-"""All-to-all in its two forms: every member gives other bytes to each."""
+"""All-to-all, with one tensor or with lists: each pair of members exchanges its own number of bytes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from scenarios.seam.payload import Payload, Payloads, as_bytes, take, take_rows
 
 
 class _Exchange(Collective):
-    """All-to-all: the bytes of each pair are the same on both sides."""
+    """An all-to-all, in which each pair's bytes are equal on both sides."""
 
     has_splits = True
 
@@ -41,7 +41,7 @@ class _Exchange(Collective):
 
 
 class _AllToAll(_Exchange):
-    """The list form; uneven and complex tensors are welcome."""
+    """An all-to-all of lists; uneven sizes and complex tensors are allowed."""
 
     def check(self, issue: Issue) -> Call:
         if issue.group.counts:
@@ -56,7 +56,7 @@ class _AllToAll(_Exchange):
 
 
 class _AllToAllSingle(_Exchange):
-    """Rows of one tensor go to each member, rows of another come from each."""
+    """An all-to-all of rows of one tensor into rows of another."""
 
     def check(self, issue: Issue) -> Call:
         output, input = issue.output, issue.input
@@ -72,7 +72,7 @@ class _AllToAllSingle(_Exchange):
         return take_rows(call, issue.input, issue.output)
 
     def _expected(self, issue: Issue) -> Call:
-        """Members represent several ranks each: splits are expected ones, for each of those."""
+        """Return the call of a member that represents several ranks, with expected splits per represented rank."""
         group, input, output = issue.group, issue.input, issue.output
         sends = expected_split_bytes(issue, "input", input, issue.splits[1])
         recvs = expected_split_bytes(issue, "output", output, issue.splits[0])

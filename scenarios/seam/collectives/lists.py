@@ -1,4 +1,4 @@
-"""All-gather and reduce-scatter with a tensor for each member; their sizes may differ between members."""
+"""All-gather and reduce-scatter with a list of one tensor per member; sizes may differ between members."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from scenarios.seam.payload import Payload, Payloads, as_bytes, take
 
 
 class _AllGatherInParts(InParts):
-    """A collective that gives each member everyone's input, in a tensor of its own."""
+    """A collective that gives each member all members' inputs, each in its own tensor."""
 
     gives = "take"
 
@@ -45,7 +45,7 @@ class _AllGatherInParts(InParts):
 
 
 class _ReduceScatterInParts(InParts):
-    """A collective that gives each member the sum of the tensors that all have for it."""
+    """A collective that gives each member the sum of all members' tensors for it."""
 
     def check(self, issue: Issue) -> Call:
         inputs = check_list(issue, "input_list", issue.input)
@@ -67,12 +67,11 @@ class _ReduceScatterInParts(InParts):
 
 
 def _sizes(issue: Issue, name: str, listed: Sequence[Tensor], own: Tensor, whole: str) -> dict[str, Any]:
-    """Return the fields of a call that say how large the listed tensors are: `parts` where they are not all of one
-    size.
+    """Return the fields of a call for the sizes of the listed tensors; `parts` only if these differ.
 
     Raises:
-        CollectiveError: that of this rank is not as large as `own`.
-        ProgramError: they differ in a group whose members represent several ranks.
+        CollectiveError: this rank's listed tensor differs in size from `own`.
+        ProgramError: sizes differ in a group whose members represent several ranks.
     """
     group, sizes, size = issue.group, tuple(map(size_bytes, listed)), size_bytes(own)
     is_even = sizes.count(sizes[0]) == len(sizes)

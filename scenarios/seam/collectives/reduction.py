@@ -1,4 +1,4 @@
-"""All-reduce, reduce-scatter and all-gather of one tensor: every member gives as many bytes."""
+"""All-reduce, reduce-scatter and all-gather of one tensor, of which every member gives equally many bytes."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from scenarios.seam.payload import Payloads, as_bytes
 
 
 class _Equal(Collective):
-    """Every member gives as many bytes."""
+    """A collective to which every member gives equally many bytes."""
 
     def agreed_bytes(self, call: Call) -> int:
         return call.bytes_in
 
 
 class _AllReduce(_Equal):
-    """In place."""
+    """A collective that reduces a tensor in place."""
 
     def check(self, issue: Issue) -> Call:
         tensor = check_target(issue, "tensor", issue.output)
@@ -40,7 +40,7 @@ class _AllReduce(_Equal):
 
 
 class _ReduceScatter(_Equal):
-    """Each member gets its share of the reduced input."""
+    """A collective that gives each member its share of the reduced input."""
 
     def check(self, issue: Issue) -> Call:
         _check_two(issue)
@@ -53,7 +53,7 @@ class _ReduceScatter(_Equal):
 
 
 class _AllGather(_Equal):
-    """Each member gets everyone's input, one after the other in group order."""
+    """A collective that gives each member all members' inputs, concatenated in group order."""
 
     def check(self, issue: Issue) -> Call:
         _check_two(issue)

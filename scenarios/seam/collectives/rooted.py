@@ -1,4 +1,4 @@
-"""Calls with one member that gives or gets: broadcast, reduce, gather, scatter, send, recv; and barriers."""
+"""Collectives in which one member's part differs: broadcast, reduce, gather, scatter, send, recv; and barriers."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from scenarios.seam.payload import Payload, Payloads, as_bytes, take
 
 
 class _Rooted(Collective):
-    """Bytes that go from one member, the sender, to others."""
+    """A collective that sends one member's bytes to others."""
 
     def __init__(self, name: str, root: str, check: Callable[[Issue, str, object], Tensor] = check_target) -> None:
-        """`root` is what the argument is called that names the other side."""
+        """Store the name of the argument that holds the other side's rank (`root`)."""
         super().__init__(name)
         self._root, self._check = root, check
 
@@ -62,7 +62,7 @@ class _Broadcast(_Rooted):
 
 
 class _Reduce(Collective):
-    """The root's tensor gets the sum of all, in place; what the others' hold then is undefined."""
+    """A collective that reduces all tensors into the root's, in place; the others' tensors are undefined then."""
 
     def check(self, issue: Issue) -> Call:
         tensor = check_target(issue, "tensor", issue.output)
@@ -88,19 +88,19 @@ class _Reduce(Collective):
 
 
 class _Listed(Collective):
-    """A tensor of each member's, and on the root a list of one for each member, all of one size."""
+    """A collective with a tensor on each member and, on the root, a list of one tensor per member, of equal sizes."""
 
     def __init__(self, name: str, root: str, listed: str) -> None:
-        """`root` and `listed` are what the arguments are called."""
+        """Store the names of the arguments that hold the root's rank and its list."""
         super().__init__(name)
         self._root, self._listed = root, listed
 
     def _checked(self, issue: Issue, own: Tensor, listed: object, check: Callable[..., Tensor]) -> tuple[int, int, int]:
-        """Return the root's place, this member's bytes and those of its list.
+        """Return the root's group rank, this member's bytes and its list's bytes.
 
         Raises:
             TypeError, ValueError, CollectiveError: the root has no such list, or another member has one.
-            ProgramError: members represent several ranks, of which only one could be the root.
+            ProgramError: members represent several ranks, only one of which could be the root.
         """
         root, group, size = check_root(issue, self._root), issue.group, size_bytes(own)
         if group.counts:
@@ -120,7 +120,7 @@ class _Listed(Collective):
 
 
 class _Gather(_Listed):
-    """The root gets everyone's tensor."""
+    """A collective that gives the root all members' tensors."""
 
     def check(self, issue: Issue) -> Call:
         tensor = check_tensor(issue, "tensor", issue.input)
@@ -139,7 +139,7 @@ class _Gather(_Listed):
 
 
 class _Scatter(_Listed):
-    """Everyone gets its tensor of the root's."""
+    """A collective that gives each member its tensor from the root's list."""
 
     def check(self, issue: Issue) -> Call:
         tensor = check_output(issue, "tensor", issue.output)
@@ -158,7 +158,7 @@ class _Scatter(_Listed):
 
 
 class _SendOrRecv(_Rooted):
-    """A send or a recv: the two meet in a group of their own, source first."""
+    """A send or a recv; the two meet in a group of two, source first."""
 
     has_pairs = True
 
@@ -190,14 +190,14 @@ class _SendOrRecv(_Rooted):
 
 
 class _Barrier(Collective):
-    """Moves nothing."""
+    """A collective that moves no data."""
 
     def check(self, issue: Issue) -> Call:
         return Call(op=issue.op, group=issue.group, rank=issue.rank, label=issue.label, role=issue.role)
 
 
 def check_root(issue: Issue, name: str) -> int:
-    """Return the other side's global rank, which `name` names; CollectiveError unless it is in the group."""
+    """Return the global rank in the argument called `name`; CollectiveError unless it is in the group."""
     root, group = check_rank(issue, name, issue.root), issue.group
     if root not in group:
         raise CollectiveError(f"{issue}: rank {root} is not in group {group.name} of {list(group.ranks)}")

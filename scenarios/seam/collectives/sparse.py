@@ -1,7 +1,8 @@
-"""The sum of sparse tensors over the ranks of a group, as torch makes it over gloo.
+"""All-reduce of sparse tensors, computed as torch does over gloo.
 
-Each rank's tensor is coalesced, and all of them are gathered: sizes first, then indices, then values
-(torch/csrc/distributed/c10d/ProcessGroupGloo.cpp, `AsyncSparseAllreduceWork`). Each rank adds them up by itself.
+Every rank's tensor is coalesced, and all of them are gathered: sizes first, then indices, then values
+(torch/csrc/distributed/c10d/ProcessGroupGloo.cpp, `AsyncSparseAllreduceWork`). Every rank sums the gathered tensors
+locally.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ from torch.autograd import Variable
 
 from scenarios.seam.collectives.several import Several
 
-# int64 numbers by which a rank describes its tensor: up to four sparse and four dense sizes, and how many indices.
+# int64 numbers that describe a rank's tensor: up to four sparse and four dense sizes, and the number of indices.
 _NUMBERS = 9
-# Begins to gather a flat tensor of each rank into parts of a flat output.
+# Begins an all-gather of each rank's flat tensor into parts of a flat output.
 Gather = Callable[[Tensor, Sequence[Tensor], Tensor], dist.Work]
 
 
 class SparseSum(Several):
-    """An all-reduce of one sparse tensor (COO), which gets the sum where it is waited for.
+    """An all-reduce of one sparse tensor (COO), which holds the sum once the work has been waited for.
 
-    Construction waits until the sizes of all are known, and then begins to gather indices and values.
+    The constructor waits until the sizes of all ranks are known, and then begins to gather indices and values.
 
     Raises:
-        RuntimeError: another reduction than a sum, or another backend than gloo, which has no other either.
-        ValueError: ranks give tensors of several shapes.
+        RuntimeError: the reduction is no sum, or the backend is not gloo; torch supports no others.
+        ValueError: the ranks' shapes differ.
     """
 
     def __init__(self, tensor: Tensor, ranks: int, gather: Gather, *, op: str, over: str) -> None:
@@ -55,7 +56,7 @@ class SparseSum(Several):
         super().__init__([of_indices, of_values])
 
     def wait(self, timeout: Any = None) -> bool:
-        """Wait until all is there, and add it up."""
+        """Wait for indices and values of all ranks, and sum them."""
         if self._is_done:
             return True
         self._is_done = super().wait(timeout)
@@ -69,16 +70,16 @@ class SparseSum(Several):
         return True
 
     def is_completed(self) -> bool:
-        """Return whether all has come; then the tensor has the sum."""
+        """Return whether everything has arrived; the tensor then holds the sum."""
         return self._is_done or (super().is_completed() and self.wait())
 
     def result(self) -> list[Tensor]:
-        """Return the tensor, with the sum."""
+        """Return a list of the tensor with the sum."""
         self.wait()
         return [self._tensor]
 
     def get_future(self) -> torch.futures.Future[Any]:
-        """Return what is done when the sum is there: in a backward pass at its end, where DDP waits in C++."""
+        """Return a future of the sum; within a backward pass it completes at the pass's end, where DDP waits in C++."""
         if self._future is None:
             self._future = torch.futures.Future()
             if self._is_done:

@@ -1,4 +1,4 @@
-"""Descriptions of operators as JSON, and back."""
+"""Converts descriptions of operators to JSON and back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scenarios.seam.operations.bags import Bags
 from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.pointwise import Operand
 
-# A program has far fewer distinct operators; one whose ids differ in each step has no end of them.
+# Bounds the cache: programs have far fewer distinct operators, unless their ids differ in each step.
 _KEPT = 4096
 _IS = "is"
 _OPERATIONS = get_args(Operation)
@@ -19,7 +19,7 @@ _CLASSES: dict[str, type] = {each.__name__: each for each in (*_OPERATIONS, Oper
 
 
 def to_json(value: Any) -> Any:
-    """Return a description, or what is in one, as JSON has it; fields that are as usual are left out."""
+    """Return a description, or a value inside one, for JSON; fields with default values are left out."""
     if is_dataclass(value) and not isinstance(value, type):
         given = {one.name: getattr(value, one.name) for one in fields(value) if getattr(value, one.name) != _usual(one)}
         return {_IS: type(value).__name__, **{name: to_json(each) for name, each in given.items()}}
@@ -27,7 +27,7 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(value: Any) -> Any:
-    """Return what `to_json` was given."""
+    """Return the value from which `to_json` made this one."""
     if isinstance(value, dict):
         kind = _CLASSES[value[_IS]]
         return kind(**{name: from_json(each) for name, each in value.items() if name != _IS})
@@ -36,7 +36,7 @@ def from_json(value: Any) -> Any:
 
 @lru_cache(_KEPT)
 def text_of(operations: tuple[Operation, ...]) -> str:
-    """Return descriptions as a line of JSON, which `operations_of` reads."""
+    """Return descriptions as one line of JSON, which `operations_of` reads."""
     return json.dumps([to_json(each) for each in operations], separators=(",", ":"))
 
 
@@ -44,7 +44,7 @@ def operations_of(text: str) -> tuple[Operation, ...]:
     """Return the descriptions in a text.
 
     Raises:
-        KeyError, TypeError, ValueError: it has none.
+        KeyError, TypeError, ValueError: the text holds none.
     """
     found = from_json(json.loads(text))
     if not (isinstance(found, tuple) and found and all(isinstance(each, _OPERATIONS) for each in found)):

@@ -1,4 +1,4 @@
-"""Describes fused scaled dot-product attention as a law of its time needs it, without a GPU."""
+"""A description of fused scaled dot-product attention, as its law takes it; needs no GPU."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 class Attention:
     """An attention of [batch, heads, queries, head_size] to [batch, key_heads, keys, head_size], or its backward pass.
 
-    `key_heads` below `heads` are grouped-query attention. With `window`, a query sees itself and that many keys before
-    it. `is_serving`: by an inference server's kernels, for prompts of a ragged batch whose keys and values are also
-    written to a paged cache; else by `torch.nn.functional.scaled_dot_product_attention`.
+    `key_heads` below `heads` means grouped-query attention. A query with `window` sees itself and `window` keys before
+    it. `is_serving`: kernels of an inference server, for prompts of a ragged batch whose keys and values are also
+    written to a paged cache; else `torch.nn.functional.scaled_dot_product_attention`.
     """
 
     batch: int

@@ -1,4 +1,4 @@
-"""fbgemm's table-batched embeddings as pure data: the look-up, and the backward pass with its fused optimizer."""
+"""fbgemm's table-batched embeddings as pure data: the lookup, and the backward pass with its fused optimizer."""
 
 from __future__ import annotations
 
@@ -14,11 +14,15 @@ LONG_RUN = 32
 class Bags:
     """The ids of one call for `tables` tables of `rows` rows of `dim` elements each, `bags` bags a table.
 
-    Where tables differ, `rows` and `bags` are means and `dim` is the mean by ids (`mixed`).
+    If tables differ, `rows` and `bags` are means and `dim` is the mean weighted by ids (`mixed`).
 
-    `ids` are all tables' together. `unique` of the rows that they name differ, counted table by table and summed;
-    `long_runs` of these are named more than 32 times, the most frequent one `longest` times. `pooled`: one result a
-    bag; else (nobag, sequences) one an id. `weighted`: each id has a weight.
+    Attributes:
+        ids: number of ids of all tables.
+        unique: number of distinct rows, counted table by table and summed.
+        long_runs: number of rows that occur more than 32 times.
+        longest: occurrences of the most frequent row.
+        pooled: one result per bag; else (nobag, sequences) one per id.
+        weighted: each id has a weight.
     """
 
     tables: int
@@ -37,7 +41,7 @@ class Bags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BagsForward:
-    """A look-up of `bags`; `checks_bounds`: with the kernel that checks all ids first, fbgemm's default."""
+    """A lookup of `bags`; `checks_bounds`: preceded by the kernel that checks all ids, fbgemm's default."""
 
     bags: Bags
     checks_bounds: bool = True
@@ -45,7 +49,7 @@ class BagsForward:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BagsBackward:
-    """A backward pass of `bags`, which updates the rows named: `optimizer` by fbgemm's name, in lower case.
+    """A backward pass of `bags` that updates the rows looked up; `optimizer` is fbgemm's name in lower case.
 
     ("sgd", "rowwise_adagrad", "adagrad", "adam", "partial_rowwise_adam", "lamb", "none", ...)
     """
@@ -57,7 +61,7 @@ class BagsBackward:
 def uniform(
     *, tables: int, rows: int, dim: int, bags: int, length: int, weight_dtype: str = "float32", pooled: bool = True
 ) -> Bags:
-    """Return bags of `length` ids each that are drawn uniformly; the numbers of runs are expectations."""
+    """Return bags of `length` ids each, drawn uniformly; the numbers of runs are expected values."""
     drawn = bags * length
     unique = max(1, round(rows * -_expm1_of(drawn, rows)))
     mean = drawn / rows
@@ -77,7 +81,7 @@ def uniform(
 
 
 def mixed(parts: Sequence[Bags]) -> Bags:
-    """Return the ids of one call for all tables of `parts`, which share dtypes, pooling and weights."""
+    """Return one call's ids for all tables of `parts`, which share dtypes, pooling and weights."""
     tables, ids = sum(part.tables for part in parts), sum(part.ids for part in parts)
     return replace(
         parts[0],

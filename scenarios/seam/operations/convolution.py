@@ -1,4 +1,4 @@
-"""Describes convolutions as a law of their time needs them, without a GPU."""
+"""A description of convolutions, as their law takes it; needs no GPU."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Literal
 class Convolution:
     """A convolution of [batch, in_channels, *size] into [batch, out_channels, *out_size], or one of its gradients.
 
-    `size`, `out_size`, `kernel` and `stride` have one number a spatial dimension. `is_channels_last`: channels are the
-    contiguous dimension in memory. `dtype` is the arithmetic's ("tf32": of float32 tensors).
+    `size`, `out_size`, `kernel` and `stride` have one number per spatial dimension. `is_channels_last`: channels are
+    the contiguous dimension in memory. `dtype` is the arithmetic's ("tf32" for float32 tensors multiplied as TF32).
     """
 
     batch: int
@@ -29,15 +29,15 @@ class Convolution:
 
     @property
     def inputs(self) -> int:
-        """Elements of the input."""
+        """Number of elements of the input."""
         return self.batch * self.in_channels * math.prod(self.size)
 
     @property
     def outputs(self) -> int:
-        """Elements of the output."""
+        """Number of elements of the output."""
         return self.batch * self.out_channels * math.prod(self.out_size)
 
     @property
     def weights(self) -> int:
-        """Elements of the weight."""
+        """Number of elements of the weight."""
         return self.out_channels * self.in_channels // self.groups * math.prod(self.kernel)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class Cat:
     """A `cat` or `stack` of `inputs` tensors into one of `elements` elements.
 
-    `contiguous`: all inputs and the result are; torch then copies 16 bytes at a time. `dims` are the result's
-    dimensions, those before and those behind the concatenated one merged where all inputs are contiguous.
+    `contiguous`: all inputs and the result are contiguous; torch then copies 16 bytes at a time. `dims` are the
+    result's dimensions; with contiguous inputs, those before and those behind the concatenated one are merged.
     """
 
     dtype: str
@@ -24,7 +24,7 @@ class Cat:
 class HostCopy:
     """A copy of `size_bytes` from the host's memory to the GPU's (`to_gpu`) or back.
 
-    `pinned`: the host's memory is page-locked, so that the GPU reads or writes it by itself.
+    `pinned`: the host's memory is page-locked, so that the GPU accesses it directly.
     """
 
     size_bytes: int

@@ -1,4 +1,4 @@
-"""Operators that normalise rows or channels as pure data: softmax, layer and batch norm, and the loss behind them."""
+"""Operators that normalise rows or channels as pure data: softmax, layer and batch norm, and the NLL loss."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class BatchNorm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NllLoss:
-    """An `nll_loss_forward` of [rows, classes], reduced to a number, or its backward: zeros but for one a row."""
+    """An `nll_loss_forward` of [rows, classes], reduced to a number, or its backward: zeros but one element a row."""
 
     rows: int
     classes: int

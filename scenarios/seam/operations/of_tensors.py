@@ -1,4 +1,4 @@
-"""Describes products of torch's matrices as they lie in memory."""
+"""Makes descriptions of matrix products from torch's tensors, with their memory layout."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scenarios.seam.operations.products import FULL_ALIGNMENT, Product, alignmen
 def product_of(left: Tensor, right: Tensor, dtype: str) -> Product:
     """Return the product of [(batch,) rows, inner] and [(batch,) inner, columns]; a vector is one column or row.
 
-    `dtype` is the arithmetic's. The result is packed.
+    `dtype` is the arithmetic's. The result is contiguous.
     """
     left = left[None] if left.dim() == 1 else left
     right = right[:, None] if right.dim() == 1 else right
@@ -40,7 +40,7 @@ def _alignment(tensor: Tensor, row_elements: int) -> int:
 
 
 def _rows(matrix: Tensor) -> tuple[int, bool]:
-    """Return how many elements lie between rows in memory, and whether the last dimension is not the contiguous one."""
+    """Return the distance between rows in elements, and whether the last dimension is not the contiguous one."""
     outer, inner = matrix.stride()[-2:]
     rows, columns = matrix.shape[-2:]
     if inner == 1 or columns == 1:

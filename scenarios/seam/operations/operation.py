@@ -1,4 +1,4 @@
-"""All descriptions of operators that have a law of their time."""
+"""The union of all descriptions of operators that have a law."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ class Foreach:
     """A call of a multi-tensor operator: `torch._foreach_*` or `torch._fused_*`.
 
     `numels` holds each tensor's number of elements, in the order of the list. `lists` is the number of tensor lists
-    that the kernel is handed (fused Adam 4: parameters, gradients, two moments); of these `read` are read and `written`
+    that the kernel takes (fused Adam 4: parameters, gradients, two moments); `read` of them are read and `written` are
     written, as `dtype`.
     """
 

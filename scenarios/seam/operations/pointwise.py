@@ -1,4 +1,4 @@
-"""Element-by-element operators as pure data: what a call reads and writes, and how its operands lie in memory."""
+"""Element-by-element operators as pure data: the operands that a call reads and writes, and their memory layout."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-# An operand of a call: its dtype, and its stride, in elements, in each of the result's dimensions (0: broadcast).
+# An operand: its dtype, and its stride in elements in each of the result's dimensions (0: broadcast).
 Strided = tuple[str, tuple[int, ...]]
 
 
@@ -28,8 +28,7 @@ class Pointwise:
     """A call of a pointwise operator, a fill, a cast or a copy on the device.
 
     `name` is torch's, without the overload ("add", "gelu_backward", "copy_"). `elements` is the result's number of
-    elements, `dims` the number of dimensions that are left once those that lie next to each other in all operands have
-    been merged: 1 if everything is contiguous.
+    elements, `dims` the number of dimensions after merging those adjacent in all operands: 1 if all are contiguous.
     """
 
     name: str
@@ -40,13 +39,13 @@ class Pointwise:
 
 
 def contiguous(name: str, elements: int, dtype: str, *, inputs: int = 1, outputs: int = 1) -> Pointwise:
-    """Return a call whose operands are all contiguous, of `elements` elements and of one dtype."""
+    """Return a call whose operands are all contiguous, with `elements` elements and one dtype."""
     operand = Operand(dtype=dtype, elements=elements)
     return Pointwise(name=name, elements=elements, inputs=(operand,) * inputs, outputs=(operand,) * outputs)
 
 
 def streamed(name: str, dtype: str, *, read: float, written: float) -> Pointwise:
-    """Return a call that reads and writes so many contiguous elements."""
+    """Return a call that reads `read` and writes `written` contiguous elements."""
     inputs = (Operand(dtype=dtype, elements=round(read)),) if read else ()
     outputs = (Operand(dtype=dtype, elements=round(written)),) if written else ()
     return Pointwise(name=name, elements=round(max(read, written)), inputs=inputs, outputs=outputs)
@@ -55,13 +54,13 @@ def streamed(name: str, dtype: str, *, read: float, written: float) -> Pointwise
 def strided(name: str, shape: Sequence[int], inputs: Sequence[Strided], outputs: Sequence[Strided]) -> Pointwise:
     """Return a call of operands given by their strides, with neighbouring dimensions merged as torch merges them.
 
-    `shape` is the result's; the strides are those of operands expanded to it. The innermost dimension is that along
+    `shape` is the result's; the strides are those of operands expanded to it. The innermost dimension is the one along
     which the first output's elements are neighbours.
     """
     every = (*inputs, *outputs)
     kept = [axis for axis, extent in enumerate(shape) if extent != 1]
     kept.sort(key=lambda axis: (outputs[0][1][axis], -axis))
-    merged: list[tuple[int, tuple[int, ...]]] = []  # from the innermost: an extent, each operand's stride
+    merged: list[tuple[int, tuple[int, ...]]] = []  # innermost first: extent, each operand's stride
     for axis in kept:
         steps = tuple(strides[axis] for _, strides in every)
         if merged and all(step == merged[-1][0] * inner for step, inner in zip(steps, merged[-1][1], strict=True)):

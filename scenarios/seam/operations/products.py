@@ -1,4 +1,4 @@
-"""Describes matrix products as a law of their time needs them, without a GPU."""
+"""Descriptions of matrix products, as their law takes them; needs no GPU."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ FULL_ALIGNMENT = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
-    """A product [rows, inner] x [inner, columns] of matrices, `batch` times over.
+    """A product [rows, inner] x [inner, columns] of matrices, repeated `batch` times.
 
-    `dtype` is the arithmetic's: "float32" on CUDA cores, "tf32" of float32 operands, "bfloat16", "float16", "float64".
-    `left_is_transposed`: rows are the left operand's contiguous dimension in memory, as in a weight's gradient; else
-    `inner`. `right_is_transposed`: `inner` is the right operand's contiguous dimension, as in `linear`; else `columns`.
-    The alignments are the greatest powers of two, at most 16 bytes, that divide an operand's address and the bytes
-    between its rows.
+    Attributes:
+        dtype: of the arithmetic: "float32" on CUDA cores, "tf32" of float32 operands, "bfloat16", "float16", "float64".
+        left_is_transposed: the left operand's contiguous dimension in memory is rows, as in a weight's gradient; else
+            `inner`.
+        right_is_transposed: the right operand's contiguous dimension is `inner`, as in `linear`; else `columns`.
+        left_alignment, right_alignment, result_alignment: greatest power of two, at most 16 bytes, that divides the
+            operand's address and the bytes between its rows.
     """
 
     batch: int = 1
@@ -37,7 +39,7 @@ class Product:
 
 
 def alignment(contiguous: int, element_bytes: int) -> int:
-    """Return the alignment in bytes of a packed matrix whose contiguous dimension has `contiguous` elements."""
+    """Return the alignment in bytes of an unpadded matrix whose contiguous dimension has `contiguous` elements."""
     row_bytes = contiguous * element_bytes
     return min(row_bytes & -row_bytes, FULL_ALIGNMENT) if row_bytes else FULL_ALIGNMENT
 
@@ -52,7 +54,9 @@ def product(
     batch: int = 1,
     right_is_transposed: bool = False,
 ) -> Product:
-    """Return the product of packed matrices [rows, inner] and [inner, columns], the right one perhaps transposed."""
+    """Return the product of contiguous matrices [rows, inner] and [inner, columns], the right one optionally
+    transposed.
+    """
     return Product(
         batch=batch,
         rows=rows,

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reduction:
-    """A `sum`, `mean`, `amax` and the like over the middle of a contiguous tensor [outer, reduced, inner].
+    """A `sum`, `mean`, `amax` etc. over the middle dimension of a contiguous tensor [outer, reduced, inner].
 
-    Sums of a [8192, 256] tensor over its rows are outer 1, reduced 8192, inner 256; over its columns outer 8192,
-    reduced 256, inner 1; over everything outer 1, inner 1. `dtype` is that of the elements read.
+    Examples for [8192, 256]: a sum over rows has outer 1, reduced 8192, inner 256; over columns outer 8192, reduced
+    256, inner 1; over everything outer 1, inner 1. `dtype` is that of the elements read.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Qr:
 class Pool:
     """A pooling over windows of `window` elements, or its backward: `inputs` elements become `outputs`.
 
-    `with_indices`: max pooling, which writes (backward reads) an int64 index beside each output.
+    `with_indices`: max pooling, which writes (backward reads) an int64 index with each output.
     """
 
     dtype: str

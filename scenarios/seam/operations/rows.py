@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gather:
-    """An `embedding`, `index_select` or `gather` of whole rows: `rows` rows of `dim` elements, `unique` different.
+    """An `embedding`, `index_select` or `gather` of `rows` whole rows of `dim` elements, `unique` of them distinct.
 
-    `unique` 0: not known; all differ.
+    `unique` 0: unknown; all are taken as distinct.
     """
 
     rows: int
@@ -22,7 +22,7 @@ class Gather:
 class Index:
     """An `index` by tensors, or `index_put_` without accumulation: `elements` elements, each found by its index.
 
-    `indices` index tensors, of int64; `source_elements` is the size of the indexed tensor.
+    `indices` is the number of int64 index tensors; `source_elements` is the size of the indexed tensor.
     """
 
     elements: int
@@ -33,11 +33,14 @@ class Index:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexPut:
-    """An `index_put_` with accumulation, the backward of `index`: all indices are sorted, equal ones summed.
+    """An `index_put_` with accumulation, the backward of `index`: indices are sorted, values of equal ones summed.
 
-    `slices` are the elements before the indexed dimensions (8,192 for the backward of `z[:, i, j]`), `count` the
-    indices, `inner` the elements behind; `target_elements` those of the tensor that is added to. `is_contiguous`: the
-    values are; else they are copied first.
+    Attributes:
+        slices: elements before the indexed dimensions (8,192 for the backward of `z[:, i, j]`).
+        count: number of indices.
+        inner: elements behind the indexed dimensions.
+        target_elements: size of the tensor that is added to.
+        is_contiguous: the values are contiguous; else they are copied first.
     """
 
     slices: int

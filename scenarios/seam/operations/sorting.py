@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Sort:
     """A `sort` or `argsort` of `rows` rows of `elements` keys of `key_bytes`, each with an int64 position.
 
-    `bits` of a key differ at most: all of its bits unless the caller knows the greatest key.
+    `bits` is the number of bits in which keys can differ: all of them unless the caller knows the greatest key.
     """
 
     elements: int
@@ -20,7 +20,7 @@ class Sort:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
-    """A `cumsum` or the like, or fbgemm's `asynchronous_complete_cumsum`, over all of `elements` elements."""
+    """A `cumsum` or similar, or fbgemm's `asynchronous_complete_cumsum`, over all of `elements` elements."""
 
     elements: int
     element_bytes: int = 8
@@ -28,7 +28,7 @@ class Scan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PermuteSparse:
-    """fbgemm's `permute_2D_sparse_data`: `bags` lengths and the `ids` that they count, `id_bytes` an id and weight."""
+    """fbgemm's `permute_2D_sparse_data` of `bags` lengths and `ids` ids, with `id_bytes` per id and weight."""
 
     bags: int
     ids: int
@@ -37,7 +37,7 @@ class PermuteSparse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketizeSparse:
-    """fbgemm's `block_bucketize_sparse_features`: `ids` in `bags` are divided among `buckets` blocks of rows."""
+    """fbgemm's `block_bucketize_sparse_features`: distributes `ids` ids in `bags` bags to `buckets` row blocks."""
 
     bags: int
     ids: int
@@ -47,6 +47,6 @@ class BucketizeSparse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PermutePooled:
-    """fbgemm's `permute_pooled_embs`: `size_bytes` of pooled embeddings, in another order of tables."""
+    """fbgemm's `permute_pooled_embs`: reorders `size_bytes` of pooled embeddings by table."""
 
     size_bytes: int

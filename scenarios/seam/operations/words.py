@@ -1,4 +1,4 @@
-"""Says in words what a description of an operator is: torch's name of the operator, and its shapes."""
+"""Describes operators in words: torch's name of the operator, and its shapes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from scenarios.seam.operations.sorting import BucketizeSparse, PermutePooled, Pe
 
 # An operator's name and its shapes.
 Words = tuple[str, str]
-# A program has far fewer distinct operators; one whose ids differ in each step has no end of them.
+# Bounds the cache: programs have far fewer distinct operators, unless their ids differ in each step.
 _KEPT = 4096
 _THOUSAND = 1000
 

@@ -1,7 +1,7 @@
-"""Programs named by their file are modules of this package, so that any process that unpickles one can import it.
+"""A package of the programs named by file, so that any process that unpickles one can import it.
 
-The module's name holds the file's path: two files of one name in different folders are two modules. Modules beside the
-file are found by it first, as beside a script, and are never taken for those of another folder.
+A module's name contains the file's path, so that equal file names in different folders are different modules. A file
+finds modules in its own folder first, like a script, and never those of another program's folder.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from types import ModuleType
 from urllib.parse import quote, unquote
 
 _PREFIX = f"{__name__}."
-# Modules beside programs, by folder, while another folder has one of the same name.
+# Modules of programs' folders, by folder, while those of another folder with equal names are loaded.
 _put_aside: dict[Path, dict[str, ModuleType]] = {}
 
 
 def module_of(file: Path) -> str:
-    """The name under which `import_module` imports a file, given by its absolute path."""
+    """Return the name under which `import_module` imports a file, given by its absolute path."""
     return _PREFIX + quote(str(file), safe="/ ").replace(".", "%2E")
 
 
 def load(file: Path) -> ModuleType:
-    """Import a file, given by its absolute path, or return it as it was imported; raises whatever it raises."""
+    """Import a file, given by its absolute path, or return it if already imported; raises whatever the file raises."""
     name = module_of(file)
     if name in sys.modules:
         _bring_back(file.parent)
@@ -36,7 +36,7 @@ def load(file: Path) -> ModuleType:
 
 
 def forget(file: Path) -> None:
-    """Import the file and what lies beside it anew the next time, such as after an edit."""
+    """Make the next `load` import the file and its folder's modules again, for example after an edit."""
     sys.modules.pop(module_of(file), None)
     for name, module in list(sys.modules.items()):
         if _is_in(module, file.parent):
@@ -46,23 +46,23 @@ def forget(file: Path) -> None:
 
 class _Loader(importlib.machinery.SourceFileLoader):
     def get_code(self, fullname: str) -> object:  # type: ignore[override]
-        """The file as it is now: bytecode kept elsewhere is taken for it within the same second."""
+        """Compile the current file, ignoring bytecode: cached bytecode counts as current within the same second."""
         return self.source_to_code(self.get_data(self.path), self.path)
 
     def exec_module(self, module: ModuleType) -> None:
         folder = Path(self.path).parent
         _bring_back(folder)
-        module.__package__ = ""  # as a script's: what lies beside it is imported by its plain name
+        module.__package__ = ""  # like a script: modules of its folder are imported by their plain names
         with _first(str(folder)):
             super().exec_module(module)
 
 
 class _Finder:
-    """On `sys.meta_path`: finds the modules of this package."""
+    """A finder on `sys.meta_path` for the modules of this package."""
 
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """The module's spec, if it is of this package."""
+        """Return the module's spec, if it belongs to this package."""
         if not name.startswith(_PREFIX):
             return None
         file = unquote(name.removeprefix(_PREFIX))
@@ -71,9 +71,9 @@ class _Finder:
 
 @contextmanager
 def _first(folder: str) -> Iterator[None]:
-    """Look for modules in the folder first; afterwards last, so that nothing there hides another module.
+    """Search modules in the folder first; afterwards last, so that nothing there hides another module.
 
-    No bytecode of theirs is kept: within the second of an edit Python takes it for what the file says.
+    Writes no bytecode for them: within the second of an edit Python would take it for current.
     """
     sys.path.insert(0, folder)
     importlib.invalidate_caches()
@@ -88,7 +88,7 @@ def _first(folder: str) -> Iterator[None]:
 
 
 def _bring_back(folder: Path) -> None:
-    """Put modules of other programs' folders aside that have the names of modules of this one, and take these back."""
+    """Restore this folder's modules, and put modules of other programs' folders with equal names aside."""
     _put_aside.setdefault(folder, {})
     names = {entry.stem for entry in folder.iterdir() if entry.suffix == ".py" or entry.is_dir()}
     for name, module in list(sys.modules.items()):

@@ -1,7 +1,7 @@
-"""Chakra's collectives as verbs of `Rank`, on tensors of as many bytes as traces say.
+"""Chakra's collectives as verbs of `Rank`, on tensors of the sizes in the traces.
 
-`comm_size` is what a rank gives (what it receives of a scatter), as ASTRA-sim counts it: of an all-gather its share, of
-a reduce-scatter and of an all-to-all the whole.
+`comm_size` is the size of a rank's input (of its output in a scatter), as ASTRA-sim counts it: the share for an
+all-gather, the whole for a reduce-scatter and an all-to-all.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from scenarios.workloads.chakra.nodes import COMM_TYPES, TraceNode
 
 
 class _TraceMember(NamedTuple):
-    """A member's part in a call: what all members give, in elements, its place among them, the root's global rank."""
+    """A member's part in a call: all members' inputs in elements, its place among them, the root's global rank."""
 
     elements: Sequence[int]
     place: int
@@ -26,11 +26,11 @@ class _TraceMember(NamedTuple):
 
     @property
     def own(self) -> Tensor:
-        """A tensor of what the member gives."""
+        """Tensor of the member's input."""
         return self.make(self.elements[self.place])
 
     def own_if_root(self) -> list[Tensor] | None:
-        """A tensor for each member; None where another one is the root."""
+        """Return a tensor for each member; None if another member is the root."""
         return [self.make(each) for each in self.elements] if self.is_root else None
 
 
@@ -44,7 +44,7 @@ def _reduce_scatter(member: _TraceMember) -> Sequence[Any]:
 
 
 def _all_to_all(member: _TraceMember) -> Sequence[Any]:
-    """Each member's elements are split among all, in parts that differ by at most one."""
+    """Return the arguments of an all-to-all in which each member's elements are split evenly."""
     size = len(member.elements)
     sends = [_part(member.elements[member.place], size, place) for place in range(size)]
     receives = [_part(each, size, member.place) for each in member.elements]
@@ -71,13 +71,13 @@ _VERBS: dict[str, tuple[str, Callable[[_TraceMember], Sequence[Any]]]] = {
 def arguments_of(
     node: TraceNode, members: Sequence[TraceNode], ranks: Sequence[int], rank: int, device: torch.device
 ) -> tuple[str, Sequence[Any]]:
-    """Return the verb of a collective and its tensors.
+    """Return the verb of a collective and its arguments.
 
     Args:
-        node: the rank's own.
-        members, ranks: the nodes of all members of its group, in group order, and which they are.
-        rank: the rank itself.
-        device: of its tensors.
+        node: the rank's own node.
+        members, ranks: the nodes and global ranks of all members of its group, in group order.
+        rank: this rank.
+        device: of the tensors.
     """
     dtype: torch.dtype = getattr(torch, str(node.attributes.get("comm_dtype", "uint8")))
 

@@ -21,9 +21,9 @@ from scenarios.workloads.effort import Effort
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChakraTraces:
-    """Execution traces of MLCommons' Chakra, one of each rank, as ASTRA-sim plays them.
+    """Execution traces of MLCommons' Chakra, one per rank, simulated as ASTRA-sim does.
 
-    `sha256` is of their contents.
+    `sha256` is the digest of their contents.
     """
 
     named: Annotated[
@@ -58,12 +58,12 @@ class ChakraTraces:
     ] = "data"
 
     def read(self) -> Traces:
-        """Read them; raise TraceError if they changed into something that cannot be played."""
+        """Read the traces; raise TraceError if they have changed and can no longer be simulated."""
         return read_traces(self.named, self.groups, with_controls=self.dependencies == "all")
 
 
 def _read(document: Document, mistakes: Mistakes) -> ChakraTraces:
-    """Read what the table names; raise TraceError if it cannot be played."""
+    """Read the traces that the table names; raise TraceError if they cannot be simulated."""
     section = TABLE.of(document)
     named = named_file(mistakes, ("chakra", "traces"), have(section.traces))
     groups = None if section.groups is None else named_file(mistakes, ("chakra", "groups"), section.groups)
@@ -86,12 +86,12 @@ def _check(section: Any, document: Document, look: Look) -> None:
 def _build(document: Document, mistakes: Mistakes) -> UsersCode:
     traces = _read(document, mistakes)
     found = digest(files_of(traces.named), traces.groups)
-    # What the host does stands in the traces, which say when operators began.
+    # Traces already contain the host's work: they record when operators began.
     return UsersCode(options=dataclasses.replace(traces, sha256=found), launching=Launching(cuda_graphs=True))
 
 
 def step_effort(scenario: Scenario) -> Effort:
-    """Return what simulating every rank takes: its nodes."""
+    """Return the effort of simulating every rank: its nodes."""
     assert isinstance(scenario.options, ChakraTraces)
     return Effort(operations=sum(map(len, scenario.options.read().nodes)))
 

@@ -1,4 +1,4 @@
-"""One execution trace as values: its nodes, read from a file and written to one (Chakra's schema 0.0.4)."""
+"""Reads and writes the nodes of an execution trace (Chakra's schema 0.0.4)."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ COMM_TYPES = (
 _VERSION = "0.0.4"
 # Fields of Node by number.
 _ID, _NAME, _TYPE, _CONTROLS, _DATA, _START, _DURATION, _ATTRIBUTE = 1, 2, 3, 4, 5, 6, 7, 10
-# An attribute of ours: a node's duration where it is no whole microseconds.
+# An attribute of Twinstep: a node's duration if it is no whole number of microseconds.
 EXACT = "duration_ns"
-# Fields of AttributeProto's value by number: single ones are odd, and the list of the same kind follows each.
+# Field numbers of AttributeProto's value: single values are odd, each followed by the list of its kind.
 _SIGNED, _ZIGZAG, _FLOATS, _BOOLS, _TEXTS = (7, 9), (15, 17), (3, 5), (27,), (29,)
 _SINGLE = range(3, 31, 2)  # all but bytes
-_LISTS = (8, 10, 12, 14, 28)  # those of whole numbers and flags; others have no meaning here
+_LISTS = (8, 10, 12, 14, 28)  # lists of whole numbers and flags; others are not used
 
 Value: TypeAlias = "int | float | str | bool | list[int]"
 
 
 class TraceError(ValueError):
-    """A trace that cannot be played: a sentence with the file, the node and what was expected."""
+    """A trace that cannot be simulated: a sentence with the file, the node and what was expected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceNode:
-    """What a rank does.
+    """An operation of a rank.
 
     Attributes:
-        deps, controls: ids of the nodes that are through before, by data and by control.
-        duration_ns: its time; traces have whole microseconds, those that Twinstep writes an attribute with the ns.
+        deps, controls: ids of the nodes that must end before, by data and by control.
+        duration_ns: traces have whole microseconds; those written by Twinstep have the ns in an attribute.
     """
 
     id: int
@@ -57,11 +57,11 @@ class TraceNode:
     attributes: Mapping[str, Value] = field(default_factory=dict)
 
     def depends_on(self, *, with_controls: bool) -> tuple[int, ...]:
-        """Return the ids of the nodes that are through before, each once."""
+        """Return the ids of the nodes that must end before, each once."""
         return tuple(dict.fromkeys((*self.deps, *self.controls))) if with_controls else self.deps
 
     def number(self, name: str, default: int = 0) -> int:
-        """Return an attribute that is a whole number, 0 or more; `default` where there is none."""
+        """Return an attribute that is a whole number, 0 or more; `default` if it is absent."""
         value = self.attributes.get(name, default)
         if not isinstance(value, int | float) or value < 0:
             raise TraceError(f"{name} = {value!r}: expected a whole number, 0 or more")
@@ -72,7 +72,7 @@ def read(path: Path) -> list[TraceNode]:
     """Read the nodes of a trace.
 
     Raises:
-        TraceError: it is none, or cut off.
+        TraceError: the file is no trace, or is truncated.
     """
     try:
         data = given_file.content(path)
@@ -173,7 +173,7 @@ def _message(node: TraceNode) -> bytes:
 
 
 def _attribute_message(name: str, value: Value) -> bytes:
-    """Write a text, a flag, flags, or a whole number: as the kind as which Chakra's feeder reads it."""
+    """Return an attribute's message for a text, flag, flags or whole number, of the kind that Chakra's feeder reads."""
     if isinstance(value, str):
         written = wire.field(29, value)
     elif isinstance(value, bool):

@@ -1,8 +1,8 @@
-"""The program `chakra`: each step plays each rank's execution trace once, all its nodes in the order of dependencies.
+"""The program `chakra`: each step runs all nodes of each rank's execution trace once, in dependency order.
 
-Computations run on the rank's own stream, or on that of their attribute `stream`; those with `is_cpu_op` on one of the
-host's. Calls of a group run on a stream of the group, as torch's do, and messages on one of theirs. Nodes of a stream
-run one after the other, and each begins when all that it depends on is over.
+Computations run on the rank's main stream, or on the one in their attribute `stream`; those with `is_cpu_op` on a
+stream of the host. The calls of a group run on a stream of their own, as in torch, and so do messages. Nodes of a
+stream run in sequence, and each begins when all its dependencies have ended.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from scenarios.workloads.chakra.nodes import COLLECTIVE, METADATA, RECV, SEND, T
 from scenarios.workloads.chakra.traces import CallGroup, calls_of
 from scenarios.workloads.script.script_streams import nothing
 
-KIND = "trace"  # of computations, in tables of efficiency
+KIND = "trace"  # kind of computations, in tables of efficiency
 _MESSAGES = "messages"
 
 
 class ChakraProgram(Program):
-    """`scenario.steps` times the traces' nodes; all of a step is over before the next one begins."""
+    """A program that runs the traces' nodes `scenario.steps` times; a step ends before the next one begins."""
 
     def __init__(self, scenario: Scenario) -> None:
         assert isinstance(scenario.options, ChakraTraces)
@@ -61,23 +61,23 @@ class ChakraProgram(Program):
 
 
 class _PlayedTrace:
-    """One rank's trace."""
+    """A rank's trace while it is simulated."""
 
     def __init__(self, program: ChakraProgram, rank: Rank) -> None:
         self._program, self._rank = program, rank
         self._nodes = program.traces.nodes[rank.rank]
         self._streams = {"main": rank, **{name: rank.stream(name) for name in program.streams}}
-        self._groups = dict[CallGroup, tuple[Group, str]]()  # this rank's, each with its stream
-        for key in program.calls:  # each rank makes all groups
+        self._groups = dict[CallGroup, tuple[Group, str]]()  # this rank's groups, each with its stream
+        for key in program.calls:  # every rank makes all groups
             group = rank.world if key.ranks == rank.world.ranks else rank.new_group(key.ranks)
             if rank.rank in key.ranks:
                 self._groups[key] = group, _of_calls(len(self._groups))
-        self._works = dict[int, tuple[Work[Any], ...]]()  # by node: what those that depend on it wait for
-        self._waited = defaultdict[str, set[Work[Any]]](set)  # by stream: for which it waits already
+        self._works = dict[int, tuple[Work[Any], ...]]()  # by node: the works that dependent nodes wait for
+        self._waited = defaultdict[str, set[Work[Any]]](set)  # by stream: the works for which it waits already
         self._counts = Counter[CallGroup]()
 
     async def run(self) -> None:
-        """Issue all nodes, and wait for them."""
+        """Issue all nodes, and wait for their works."""
         self._works.clear()
         self._waited.clear()
         self._counts.clear()
@@ -100,7 +100,7 @@ class _PlayedTrace:
             await work
 
     def _beginning(self, node: TraceNode) -> tuple[str, Callable[[Rank], Work[Any]] | None]:
-        """Return the stream on which a node runs, and what begins it there; None: it takes no time."""
+        """Return the stream of a node, and the function that begins it there; None: the node takes no time."""
         label, options = node.name or f"node {node.id}", self._program.options
         if node.type == COLLECTIVE:
             return self._call(node, label)
@@ -129,14 +129,14 @@ def _of_calls(number: int) -> str:
 
 
 def _stream(node: TraceNode) -> str:
-    """Return the stream of a computing node."""
+    """Return the stream of a computation."""
     if node.attributes.get("is_cpu_op") is True:
         return "host"
     return str(node.attributes.get("stream", "main"))
 
 
 def _kernel(node: TraceNode, dtype: str, *, is_roofline: bool) -> Kernel | None:
-    """Return what a computing node costs; None: nothing."""
+    """Return a computation's kernel; None: it takes no time."""
     ops, size_bytes = node.number("num_ops"), node.number("tensor_size")
     if node.type == METADATA or not (node.duration_ns or ops or size_bytes):
         return None

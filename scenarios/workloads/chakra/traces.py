@@ -1,4 +1,4 @@
-"""The traces of all ranks together: files and groups found, dependencies put in order, calls of members compared."""
+"""Reads all ranks' traces: finds files and groups, orders nodes by dependencies, compares members' calls."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FILE = re.compile(r"(?P<name>.+)\.(?P<rank>\d+)\.et")
 
 
 class CallGroup(NamedTuple):
-    """What tells the groups of calls apart: their name in traces, and the ranks in them."""
+    """The identity of a group of calls: its name in traces, and its ranks."""
 
     name: str
     ranks: tuple[int, ...]
@@ -37,7 +37,7 @@ class CallGroup(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Traces:
-    """The nodes of each rank, in an order in which each stands behind those that it depends on."""
+    """The nodes of each rank, each after the nodes on which it depends."""
 
     files: Sequence[Path]
     nodes: Sequence[Sequence[TraceNode]]
@@ -45,7 +45,7 @@ class Traces:
 
     @property
     def world_size(self) -> int:
-        """How many ranks there are."""
+        """Number of ranks."""
         return len(self.files)
 
     def key(self, node: TraceNode, rank: int, gpus_per_host: int) -> CallGroup:
@@ -70,7 +70,7 @@ class Traces:
         return found
 
     def _of_dims(self, node: TraceNode, dims: Sequence[int], rank: int, gpus: int) -> CallGroup:
-        """Of two dimensions the first is within a host, the second across hosts."""
+        """Return the group for two dimensions: the first within a host, the second across hosts."""
         host, place = divmod(rank, gpus)
         if len(dims) == 2 and any(dims):
             if dims[0]:
@@ -79,15 +79,15 @@ class Traces:
         raise self.error(rank, node, f"involved_dim = {[bool(dim) for dim in dims]}: expected one or two, or pg_name")
 
     def error(self, rank: int, node: TraceNode, sentence: str) -> TraceError:
-        """Return the error of a node."""
+        """Return an error that names a node."""
         return TraceError(f"{self.files[rank]}: node {node.id}: {sentence}")
 
 
 def files_of(named: Path) -> list[Path]:
-    """Return the files that a folder or a prefix, NAME of NAME.RANK.et, means, by rank.
+    """Return the files by rank, for a folder or a prefix (NAME of NAME.RANK.et).
 
     Raises:
-        TraceError: there are none, of several names, or a rank's is missing.
+        TraceError: there are none, or those of several names, or a rank's file is missing.
     """
     folder, prefix = (named, None) if named.is_dir() else (named.parent, named.name)
     found = [each for each in map(_FILE.fullmatch, sorted(path.name for path in folder.glob("*.et"))) if each]
@@ -115,7 +115,7 @@ def read_traces(named: Path, groups: Path | None, *, with_controls: bool) -> Tra
     """Read the traces of all ranks, and check each by itself.
 
     Raises:
-        TraceError: what is wrong with them, with the file and the node.
+        TraceError: a trace is invalid; names the file and the node.
     """
     files = files_of(named)
     stats = tuple(path.stat().st_mtime_ns for path in (*files, *([groups] if groups else [])))
@@ -129,10 +129,10 @@ def _read(files: tuple[Path, ...], groups: Path | None, with_controls: bool, _: 
 
 
 def _groups(path: Path, world_size: int) -> dict[str, tuple[int, ...]]:
-    """Read ASTRA-sim's file of communicator groups: lists of ranks by their names.
+    """Read ASTRA-sim's file of communicator groups: lists of ranks by group name.
 
     Raises:
-        TraceError: it is none.
+        TraceError: the file is no such JSON.
     """
     try:
         found: Any = given_file.read_json(path)
@@ -151,10 +151,10 @@ def _groups(path: Path, world_size: int) -> dict[str, tuple[int, ...]]:
 
 
 def _in_order(nodes: Sequence[TraceNode], path: Path, *, with_controls: bool) -> list[TraceNode]:
-    """Return nodes by start and id, each behind those that it depends on.
+    """Return nodes by start and id, each after the nodes on which it depends.
 
     Raises:
-        TraceError: an id is there twice, a node is not there, or nodes depend on each other; or one cannot be played.
+        TraceError: an id occurs twice, a dependency is missing or cyclic, or a node cannot be simulated.
     """
     of_id = dict[int, TraceNode]()
     for node in nodes:
@@ -214,7 +214,7 @@ def calls_of(traces: Traces, gpus_per_host: int) -> dict[CallGroup, dict[int, li
     """Return the collectives of each group, by rank and in the rank's order.
 
     Raises:
-        TraceError: the members of a group do not make the same calls, or a message has no other end.
+        TraceError: members of a group make different calls, or a message has no other end.
     """
     made = dict[CallGroup, dict[int, list[TraceNode]]]()
     for rank, nodes in enumerate(traces.nodes):
@@ -250,7 +250,7 @@ def _sent(node: TraceNode) -> tuple[str, int]:
 
 
 def _check_messages(traces: Traces) -> None:
-    """Check that the n-th message from a rank to another is the n-th that is received, of its tag and size."""
+    """Check that the n-th message from a rank to another has the tag and size of the n-th one received."""
     sent, received = (defaultdict[tuple[int, int], list[TraceNode]](list) for _ in range(2))
     for rank, nodes in enumerate(traces.nodes):
         for node in nodes:

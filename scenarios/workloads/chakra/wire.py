@@ -1,6 +1,7 @@
-"""The wire format of protocol buffers, as far as execution traces need it: fields of messages, and messages in a row.
+"""The wire format of protocol buffers, as far as execution traces need it: fields of messages, and sequences of
+messages.
 
-Of https://protobuf.dev/programming-guides/encoding: a field is a varint of its number and its wire type, and its value.
+See https://protobuf.dev/programming-guides/encoding: a field is a varint of its number and wire type, then its value.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ _MOST_SHIFT = 63
 
 
 class WireError(ValueError):
-    """Bytes that are no message; the text says what was expected and where."""
+    """Bytes that are no valid message; the text says what was expected and where."""
 
 
 def varint(data: bytes, place: int) -> tuple[int, int]:
-    """Return the whole number at a place, and the place behind it.
+    """Return the whole number at a place, and the place after it.
 
     Raises:
-        WireError: the bytes end in it, or it has more than 64 bits.
+        WireError: the bytes end inside it, or it has more than 64 bits.
     """
     value = shift = 0
     while place < len(data) and shift <= _MOST_SHIFT:
@@ -34,10 +35,10 @@ def varint(data: bytes, place: int) -> tuple[int, int]:
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
-    """Yield the number, wire type and value of each field of a message; fixed numbers are yielded as their bytes.
+    """Yield the number, wire type and value of each field of a message; fixed-size numbers are yielded as bytes.
 
     Raises:
-        WireError: it is no message, or ends in a field.
+        WireError: the bytes are no message, or end inside a field.
     """
     place = 0
     while place < len(data):
@@ -60,10 +61,10 @@ def fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
 
 
 def messages(data: bytes) -> Iterator[bytes]:
-    """Yield messages that stand one after the other, each behind its length.
+    """Yield consecutive messages, each preceded by its length.
 
     Raises:
-        WireError: the last one is cut off.
+        WireError: the last message is truncated.
     """
     place = 0
     while place < len(data):
@@ -78,7 +79,7 @@ def numbers(kind: int, value: int | bytes) -> list[int]:
     """Return the whole numbers of a repeated field, which may be packed.
 
     Raises:
-        WireError: they are none.
+        WireError: the field has other values.
     """
     if isinstance(value, int):
         return [value]
@@ -92,7 +93,7 @@ def numbers(kind: int, value: int | bytes) -> list[int]:
 
 
 def text(value: int | bytes) -> str:
-    """Return a text; raise WireError if it is none."""
+    """Return a text; raise WireError if the value is no text."""
     if isinstance(value, int):
         raise WireError("a text, but got a number")
     try:
@@ -102,14 +103,14 @@ def text(value: int | bytes) -> str:
 
 
 def fixed(kind: int, value: int | bytes) -> float:
-    """Return a floating-point number of 4 or 8 bytes; raise WireError if it is none."""
+    """Return a floating-point number of 4 or 8 bytes; raise WireError if the value is none."""
     if isinstance(value, int) or kind not in _FIXED:
         raise WireError("a floating-point number")
     return float(struct.unpack(_FIXED[kind], value)[0])
 
 
 def to_varint(value: int) -> bytes:
-    """Write a whole number; negative ones as protocol buffers do, in 64 bits."""
+    """Return a whole number as a varint; negative ones as protocol buffers write them, in 64 bits."""
     value &= (1 << 64) - 1
     found = bytearray()
     while value > 127:
@@ -120,7 +121,7 @@ def to_varint(value: int) -> bytes:
 
 
 def field(number: int, value: int | str | bytes) -> bytes:
-    """Write a field: a whole number, a text, or bytes such as a message."""
+    """Return an encoded field: a whole number, a text, or bytes such as a message."""
     if isinstance(value, int):
         return to_varint(number << 3 | VARINT) + to_varint(value)
     data = value.encode() if isinstance(value, str) else value

@@ -1,1 +1,1 @@
-"""The program `collective`: one collective a step."""
+"""The programs `collective` and `all_to_all`, of one collective per step."""

@@ -14,7 +14,7 @@ from scenarios.workloads.effort import Effort
 
 
 def _check_splits(section: Any, key: str, look: Look) -> None:
-    """Add what does not fit between the size, the type of the elements and how they are split."""
+    """Check size, element type and splits against each other."""
     element = ELEMENT_BYTES[section.dtype or "float32"]
     if section.size is not None and look.mistakes.sound((key, "dtype")) and section.size % element:
         look.mistakes.add((key, "size"), f"a multiple of {element} bytes, a {section.dtype or 'float32'}")
@@ -48,7 +48,7 @@ def _why_each(document: Document) -> str:
 
 
 def step_effort(scenario: Scenario) -> Effort:
-    """Return what simulating every rank takes: a barrier and the call, and the checksum of an exchange."""
+    """Return the effort of simulating every rank: a barrier and the call, and the checksum of an exchange."""
     ranks, call = scenario.cluster.world_size, CollectiveCalls.of(scenario.workload)
     pairs = ranks ** (2 if OPERATIONS[call.op].has_splits else 1)
     return Effort(pairs=pairs, operations=(3 if isinstance(call, Exchange) else 2) * ranks)

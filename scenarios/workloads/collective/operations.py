@@ -1,4 +1,4 @@
-"""The collectives that program `collective` can call: what a scenario must know of each without loading torch."""
+"""The traits of the collectives that program `collective` can call; loads no torch."""
 
 from __future__ import annotations
 

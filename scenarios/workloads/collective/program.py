@@ -32,12 +32,11 @@ _ROOT = 0
 
 
 class CollectiveProgram(Program):
-    """Each step is one call on the world's group, after a barrier that stands outside of it.
+    """A program whose steps are one call on the world's group, each after a barrier outside the step.
 
     A rank's larger buffer has `size_bytes`. The first step, which also warms up, ends with a `checksum` of the call's
-    output, so that two runs can be held against each other; later ones are the call alone. Each step of an exchange
-    sends other values and ends with a checksum: two runs agree only if every rank received the same elements in the
-    same order.
+    output, to compare two runs; later steps are the call alone. An exchange sends different values in each step, which
+    ends with a checksum: two runs agree only if every rank received the same elements in the same order.
     """
 
     def __init__(self, scenario: Scenario) -> None:
@@ -73,7 +72,7 @@ class CollectiveProgram(Program):
         return _Buffers(values, values[:given], output, label="exchange" if self._is_exchange else "")
 
     def _elements(self, rank: int) -> tuple[int, int]:
-        """Return the elements that a rank gives, and that it receives in a buffer of its own."""
+        """Return the number of elements that a rank gives, and the number that it receives in a separate buffer."""
         elements = self._call.size_bytes // getattr(torch, self._call.dtype).itemsize
         if self._splits is not None and self.host_classes is None:
             return elements, int(self._splits.most_received(self._scenario.steps)[rank])
@@ -97,7 +96,7 @@ class CollectiveProgram(Program):
 
 @dataclass(slots=True)
 class _Buffers:
-    """What a rank gives, of its values, and where it receives; the same tensor where the call works in place."""
+    """The buffers of a rank: `given` is a window of `values`; `output` is the same tensor if the call is in place."""
 
     values: Tensor
     given: Tensor
@@ -108,8 +107,8 @@ class _Buffers:
     received: Tensor | None = None
 
     def lay_out(self, sends: Sequence[float], receives: Sequence[float], received: int, start: int) -> None:
-        """Prepare an all-to-all of these elements to and from each member, `received` in all, of values from `start`
-        on.
+        """Prepare an all-to-all with these elements to and from each member, `received` in total; values begin at
+        `start`.
         """
         self.sends, self.receives = sends, receives
         self.given = self.values[start : start + len(self.given)]

@@ -1,4 +1,4 @@
-"""Who sends how much to whom in an all-to-all, the values that ranks send, and the checksum of what arrives."""
+"""The splits of an all-to-all, the values that ranks send, and the checksum of what arrives."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from scenarios.config.scenario import Exchange, TimedCollective
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
 
-_CYCLE = 127  # sent values are below it: exact in every dtype from int8 and bfloat16 on
-_STEPS_AHEAD = 100  # looked at before they are run
-_STEP_STRIDE, SLACK = 37, 127  # where a step's values start among a rank's
+_CYCLE = 127  # values sent are below this: exact in every dtype, also int8 and bfloat16
+_STEPS_AHEAD = 100  # steps whose splits are drawn ahead, to allocate buffers
+_STEP_STRIDE, SLACK = 37, 127  # a step's values start at multiples of the stride, modulo the slack
 _LINE_CYCLE = 1021
 _LINE = 61  # elements in a line of the checksum; prime, so that equal chunks do not fall on lines
 
 
 def splits_of(splits: Splits, step: int, rank: Rank) -> tuple[Sequence[float], Sequence[float], int]:
-    """Elements that a rank sends to, and receives from, each member of the world's group; and from all ranks."""
-    if rank.world.counts:  # even ones
+    """Return the elements that a rank sends to, and receives from, each member of the world's group; and their sum."""
+    if rank.world.counts:  # representatives have even splits
         each = [splits.elements / rank.world.size] * len(rank.world.ranks)
         return each, each, splits.elements
     sends, receives = splits.of_rank(step, rank.rank)
@@ -31,12 +31,12 @@ def splits_of(splits: Splits, step: int, rank: Rank) -> tuple[Sequence[float], S
 
 
 class Splits:
-    """Who sends how many elements to whom, the same on all ranks: seeded by the scenario's seed and the step.
+    """The splits of an all-to-all, equal on all ranks: seeded by the scenario's seed and the step.
 
-    "even": as equal as can be, the first peers get one element more; the skew means nothing. "random": the shares
-    of a rank's peers are drawn from a Dirichlet distribution whose mean is their weights, (k + 1) ** -skew for peer k,
-    and whose concentration is 1 a peer: without skew, every division of the whole is as likely as any other.
-    Random splits hold world size squared numbers a step.
+    "even": as equal as possible, with one element more for the first peers; the skew has no effect. "random": the
+    shares of a rank's peers are drawn from a Dirichlet distribution with mean proportional to (k + 1) ** -skew for peer
+    k, and concentration 1 per peer: without skew, all divisions are equally likely. Random splits hold world size
+    squared numbers a step.
     """
 
     def __init__(self, exchange: Exchange | TimedCollective, world_size: int, seed: int) -> None:
@@ -45,11 +45,11 @@ class Splits:
         self.dtype = dtype
         self.elements = exchange.size_bytes // dtype.itemsize
         self._even, self._skew, self._size, self._seed = exchange.splits == "even", exchange.skew, world_size, seed
-        self._random = functools.lru_cache(maxsize=4)(self._draw)  # ranks may be a step or two apart
+        self._random = functools.lru_cache(maxsize=4)(self._draw)  # ranks may be some steps apart
         self._received: dict[int, npt.NDArray[np.int64]] = {}
 
     def of_rank(self, step: int, rank: int) -> tuple[list[int], list[int]]:
-        """Elements that this rank sends to, and receives from, every rank."""
+        """Return the elements that this rank sends to, and receives from, every rank."""
         if self._even:
             row = self._even_row()
             return row.tolist(), [int(row[rank])] * self._size
@@ -57,13 +57,13 @@ class Splits:
         return matrix[rank].tolist(), matrix[:, rank].tolist()
 
     def received(self, step: int) -> npt.NDArray[np.int64]:
-        """Elements that each rank receives from all."""
+        """Return the elements that each rank receives in total."""
         if step not in self._received:
             self._received[step] = self._even_row() * self._size if self._even else self._random(step).sum(axis=0)
         return self._received[step]
 
     def most_received(self, steps: int) -> npt.NDArray[np.int64]:
-        """The most that each rank receives in one of so many steps; looks at the first `_STEPS_AHEAD`."""
+        """Return the maximum that each rank receives in one of the first `_STEPS_AHEAD` of `steps` steps."""
         ahead = min(steps, 1 if self._even else _STEPS_AHEAD)
         most: npt.NDArray[np.int64] = np.maximum.reduce([self.received(step) for step in range(ahead)])
         return most
@@ -73,7 +73,7 @@ class Splits:
         return share + (np.arange(self._size) < rest).astype(np.int64)
 
     def _draw(self, step: int) -> npt.NDArray[np.int64]:
-        """Elements by sender (row) and receiver (column); each row adds up to `elements`."""
+        """Return elements by sender (row) and receiver (column); each row sums to `elements`."""
         weights = (np.arange(self._size) + 1.0) ** -self._skew
         generator = np.random.default_rng([self._seed, step])
         shares = generator.dirichlet(weights * (self._size / weights.sum()), size=self._size)
@@ -83,7 +83,7 @@ class Splits:
 
 
 def draw_values(seed: int, rank: int, elements: int, *, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """A rank's values, whole numbers from 0 to 126, enough for the windows of all steps; none on meta."""
+    """Return a rank's values, whole numbers from 0 to 126, enough for the windows of all steps; none on meta."""
     numel = elements + SLACK
     if device.type == "meta":
         return torch.empty(numel, dtype=dtype, device=device)
@@ -92,14 +92,14 @@ def draw_values(seed: int, rank: int, elements: int, *, dtype: torch.dtype, devi
 
 
 def start_of(step: int) -> int:
-    """Return where a step's values begin among those of a rank."""
+    """Return where a step's values begin within a rank's values."""
     return step * _STEP_STRIDE % SLACK
 
 
 def checksum(received: Tensor) -> Tensor:
-    """One float64: elements weighed by their place in the line, plus lines weighed by their number.
+    """Return a float64: elements weighted by their place in the line, plus lines weighted by their number.
 
-    Lines are numbered in cycles, so that all sums are whole numbers below 2 ** 53, hence exact in any order.
+    Weights repeat in cycles, so that all sums are whole numbers below 2 ** 53, hence exact in any order.
     """
     if received.is_meta:
         return received.new_empty((), dtype=torch.float64)
@@ -111,10 +111,10 @@ def checksum(received: Tensor) -> Tensor:
 
 
 def checksum_cost(received: Tensor) -> Kernel:
-    """The elements are read twice, and numbers of 8 bytes for each line and for each place in a line five times.
+    """Return the checksum's kernel: elements are read twice, 8-byte sums per line and per place five times.
 
-    Two sums, five operators for each of three weighed ones, two additions; the rest as float64 where it is not, and of
-    complex numbers a copy of the real parts.
+    Launches: two sums, five operators for each of three weighted sums, two additions; a conversion to float64 if
+    needed, and a copy of the real parts of complex numbers.
     """
     numel = received.numel()
     sums = 8 * (numel / _LINE + _LINE)

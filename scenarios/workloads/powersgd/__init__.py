@@ -1,1 +1,1 @@
-"""The program `powersgd`: gradients of given shapes, reduced with a compression."""
+"""The program `powersgd`: the reduction of gradients of given shapes, with compression."""

@@ -45,7 +45,7 @@ def _check(document: Document, look: Look) -> None:
 
 
 def step_effort(scenario: Scenario) -> Effort:
-    """What simulating every rank takes: each parameter's passes, and its share of the reduction."""
+    """Return the effort of simulating every rank: each parameter's passes, and its share of the reduction."""
     return Effort(operations=4 * scenario.cluster.world_size * len(GradientReduction.of(scenario.workload).shapes))
 
 
@@ -55,7 +55,7 @@ def _build(document: Document, mistakes: Mistakes) -> GradientReduction:
 
 
 def resnet50_shapes() -> tuple[Shape, ...]:
-    """Every trainable parameter's shape, in the order of the forward pass: 161 tensors of 25,557,032 elements in all.
+    """Return every trainable parameter's shape, in the order of the forward pass: 161 tensors, 25,557,032 elements.
 
     Kaiming He et al., Deep Residual Learning for Image Recognition, CVPR 2016, table 1, the 50-layer column; parameters
     in the order in which torchvision registers them.
@@ -83,7 +83,7 @@ def _bottleneck(inputs: int, width: int, *, shortcut: bool) -> Iterator[Shape]:
 
 
 def _normalized_convolution(inputs: int, outputs: int, kernel: int) -> Iterator[Shape]:
-    """A convolution without bias, then the weight and bias of its batch normalization."""
+    """Yield a convolution without bias, then the weight and bias of its batch normalization."""
     yield (outputs, inputs, kernel, kernel)
     yield (outputs,)
     yield (outputs,)

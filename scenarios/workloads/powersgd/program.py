@@ -1,7 +1,8 @@
-"""Forward and backward passes and the reduction of gradients, compressed or not, and nothing else of a training step.
+"""The program `powersgd`: forward, backward and the reduction of gradients, optionally compressed, without data or
+losses.
 
-The backward pass of a parameter is the product that makes its gradient, its forward pass, if any, such a product for
-nothing.
+A parameter's backward pass is the matrix product that makes its gradient; its forward pass, if any, is such a product
+whose result is dropped.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from scenarios.seam.roles import DENSE, OPTIMIZER
 from scenarios.seam.trace import MemoryRow
 from scenarios.workloads.powersgd.config import step_effort
 
-# Windows into the pool of random numbers start at multiples of these, modulo the slack: all three are primes, so that
-# neighbouring steps and parameters see different numbers.
+# Windows of the pool of random numbers start at multiples of these, modulo the slack: all three are primes, so that
+# neighbouring steps and parameters use different numbers.
 _STEP_STRIDE, _PARAMETER_STRIDE, _SLACK = 1021, 389, 4093
 
 
 class PowerSGDProgram(Program):
-    """Steps of: forward, backward over the gradients in reverse, reduction beside it, an update of plain SGD.
+    """A program with steps of: forward, backward over the gradients in reverse with concurrent reduction, and SGD.
 
     Records `gradient_norm`, the 2-norm of all averaged gradients, each step.
     """
@@ -105,11 +106,11 @@ class PowerSGDProgram(Program):
 
 
 class Products:
-    """The matrix products that represent a pass: (samples x rows)^T (samples x columns) makes a gradient.
+    """The matrix products that stand for a pass: (samples x rows)^T (samples x columns) makes a gradient.
 
-    `samples` is such that the products of all parameters take about `flops`; with 0 a gradient is copied.
-    Its operands are windows into one pool of random numbers, at places that depend on step and parameter: drawing
-    anew would take the time that is to be measured.
+    `samples` is chosen so that the products of all parameters take about `flops`; with 0 a gradient is copied. Operands
+    are windows of one pool of random numbers, at offsets that depend on step and parameter: drawing new numbers would
+    take measured time.
     """
 
     def __init__(self, shapes: Sequence[Shape], flops: float) -> None:
@@ -120,18 +121,20 @@ class Products:
 
     @property
     def pool_numel(self) -> int:
-        """Random numbers that are needed."""
+        """Random numbers needed."""
         return _SLACK + max((sum(self._operand_numels(index)) for index in range(len(self._extents))), default=0)
 
     def inputs(self, pool: Tensor, step: int, index: int) -> tuple[Tensor, Tensor]:
-        """A product's operands: (samples, rows) and (samples, columns), or the gradient itself and nothing."""
+        """Return a product's operands: (samples, rows) and (samples, columns); without samples the gradient and
+        nothing.
+        """
         start = (step * _STEP_STRIDE + index * _PARAMETER_STRIDE) % _SLACK
         left, right = self._operand_numels(index)
         middle, lines = start + left, self.samples or 1
         return pool[start:middle].view(lines, -1), pool[middle : middle + right].view(lines, -1)
 
     def cost(self, index: int, like: Tensor) -> Kernel:
-        """The parameter's share of the flops, by its number of elements."""
+        """Return the kernel of a parameter's product, with flops in proportion to its elements."""
         numel = prod(self._extents[index])
         flops = self._flops * numel / self._numel if numel else 0.0
         return cost("gemm", like, flops=flops, read=sum(self._operand_numels(index)), written=numel)
@@ -144,9 +147,9 @@ class Products:
 def draw_pool(
     seed: int, rank: int, work: Products, *, dtype: torch.dtype, device: torch.device, numel: int | None = None
 ) -> Tensor:
-    """This rank's random numbers, `numel` or as many as `work` needs; scaled so that its gradients vary by about 1.
+    """Return this rank's random numbers, `numel` or as many as `work` needs, scaled to gradients of variance about 1.
 
-    They are drawn on the CPU in float32.
+    The numbers are drawn on the CPU in float32.
     """
     numel = work.pool_numel if numel is None else numel
     if device.type == "meta":
@@ -157,16 +160,17 @@ def draw_pool(
 
 
 def weight_gradient(left: Tensor, right: Tensor, shape: Shape) -> Tensor:
-    """What `Products.inputs` gave, multiplied, or copied if there is but one operand."""
+    """Return the product of the operands, or a copy if there is only one."""
     if left.is_meta:
-        return left.new_empty(shape)  # torch's product of meta tensors first loads a second of symbolic algebra
+        # torch's product of meta tensors would import symbolic algebra, which takes a second.
+        return left.new_empty(shape)
     return (torch.mm(left.mT, right) if right.numel() else left.clone()).view(shape)
 
 
 def update_sgd(
     parameters: Sequence[Tensor], gradients: Sequence[Tensor], learning_rate: float = Optimizer().learning_rate
 ) -> Tensor:
-    """Plain SGD in place; returns the 2-norm of all gradients, as one float32 (float64 for float64) number."""
+    """Apply plain SGD in place; return the 2-norm of all gradients, as one float32 (float64 for float64) number."""
     wide = torch.promote_types(gradients[0].dtype, torch.float32)
     if gradients[0].is_meta:
         return gradients[0].new_empty((), dtype=wide)
@@ -178,7 +182,7 @@ def update_sgd(
 
 
 def update_cost(parameters: Sequence[Tensor]) -> Kernel:
-    """Each parameter is read and written, each gradient read twice: for the update and for the norm."""
+    """Return the update's kernel: parameters are read and written, gradients read twice (update and norm)."""
     numel = sum(parameter.numel() for parameter in parameters)
     launches = 2 * len(parameters) + 2
     return cost("optimizer", parameters[0], flops=4 * numel, read=3 * numel, written=numel, launches=launches)

@@ -136,7 +136,7 @@ def main(rank: int, port: int, answers: Connection) -> None:
 
 @pytest.mark.real
 @pytest.mark.slow
-def test_each_call_sends_the_bytes_of_its_schedule() -> None:
+def test_calls_send_the_bytes_of_their_schedules() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     start = torch.multiprocessing.get_context("spawn")

@@ -69,7 +69,7 @@ async def checks_late(rank: Rank) -> bool:
     return await is_checked(rank)
 
 
-def test_what_the_first_step_has_spawned_is_checked_however_long_it_runs() -> None:
+def test_coroutines_spawned_in_the_first_step_stay_checked() -> None:
     assert returned(outlives_the_first_step, "first") == [(True, False)] * 2
 
 
@@ -86,7 +86,7 @@ async def leaves_the_first_step_behind(rank: Rank) -> list[float]:
     return [tensor.item() for tensor in tensors]
 
 
-def test_what_is_not_checked_keeps_its_place_behind_what_is() -> None:
+def test_unchecked_calls_stay_behind_earlier_checked_ones() -> None:
     assert returned(leaves_the_first_step_behind, "first") == [[0.0, 2.0, 4.0, 6.0, 8.0, 10.0]] * 2
 
 

@@ -84,7 +84,7 @@ def alive_until_passed(device: Device, lane: CudaLane, watched: weakref.ref[Buff
     assert watched() is None
 
 
-def test_what_a_coroutine_was_given_lives_until_the_device_is_through_with_it(device: Device) -> None:
+def test_arguments_of_a_coroutine_live_until_the_device_has_used_them(device: Device) -> None:
     async def inner(given: Buffer) -> None:
         device.launch(5 * MS)
 
@@ -100,7 +100,7 @@ def test_what_a_coroutine_was_given_lives_until_the_device_is_through_with_it(de
         alive_until_passed(device, side, watched, began_ns + 5 * MS)
 
 
-def test_what_a_kernel_of_another_stream_was_given_lives_until_it_has_ended(device: Device) -> None:
+def test_arguments_of_a_kernel_on_another_stream_live_until_its_end(device: Device) -> None:
     main, side = lanes()
     buffer = Buffer()
     watched, began_ns = weakref.ref(buffer), device.now_ns
@@ -228,7 +228,7 @@ def test_the_host_waits_for_the_stream_that_it_is_on_and_what_that_waits_for(dev
     assert device.now_ns - began_ns == pytest.approx(3 * MS, abs=0.1 * MS)
 
 
-def test_what_a_clerk_starts_waits_for_what_was_launched_when_it_was_issued_and_for_no_more(device: Device) -> None:
+def test_checked_calls_wait_only_for_work_launched_before_their_issue(device: Device) -> None:
     main, _ = lanes()
     library, began_ns = Stream(device), device.now_ns
     device.launch(2 * MS)
@@ -318,7 +318,7 @@ def test_a_slow_look_does_not_take_the_place_of_a_better_anchor(monkeypatch: pyt
         assert abs(anchors.ns(event) - event.passed_ns) < 2_000  # type: ignore[arg-type]
 
 
-def test_what_passed_long_ago_is_measured_from_the_anchor_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_events_are_measured_from_the_anchor_before_them(monkeypatch: pytest.MonkeyPatch) -> None:
     device = installed(monkeypatch, Device(rate=1 + 1e-4))
     anchors = Anchors(NAME)
     events = []

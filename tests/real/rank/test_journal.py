@@ -76,7 +76,7 @@ def test_a_stream_and_who_waits_for_its_coroutine_wait_both() -> None:
     assert list(journal.waiting) == [inside]
 
 
-def test_what_is_unfinished_stays_in_its_order_until_it_is_finished() -> None:
+def test_unfinished_entries_stay_in_order() -> None:
     journal, lane = Journal(1, 0, 2), StreamLane()
     entries = [Entry(lane, "main", "compute", name, sequence=at) for at, name in enumerate("abc")]
     for entry in entries:

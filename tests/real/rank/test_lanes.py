@@ -50,7 +50,7 @@ def test_an_even_drift_is_taken_out(
     assert alignment.residual_ns == 7
 
 
-def test_one_sight_moves_all_times_alike_and_none_moves_nothing() -> None:
+def test_a_single_sight_shifts_all_times_equally() -> None:
     assert Alignment(first=Sight(local_ns=5, offset_ns=100, error_ns=1)).on_axis_ns(7) == 107
     assert Alignment().on_axis_ns(7) == 7
 

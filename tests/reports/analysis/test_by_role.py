@@ -87,7 +87,7 @@ def test_every_role_but_other_says_what_a_computation_is() -> None:
     assert names.OTHER not in {what("compute", "anyone's", role) for role in ROLES if role != roles.OTHER}
 
 
-def test_each_has_a_letter_of_its_own() -> None:
+def test_roles_have_unique_letters() -> None:
     assert set(LETTERS) == set(WHATS)
     assert len(set(LETTERS.values())) == len(WHATS)
 
@@ -111,7 +111,7 @@ def slow_rank(count: int) -> list[Span]:
     return [*spans, span(0, "compute", 70, 100, label="update", kernel="optimizer", launch_ns=4)]
 
 
-def test_what_others_stand_still_for_is_waiting_and_not_computation() -> None:
+def test_computation_that_others_wait_for_counts_as_waiting() -> None:
     # Of 60 ns before the reduction 20, and all after it, when the others have ended the step.
     assert parts(*slow_rank(2), world_size=2) == {"dense": 40, "reductions": 10, "waiting": 50}
     assert parts(*slow_rank(3), world_size=3) == {"dense": 40, "reductions": 10, "waiting": 50}
@@ -138,7 +138,7 @@ def _counted(one: Span, count: int) -> Span:
     return dataclasses.replace(one, rank_count=count)
 
 
-def test_what_waits_for_launches_is_launching() -> None:
+def test_waiting_for_launches_counts_as_launching() -> None:
     assert parts(
         span(0, "step", 0, 50), span(0, "compute", 0, 50, label="forward", kernel="gemm", launch_ns=30), world_size=1
     ) == {"dense": 20, "launching": 30}

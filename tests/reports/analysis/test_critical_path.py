@@ -91,7 +91,7 @@ def test_of_two_that_end_together_the_one_on_the_same_stream_is_the_cause():
     assert path_of(*spans) == [(0, "compute", "here", 0, 20), (0, "compute", "next", 20, 30)]
 
 
-def test_what_began_before_the_step_counts_from_its_start():
+def test_spans_that_began_earlier_count_from_the_steps_start():
     assert path_of(
         span(0, "compute", 0, 60, step=-1, label="earlier"),
         span(0, "step", 50, 80),

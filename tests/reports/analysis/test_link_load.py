@@ -48,7 +48,7 @@ def test_parts_of_the_whole_time_add_up_to_what_was_carried(periods):
     assert (frame["utilisation"] * could).sum() == pytest.approx(sum(carried for *_, carried in rows), abs=1e-3)
 
 
-def test_what_hosts_give_each_other_is_a_matrix_without_themselves():
+def test_traffic_between_hosts_is_a_matrix_without_a_diagonal():
     matrix = host_matrix(traffic((0, 1, 10.0, 1), (1, 0, 20.0, 1), (1, 2, 5.0, 1)), 48)
     assert matrix is not None
     assert np.array_equal(matrix.bytes_carried, [[np.nan, 10, 0], [20, np.nan, 5], [0, 0, np.nan]], equal_nan=True)

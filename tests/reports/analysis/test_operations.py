@@ -50,7 +50,7 @@ def test_bandwidths_are_those_of_nccl_tests_since_the_last_rank_entered(kind: st
     assert row["busbw_bytes_per_s"] == pytest.approx(factor * row["algbw_bytes_per_s"])
 
 
-def test_what_is_no_collective_with_bytes_has_no_bandwidth() -> None:
+def test_only_collectives_with_bytes_have_a_bandwidth() -> None:
     for spans in (calls("barrier"), calls("all_reduce", ranks=1), [span(0, "step", 0, 9), span(0, "send", 0, 9)]):
         assert Run.of(with_spans(by_hand(world_size=4), *spans)).operations["busbw_bytes_per_s"].isna().all()
 

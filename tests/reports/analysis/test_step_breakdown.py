@@ -44,7 +44,7 @@ def test_the_parts_of_a_step_are_means_over_ranks_with_the_worst_one():
 
 @PATIENT
 @given(recordings())
-def test_what_does_not_overlap_adds_up_to_the_step(recording: Recording):
+def test_disjoint_parts_add_up_to_the_step(recording: Recording):
     run = Run.of(recording)
     kept = steady_kept(run)
     parts = parts_of_step(run, kept).set_index("part")["mean_ns"]

@@ -183,7 +183,7 @@ def test_no_row_of_step_times_mixes_the_warm_up_with_other_steps(run: Run):
         ([90, 91, 90, 95, 100, 110, 120, 130], 0),  # throttled
     ],
 )
-def test_what_warms_a_run_up_and_what_slows_it_down_are_told_apart(step_ns, count):
+def test_warm_up_is_distinguished_from_slow_steps(step_ns, count):
     assert leading(step_ns) == count
 
 

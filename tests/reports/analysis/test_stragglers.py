@@ -151,7 +151,7 @@ def updated(rank: int, took_ms: float, mega_bytes: float, slower: float = 1) -> 
     ]
 
 
-def test_what_a_slow_gpu_computes_alone_is_taken_at_the_speed_of_others():
+def test_work_of_a_slow_gpu_alone_is_compared_at_the_others_speed():
     others = [updated(rank, 1, 10 + rank) for rank in range(RANKS - 1)]
     run = recorded(*others, updated(3, 2.5, 30, slower=2))
     assert sentences(run) == [
@@ -174,7 +174,7 @@ def test_two_slow_gpus_do_not_shift_the_median():
     assert run.stragglers["cost_ns"].tolist() == [15e6, 15e6, 1e6]
 
 
-def test_what_it_takes_of_a_step_is_no_more_than_the_step():
+def test_the_cost_of_a_straggler_is_at_most_the_step():
     """Computations at the same time on two streams; a link that carried much in a step that was longer."""
 
     def twice(rank: int, took_ms: float) -> list[Span]:
@@ -277,7 +277,7 @@ def test_nvlinks_of_a_mesh_are_single_or_double_by_design():
     assert sentences(recorded(links=tuple(links))) == []
 
 
-def test_what_costs_next_to_nothing_is_not_named():
+def test_negligible_stragglers_are_not_named():
     assert sentences(recorded(computed(3, [4.19] * STEPS, kernel="x", bytes_read=90.0))) == []
 
     def nics(carried: float, gb_per_s: float) -> Run:

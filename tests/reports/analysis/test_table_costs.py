@@ -62,7 +62,7 @@ def test_the_busiest_rank_differs() -> None:
     assert found["busiest_over_mean"].to_dict() == {"planner": pytest.approx(6 / 4.5), "step": pytest.approx(60 / 55)}
 
 
-def test_it_is_in_the_terminal_and_in_json() -> None:
+def test_costs_of_tables_are_in_the_terminal_and_in_json() -> None:
     run = Run.of(two_ranks())
     shown = " ".join(text.as_text(summarize(run)).split())
     assert "Tables: the planner said / the step says" in shown

@@ -78,7 +78,7 @@ def test_equal_runs_agree_in_every_check():
     assert [one.compared for one in checks] == [18, 2, 6]
 
 
-def test_what_one_side_left_out_by_choice_is_not_compared():
+def test_spans_left_out_on_purpose_are_not_compared():
     checks = [check(thinned(), real(), at) for at in range(3)]
     assert [one.agrees for one in checks] == [True] * 3
     assert checks[0].compared == 6  # three operations of rank 1 in two steps

@@ -57,7 +57,7 @@ def test_a_size_class_has_its_lower_end_and_not_its_upper_one():
     ]  # fmt: skip
 
 
-def test_what_sends_nothing_counts_by_what_it_receives_and_a_computation_by_what_it_touches():
+def test_size_is_received_bytes_for_receivers_and_touched_bytes_for_computations():
     spans = [
         span(0, "recv", 0, 5, bytes_out=64),
         span(0, "compute", 5, 9, bytes_in=1, bytes_out=1, bytes_read=96.0, bytes_written=32.0),
@@ -92,7 +92,7 @@ def test_every_operation_inside_a_step_is_counted_once_and_a_run_agrees_with_its
     assert set(found["error"].dropna()) <= {0.0}
 
 
-def test_what_either_run_has_left_out_is_in_neither():
+def test_spans_left_out_of_either_run_are_in_neither_table():
     both = calls_of_both(Run.of(thinned()), Run.of(by_hand(world="real")))
     assert both.predicted.equals(both.measured)
     assert sorted(set(zip(both.measured["rank"], both.measured["step"], strict=True))) == [(1, 1), (1, 2)]

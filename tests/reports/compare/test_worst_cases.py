@@ -85,7 +85,7 @@ def test_there_are_so_many_at_most():
     assert len(worst(of_labels(*calls), of_labels(*calls, world="real"))) == MOST
 
 
-def test_what_only_one_run_has_is_not_paired():
+def test_operations_of_only_one_run_are_not_paired():
     other_step = of_labels(("a", 10), step=1, world="real")
     assert len(worst(of_labels(("a", 10)), other_step)) == 0
     other_rank = of_labels(("a", 10), rank=1, world="real")

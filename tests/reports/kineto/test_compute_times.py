@@ -79,7 +79,7 @@ def test_ranks_and_runs_are_one_sample():
     assert rows(measure([(str(n), one) for n, one in enumerate(both)])) == [("a", 1, 0.3, 2.0, 3)]
 
 
-def test_each_stream_counts_its_own_calls():
+def test_calls_are_counted_by_stream():
     main, side = step(0, ("a", 100)), step(0, ("a", 300), stream="side")
     assert rows(measure([("r", run(main, side[1:]))])) == [("a", 1, 0.2, 0.8, 2)]
 
@@ -92,7 +92,7 @@ def test_steps_to_leave_out_are_the_first_ones():
     assert refused(("r", run(*steps)), skip=3) == "r: has 3 steps; expected more than the 3 that --skip leaves out"
 
 
-def test_what_had_nothing_to_do_counts_as_a_call_and_not_in_the_mean():
+def test_empty_computations_count_as_calls_but_not_in_the_mean():
     idle = step(0, ("a", 5), rank=1, flops=0.0)
     mixed = step(0, ("a", 100), ("a", 200))
     found = measure([("r", run(mixed, idle))])

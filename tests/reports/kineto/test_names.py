@@ -89,7 +89,7 @@ def test_operators_of_attention_are_no_products(name):
         ("forward", ""),
     ],
 )
-def test_what_is_around_a_launch_says_a_verb_only_with_a_collectives_whole_name(name, verb):
+def test_ranges_around_a_launch_give_a_verb_only_by_a_collectives_whole_name(name, verb):
     assert said_around(name) == verb
 
 

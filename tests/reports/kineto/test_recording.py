@@ -61,7 +61,7 @@ def test_collectives_are_our_verbs_with_bytes_and_calls(gpus):
     assert exchange[1].start_ns - exchange[0].start_ns == 30_000
 
 
-def test_what_torch_noted_on_the_cpu_fills_in_what_a_kernel_does_not_say(gpus):
+def test_cpu_events_fill_in_fields_that_kernels_lack(gpus):
     reductions = spans(gpus, kind="all_reduce", rank=1)
     assert [(s.bytes_in, s.dtype, s.group, s.call) for s in reductions] == [
         (8192, "bfloat16", "0", 1),

@@ -11,7 +11,7 @@ from reports.kineto import recording as kineto
 from tests.reports.kineto.events import OLD, kernel, refused, spans
 
 
-def test_what_is_no_trace_is_refused_in_a_sentence_each(tmp_path, monkeypatch):
+def test_files_that_are_no_traces_are_refused_in_a_sentence_each(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("text").write_text("no JSON")
     Path("other").write_text('{"a": 1}')

@@ -72,5 +72,5 @@ def test_kernels_that_repeat_are_steps_where_nothing_else_is_known(trace):
     assert bounds(path) == [(0, 100), (100, 200), (200, 259)]
 
 
-def test_what_does_not_repeat_is_one_step(trace):
+def test_a_trace_without_repetition_is_one_step(trace):
     assert bounds(trace(*(kernel(f"k{n}", 10 * n, 9) for n in range(9)))) == []

@@ -123,7 +123,7 @@ def test_noise_and_a_few_wild_rows_move_a_figure_little(true, seed):
 
 @PATIENT
 @given(true=FIGURES, factors=st.lists(st.floats(0.2, 5.0), min_size=40, max_size=40))
-def test_what_is_held_out_sets_nothing_and_every_row_is_fitted_or_held_out(true, factors):
+def test_rows_are_fitted_or_held_out_and_held_out_ones_change_no_figure(true, factors):
     rows = measured(true)
     first = fit(rows, DGX, by_hand)
     used = {one for fitted in first.fitted for one in fitted.rows}
@@ -147,7 +147,7 @@ def test_every_second_size_is_fitted_and_repeats_stay_together():
     assert sorted({one.row.size_bytes // KIB for one in found.held_out}) == held_out
 
 
-def test_what_rows_cannot_tell_stays_and_is_said():
+def test_figures_without_enough_rows_stay_and_are_noted():
     true = Figures(nccl_efficiency=0.8, nccl_start_ns=10_000, nccl_p2p_share=0.5)
     large = [16 * MIB, 32 * MIB, 64 * MIB, 128 * MIB, 256 * MIB]
     rows = [*measured(true, ["all_reduce"], sizes=large), *measured(DGX, ["all_to_all"], sizes=large, nodes=2)]
@@ -283,7 +283,7 @@ most = "16 MiB"
 """
 
 
-def test_what_another_calibration_measured_stays_and_ones_own_is_replaced():
+def test_other_calibrations_groups_stay_and_own_ones_are_replaced():
     found = fit(measured(FAST), DGX, by_hand)
     once = written(found, base() + OTHER)
     assert tomllib.loads(once)["measured"]["command"] == "python -m real calibrate"

@@ -137,7 +137,7 @@ def test_the_bus_bandwidth_gives_wrong_options_away(log, given, sentence):
     assert refused(log(HEAD, ROW), RunHeader(**said)) == [f"m.txt: line 2: {sentence}"]
 
 
-def test_what_a_header_says_is_kept_with_a_note(log):
+def test_header_values_override_options_with_a_note(log):
     path = log(*NEW.read_text().split("\n"))
     found = nccl_tests.read(path, RunHeader(op="broadcast", gpu="A100", nodes=2, gpus_per_node=8))
     assert {(row.op, row.gpu, row.gpus_per_node) for row in found.rows} == {("all_reduce", "H100", 4)}
@@ -202,7 +202,7 @@ def test_a_gpu_is_called_by_its_models_word(log, name, word):
     assert rows[0].gpu == word
 
 
-def test_what_is_not_as_usual_is_a_note(log):
+def test_unusual_lines_are_noted(log):
     path = log(
         "# Collective test starting: all_reduce_perf",
         "# nThread 1 nGpus 8 minBytes 16777216 maxBytes 16777216 step: 2(factor) iters: 20 agg iters: 4",

@@ -94,7 +94,7 @@ def test_pictures_and_prints_are_of_the_whole_page(browser: Browser, page):
     assert browser.printed("whole")[1] >= 3  # a page for each paragraph, and more for the rest
 
 
-def test_what_never_comes_is_said_with_the_console(browser: Browser, page):
+def test_timeouts_are_reported_with_the_console(browser: Browser, page):
     browser.open(page("<script>console.error('why')</script>"))
     with pytest.raises(AssertionError, match=r"never true: 1 == 2; console: .*why"):
         browser.wait_until("1 == 2", seconds=0.2)

@@ -270,7 +270,7 @@ def test_a_timeline_shows_one_part_alone(browser: Browser, typical: Run, part: s
     assert found["drawn"] == kinds[is_compute if part == "compute" else ~is_compute].sum()
 
 
-def test_what_is_typed_finds_operations(browser: Browser, typical: Run) -> None:
+def test_typing_finds_operations(browser: Browser, typical: Run) -> None:
     browser.find(".find").send_keys("UPDATE")
     found = browser.evaluate(TIMELINE)
     counts = operations(typical)

@@ -97,7 +97,7 @@ def test_a_page_lists_the_twenty_most_expensive_kernels():
         with_spans(by_hand()),
     ],
 )
-def test_each_section_shows_something_or_says_why_it_does_not(recording):
+def test_sections_have_content_or_a_reason(recording):
     for section in run_page.page(Run.of(recording)).sections:
         assert bool(section.blocks) != bool(section.absent)
         assert not section.absent or section.absent.endswith(".")

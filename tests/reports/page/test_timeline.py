@@ -32,7 +32,7 @@ def data_of(run: Run, step: int | None = TYPICAL) -> dict[str, np.ndarray]:
     return {name: np.asarray(values) for name, values in source.data.items()}
 
 
-def test_all_of_a_small_run_is_shown():
+def test_small_runs_are_shown_completely():
     shown = choose(Run.of(by_hand()), TYPICAL)
     assert (shown.steps, shown.ranks, shown.left_out) == ([0, 1, 2], [0, 1], 0)
     assert len(shown.spans) == 18

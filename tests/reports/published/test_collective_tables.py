@@ -42,7 +42,7 @@ def group(frame, name: str, sizes: str = "all") -> dict[str, object]:
     return found
 
 
-def test_each_group_counts_its_rows_with_and_without_the_small_ones():
+def test_groups_count_rows_with_and_without_small_ones():
     rows = [
         row(size_bytes=MIB, time_us=50.0),  # +100 %
         row(size_bytes=16 * MIB, time_us=200.0),  # -50 %
@@ -161,7 +161,7 @@ def test_nccls_own_formula_stands_beside_the_link_model_where_they_differ():
     assert line == ["formula", "70.0", "us", "-30.0", "%"]
 
 
-def test_what_cannot_be_predicted_is_listed_once_a_reason():
+def test_unpredicted_rows_are_listed_once_per_reason():
     rows = [row(2, gpu="none"), row(3), row(4, gpu="none"), row(5, gpu="none"), row(2, gpu="none", file="n.csv")]
     shown = as_text(summarize(collectives.join(rows, always_100_us)))
     assert "Not predicted: 4 rows" in shown

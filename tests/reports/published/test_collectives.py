@@ -170,7 +170,7 @@ def test_a_first_line_that_lacks_columns_is_one_sentence(file):
         (f'{HEAD}\n"never closed,1\n2\n', "line 2: not CSV: unexpected end of data"),
     ],
 )
-def test_what_is_no_table_is_one_sentence(file, content, sentence):
+def test_files_that_are_no_tables_are_refused_in_one_sentence(file, content, sentence):
     assert refused(file(content)) == [f"m.csv: {sentence}"]
 
 
@@ -207,7 +207,7 @@ def test_a_time_that_is_none_is_our_own_mistake(file):
         collectives.join(rows, lambda row, profile: nothing)
 
 
-def test_what_is_written_can_be_read_again(file):
+def test_written_tables_can_be_read_again(file):
     rows = collectives.read(file(csv_text([ROW, ROW | {"gpu": "B300", "link_gbit_per_s": ""}]))).rows
     out = Path("out.csv")
     replace.write_csv(collectives.join(rows, tenth_too_slow), out)
@@ -258,7 +258,7 @@ def test_the_command_asks_the_simulator_and_shows_tables(file, asked, capsys):
     }  # fmt: skip
 
 
-def test_what_the_host_takes_to_launch_is_the_least_that_a_row_is_predicted_to_take(file, asked, capsys):
+def test_launch_time_is_the_lower_bound_of_a_prediction(file, asked, capsys):
     assert main(["published", str(file(csv_text([ROW, ROW | {"launch_us": "47.2"}])))]) == 0
     assert capsys.readouterr().err == ""
     assert [given.get("figures") for given in asked] == [None, {"nccl_floor_ns": 47_200}]

@@ -109,7 +109,7 @@ def test_tables_are_by_family_gpu_and_size(write: Write) -> None:
     assert row["law_mean"] == 1.0
 
 
-def test_what_is_not_predicted_is_counted_with_its_reason(write: Write) -> None:
+def test_unpredicted_rows_are_counted_with_their_reason(write: Write) -> None:
     path = write(OPERATORS + "fft,1,1.0,1\n")
     assert list(operator_tables.missed(joined(path))) == ["k.csv: 2 rows (line 3, 5): kind 'fft': no law of such rows"]
 

@@ -59,7 +59,7 @@ def test_ratios_between_configurations_are_those_of_their_medians(tmp_path: Path
     assert step_tables.right_order(steps.pairs(steps.configurations(joined))) == (1, 1)
 
 
-def test_what_cannot_be_predicted_is_a_reason_with_its_lines(tmp_path: Path) -> None:
+def test_unpredicted_rows_have_a_reason_with_their_lines(tmp_path: Path) -> None:
     rows = ROWS + "dcnv2,3.0,four,Q1,1,8,55296,4.0\n"
     joined = steps.join(steps.read(written(tmp_path, f"{HEAD}\n{rows}")).rows, of_nodes)
     found = step_tables.as_json(joined, [], None)

@@ -81,7 +81,7 @@ def test_a_section_is_rendered_by_each_renderer_that_it_names(section: ReportSec
     assert document(only(section), view).keys() == section.data(view).keys()
 
 
-def test_each_name_stands_once() -> None:
+def test_names_and_keys_of_sections_are_unique() -> None:
     view = RunView.of(Run.of(WHOLE))
     names = [section.name for section in RUN.sections]
     keys = [key for data in (RUN.data, *(section.data for section in RUN.sections)) for key in data(view)]

@@ -34,7 +34,7 @@ def placed_elsewhere() -> Recording:
     return recording
 
 
-def test_what_differs_comes_first_and_the_changes_with_it():
+def test_differing_settings_come_first_with_their_effects():
     summary = printed(of(by_hand(), placed_elsewhere()))
     assert summary.splitlines()[:9] == [
         "2 runs side by side, relative to the first:",
@@ -122,7 +122,7 @@ def test_the_summary_fits_80_columns(count):
     assert (marked[0], len(set(marked))) == ("A", count)
 
 
-def test_what_is_not_there_is_said():
+def test_missing_parts_are_stated():
     bare = thinned(ranks=(), steps=())
     bare.plan = []
     summary = printed(of(by_hand(), bare))

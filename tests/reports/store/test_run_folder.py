@@ -69,7 +69,7 @@ def test_a_folder_holds_what_its_document_lists(folder):
     assert os.listdir(folder.parent) == ["run"]
 
 
-def test_what_was_written_is_loaded(folder):
+def test_written_runs_are_loaded_unchanged(folder):
     recording, run = by_hand(), store.load(folder)
     assert run.info == recording.info
     assert sorted(map(repr, as_spans(run))) == sorted(map(repr, recording.spans))
@@ -209,7 +209,7 @@ def test_a_trace_of_many_spans_says_how_far_it_is(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("changes", [{}, {"ranks": None}, {"steps": None}, {"phases": ()}, {"steady": (1, 2)}])
-def test_what_was_left_out_by_choice_is_kept_in_mind(changes, tmp_path):
+def test_thinning_is_stored(changes, tmp_path):
     recording = thinned(**changes)
     assert store.load(store.write(recording, tmp_path / "run")).info == recording.info
 
@@ -330,7 +330,7 @@ def edited(folder: Path, **changes: object) -> Path:
     return path
 
 
-def test_what_earlier_releases_did_not_write_has_its_default(tmp_path):
+def test_fields_missing_in_earlier_releases_have_defaults(tmp_path):
     # as the first release wrote it
     first = {"name", "world", "digest", "scenario", "seed", "world_size", "started", "versions", "hosts", "complete"}
     first |= {"error", "clock_residual_ns", "elapsed_s", "schema_version"}

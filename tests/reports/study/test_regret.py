@@ -114,7 +114,7 @@ def test_regret_where_a_value_is_given() -> None:
     ]
 
 
-def test_what_is_shown_says_the_regret_and_of_which_points() -> None:
+def test_output_states_the_regret_and_its_points() -> None:
     shown = text.as_text(summarize(points_of([100, 400, 300, 50], [100, 200, 250, 50]), KEYS, "samples_per_s"))
     assert "#3  1       250        300  -16.7 %      2" in shown
     assert "Regret: 25.0 %: the predicted best (#2) takes that much longer than the measured" in shown

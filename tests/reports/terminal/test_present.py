@@ -43,7 +43,7 @@ def test_into_a_pipe_nothing_is_written(late, monkeypatch):
     assert stream.getvalue() == ""
 
 
-def test_what_is_quick_is_not_shown(monkeypatch):
+def test_quick_work_draws_no_progress_line(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr("sys.stderr", stream := Terminal())
     with present.progress_line() as tell:

@@ -33,7 +33,7 @@ def test_rates_are_decimal(bytes_per_s, words):
     assert text.rate(bytes_per_s) == words
 
 
-def test_one_that_stands_for_others_has_them_in_its_name():
+def test_representatives_names_state_how_many_they_represent():
     assert [text.representative("rank 4139", count) for count in (1, 16, 1200)] == [
         "rank 4139",
         "rank 4139 & 15 more",
@@ -41,12 +41,12 @@ def test_one_that_stands_for_others_has_them_in_its_name():
     ]
 
 
-def test_what_is_unknown_is_a_dash():
+def test_unknown_values_are_dashes():
     forms = (text.duration, text.size, text.rate, text.number, text.percent, text.signed_percent)
     assert [form(NAN) for form in forms] == ["-"] * 6
 
 
-def test_what_is_without_end_is_said_so():
+def test_infinite_values_are_shown_as_inf():
     assert [form(float("inf")) for form in (text.duration, text.size, text.rate)] == ["inf s", "inf TiB", "inf GB/s"]
 
 

@@ -54,7 +54,7 @@ def test_warm_up_of_measured_plays_does_not_count() -> None:
     assert [Play.of(Run.of(each)).step_ns for each in (played, measured)] == [(9000,) * 3 + (1000,) * 6, (1000,) * 6]
 
 
-def test_all_plays_steps_are_one_sample_and_each_keeps_its_median() -> None:
+def test_steps_of_all_plays_are_pooled_and_medians_kept_by_play() -> None:
     both = plays([1000] * 9, [1200] * 9)
     assert both.sample.count == 18
     assert both.sample.median == 1100

@@ -102,7 +102,7 @@ def test_every_mistake_is_a_sentence_with_its_line(content: str, sentences: list
     assert refused(content) == [f"times.csv: {sentence}" for sentence in sentences]
 
 
-def test_what_is_no_text_file_is_one_sentence(folder: Path) -> None:
+def test_files_that_are_no_text_are_refused_in_one_sentence(folder: Path) -> None:
     place = "s.toml: run.compute_times = 'times.csv': expected times.csv to be"
     assert refused(b"\xff") == [f"{place} UTF-8 text"]
     (folder / "times.csv").unlink()
@@ -161,7 +161,7 @@ def test_a_time_without_call_is_for_each_call_that_has_none() -> None:
     assert [found(calls, 0, 0, "a") for _ in range(3)] == [5, 20, 5]
 
 
-def test_what_has_nothing_to_do_or_no_step_takes_no_measured_time() -> None:
+def test_empty_computations_and_those_outside_steps_have_no_measured_time() -> None:
     calls = ComputeCounter(times(("a", 1, 10), ("a", 2, 20)))
     assert found(calls, 0, -1, "a") is None
     assert [found(calls, 0, 0, "a", idle=True), found(calls, 0, 0, "a")] == [None, 20]
@@ -213,7 +213,7 @@ def test_without_a_file_there_is_nothing_to_say(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("folder")
-def test_what_has_nothing_to_do_but_its_launches_is_not_said_to_lack_a_time() -> None:
+def test_empty_computations_do_not_count_as_unmeasured() -> None:
     scenario = read("label,call,time_us\na,1,1\n")
     idle = [span(1, "compute", 0, 10, label="a", sequence=0)]
     assert notes_after(scenario, computed(("a", 30)) + idle) == [

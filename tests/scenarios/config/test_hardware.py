@@ -107,14 +107,14 @@ def test_a_cluster_can_be_said_without_a_profile(inline: Cluster) -> None:
     assert (inline.host.cores, inline.host.memory_bytes, inline.hosts_share_cores) == (16, 64 * 2**30, True)
 
 
-def test_so_can_its_gpus(inline: Cluster) -> None:
+def test_gpus_can_be_inline(inline: Cluster) -> None:
     gpu = inline.host.gpu
     assert (gpu.name, gpu.kind, gpu.memory_bytes, gpu.memory_bytes_per_s) == ("G", "cuda", 16 * 10**9, 900e9)
     assert (gpu.launch_ns, gpu.flops_per_s) == (5000, {"float32": 15.7e12, "float16": 125e12})
     assert (gpu.efficiency, gpu.launches_ns) == ({"gemm": 0.5, "default": 1.0}, {"gemm": 9000, "qr": 0})
 
 
-def test_so_can_its_links(inline: Cluster) -> None:
+def test_links_can_be_inline(inline: Cluster) -> None:
     link = Link(bytes_per_s=12e9, latency_ns=2000)
     assert inline.host.inside == Inside(kind="pcie", link=link, bridge_bytes_per_s=24e9)
     assert inline.host.nics == Nics(
@@ -123,7 +123,7 @@ def test_so_can_its_links(inline: Cluster) -> None:
     assert inline.network == Network(kind="leaf_spine", latency_ns=300, hosts_per_leaf=2, oversubscription=1.5)
 
 
-def test_so_can_what_tcp_costs_its_hosts(inline: Cluster) -> None:
+def test_tcp_costs_can_be_inline(inline: Cluster) -> None:
     assert inline.tcp == Tcp(
         queue_bytes=2**17,
         send_buffer_bytes=2**20,
@@ -167,7 +167,7 @@ def test_a_price_of_ones_own_is_not_the_one_that_the_profile_quotes(folder: Path
     assert ours.price_source == quoted.price_source
 
 
-def test_each_ready_figure_of_money_and_power_says_who_and_when() -> None:
+def test_prices_and_powers_of_profiles_have_sources_and_dates() -> None:
     costs = [load_profile(path.stem).cost for path in profile_files()]
     for cost in filter(None, costs):
         priced = cost.usd_per_gpu_hour is not None
@@ -231,7 +231,7 @@ def test_parts_of_a_cluster_may_be_slow(folder: Path) -> None:
     assert [cluster.speed_at(LeafPart(leaf)) for leaf in (1, 2)] == [1, 0.125]
 
 
-def test_what_reaches_all_of_its_rate_is_not_slow(folder: Path) -> None:
+def test_a_speed_of_1_is_no_fault(folder: Path) -> None:
     text = LEAST + "[[cluster.slow]]\nhost = 0\nnic = 0\nspeed = 1\n"
     assert load(write(folder, "a.toml", text)) == load(write(folder, "a.toml", LEAST))
 

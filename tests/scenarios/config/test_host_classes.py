@@ -46,7 +46,7 @@ def test_rounding_makes_no_kinds() -> None:
     assert HostClasses.of(one, 8).counts == (2, 1)
 
 
-def test_what_stands_out_is_by_itself_where_kinds_are_too_many() -> None:
+def test_outliers_have_their_own_class_when_classes_are_merged() -> None:
     loads = np.linspace(100, 101, 500)[:, None]
     loads[77] = 400
     classes = HostClasses.of(loads, gpus=MOST_RANKS // 4)
@@ -73,7 +73,7 @@ def test_the_fullest_of_each_kind(kinds: list[int], gpus: int, random: Random) -
         assert values[most] == values[like].max()
 
 
-def test_what_kinds_are_not_exact_is_said() -> None:
+def test_inexact_classes_are_noted() -> None:
     made = scenario(ranks="alike", library="nccl")
     near = HostClasses.of(np.linspace(1, 2, 300)[:, None], gpus=MOST_RANKS // 2)
     assert list(notes(made, near)) == [

@@ -102,7 +102,7 @@ def test_equal_values_are_equal(key: str, value: object, hosts: int, is_own: boo
     assert made.known_errors.sets_figures == counts
 
 
-def test_what_is_missing_from_it_is_named(plain: str) -> None:
+def test_missing_keys_are_named(plain: str) -> None:
     text = MEASURED.replace('machine = "host"\n', "").replace("worst_error = -0.5\n", "")
     Path("mine.toml").write_text(plain + text)
     assert sentences(load_profile, "mine.toml") == [
@@ -124,7 +124,7 @@ def test_profiles_in_files_are_shown_with_how_they_were_measured(
     )
 
 
-def test_what_logs_do_not_say_may_be_left_out(plain: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_keys_that_logs_lack_are_optional(plain: str, capsys: pytest.CaptureFixture[str]) -> None:
     unknown = ("cpu", "kernel", "python", "torch", "duration", "spread")
     lines = [line for line in MEASURED.splitlines() if line.split(" = ")[0] not in unknown]
     Path("mine.toml").write_text(plain + "\n".join(lines))
@@ -137,7 +137,7 @@ def test_what_logs_do_not_say_may_be_left_out(plain: str, capsys: pytest.Capture
     assert group.endswith("-50% at worst")
 
 
-def test_another_profile_is_taken_from_the_command_line(plain: str) -> None:
+def test_command_lines_override_the_profile(plain: str) -> None:
     Path("s.toml").write_text(SCENARIO)
     Path("mine.toml").write_text(plain)
     Path("other").mkdir()

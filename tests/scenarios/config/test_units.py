@@ -72,7 +72,7 @@ NO_RATES = """400 | Gbit/s | 400 Gb/s | 400 Gbps | 25 gB/s | 25 KB/s | 25 GB | 2
 
 
 @pytest.mark.parametrize("text", ["", "\u0663 B/s", f"{'9' * 400} B/s", *NO_RATES.replace("\n", " | ").split(" | ")])
-def test_what_is_no_rate_is_refused(text: str) -> None:
+def test_invalid_rates_are_refused(text: str) -> None:
     with pytest.raises(ValueError) as error:  # noqa: PT011 - the whole message is compared
         units.parse_rate(text)
     assert str(error.value) == "a rate such as '400 Gbit/s'"

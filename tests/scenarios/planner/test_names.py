@@ -58,6 +58,6 @@ def test_arguments_have_torchrecs_names_in_torchrecs_order(name: str) -> None:
     assert parameters[: len(expected)] == expected
 
 
-def test_all_names_can_be_imported_from_one_place() -> None:
+def test_the_package_exports_every_name() -> None:
     assert [name for name in planner.__all__ if not hasattr(planner, name)] == []
     assert {name.partition(".")[0] for name in SIGNATURES} <= set(planner.__all__)

@@ -89,7 +89,7 @@ def test_a_plan_of_torchrec_is_taken_as_it_is(tmp_path: Path) -> None:
     assert format_plan(plan).endswith("plan: as given")
 
 
-def test_another_plan_is_another_scenario(tmp_path: Path) -> None:
+def test_a_different_plan_changes_the_digest(tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text(TORCHREC.read_text())
     before = load(file(tmp_path)).digest()
     (tables,) = json.loads(TORCHREC.read_text()).values()
@@ -152,7 +152,7 @@ MISTAKES: list[tuple[str, dict[str, Any] | None, dict[int, dict[str, Any]], str]
 
 
 @pytest.mark.parametrize(("kind", "fields", "of_shards", "sentence"), MISTAKES)
-def test_what_is_wrong_with_a_plan_is_one_sentence(
+def test_mistakes_in_a_plan_are_one_sentence(
     kind: str,
     fields: dict[str, Any] | None,
     of_shards: dict[int, dict[str, Any]],
@@ -201,7 +201,7 @@ def refusal(plan: object, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         ("[" * 100_000, "expected a plan in JSON, but plan.json is none: "),
     ],
 )
-def test_what_is_no_plan_is_one_sentence(
+def test_files_that_are_no_plan_are_one_sentence(
     text: str | None, phrase: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -306,7 +306,7 @@ def test_a_file_pins_by_ranks_or_hosts(tmp_path: Path) -> None:
         ("ranks = [-1]", "model.tables[0].ranks[0] = -1: expected a whole number of at least 0"),
     ],
 )
-def test_what_is_wrong_with_a_pin_is_one_sentence(keys: str, sentence: str, tmp_path: Path) -> None:
+def test_mistakes_in_a_pin_are_one_sentence(keys: str, sentence: str, tmp_path: Path) -> None:
     path = file(tmp_path, f'{{ name = "a", rows = 999, ids_per_sample = 1, {keys} }}', "")
     with pytest.raises(ScenarioError) as caught:
         load(path)

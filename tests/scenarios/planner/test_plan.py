@@ -106,7 +106,7 @@ def test_a_plan_holds_every_row_once_within_memory_or_says_why_not(
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_all_ids_of_a_step_are_looked_up(kind: ShardingType) -> None:
+def test_every_id_of_a_step_is_looked_up(kind: ShardingType) -> None:
     """Each column of the table sees the 8 x 32 x 2.5 ids of the global batch."""
     plan = plan_tables(scenario([table("t", 1000, [kind], dim=256, ids=2.5)]))
     seen = dict.fromkeys(range(256), 0.0)
@@ -150,7 +150,9 @@ def test_tables_on_100_000_gpus_are_planned_without_looking_at_each() -> None:
         ("table_row_wise", 4, (250, 64, 160.0)),
     ],
 )
-def test_what_one_shard_of_each_type_is(kind: ShardingType, ranks: int, first: tuple[int, int, float]) -> None:
+def test_shards_have_the_size_and_kernel_of_their_type(
+    kind: ShardingType, ranks: int, first: tuple[int, int, float]
+) -> None:
     plan = plan_tables(scenario([table("t", 1000, [kind], ids=2.5)]))
     assert [row.rank for row in plan.rows] == list(range(ranks))
     row = plan.rows[0]

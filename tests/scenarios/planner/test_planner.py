@@ -426,7 +426,7 @@ def test_a_model_that_fits_in_all_ranks_but_in_no_proposal_fails_for_its_constra
         ({"plan_loader": 1}, "plan_loader = 1 is not supported: call the partitioner on a proposal that you have"),
     ],
 )
-def test_what_the_planner_has_no_use_for_is_refused(arguments: dict[str, Any], sentence: str) -> None:
+def test_unsupported_arguments_are_refused(arguments: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=r".") as caught:
         EmbeddingShardingPlanner(Topology(2, "cuda"), **arguments)
     assert str(caught.value) == sentence

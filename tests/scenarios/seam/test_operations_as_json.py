@@ -29,5 +29,5 @@ def test_a_description_survives_json(operation: Operation) -> None:
 
 
 @pytest.mark.parametrize("value", [{}, {"is": "Nothing"}, {"is": "Product"}, {"is": "Product", "depth": 3}, [], 7, "x"])
-def test_what_is_no_description_is_seen(value: object) -> None:
+def test_other_json_is_no_description(value: object) -> None:
     assert not is_operation(value)

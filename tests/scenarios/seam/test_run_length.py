@@ -54,7 +54,7 @@ class Box:
         return Box(first.number + index)
 
 
-def test_what_is_written_to_a_run_is_in_all_that_is_made_of_it() -> None:
+def test_writing_to_a_runs_first_item_changes_all_items_made_later() -> None:
     boxes = KeptRuns([(3, Box(0)), (1, Box(9))], Box.following)
     other = deepcopy(boxes)
     for _, box in runs_of(boxes):
@@ -63,7 +63,7 @@ def test_what_is_written_to_a_run_is_in_all_that_is_made_of_it() -> None:
     assert other == [Box(0), Box(1), Box(2), Box(9)]
 
 
-def test_what_is_written_to_an_item_is_kept() -> None:
+def test_changes_of_an_item_are_kept() -> None:
     boxes = KeptRuns([(3, Box(0))], Box.following)
     boxes[1].number = 50
     assert boxes == [Box(0), Box(50), Box(2)]

@@ -32,7 +32,7 @@ def test_of_a_pipeline_two_deep_both_draining_steps_are_left_out(count: int) -> 
     assert steady("AAABBC", *["ABC"] * (count - 3), "BC", "C") == list(range(1, count - 2))
 
 
-def test_what_compression_has_become_is_steady_however_short() -> None:
+def test_steps_with_compression_are_steady_however_few() -> None:
     assert steady("CG", "CG", "CPQ") == [2]
     assert steady("CG", "CG", "CPQ", "CPQE") == [3]
     assert steady(*["CG"] * 5, "CPQ", "CPQE", "CPQE") == [6, 7]
@@ -44,7 +44,7 @@ def test_a_pipeline_with_compression_is_steady_between_its_begin_and_its_drain()
     assert steady("IICG", "ICG", "ICP", "ICP", "ICP", "CP") == [2, 3, 4]
 
 
-def test_what_happens_once_or_now_and_then_is_not_steady() -> None:
+def test_occasional_operations_make_no_steady_steps() -> None:
     assert steady("Cn", "C") == [1]
     assert steady(*["C"] * 9, "CS") == list(range(9))
     ten = [*["C"] * 9, "CS"]

@@ -121,7 +121,7 @@ def test_the_order_inside_a_bag_and_bucket_is_kept(case: dict[str, Any]) -> None
 
 
 @given(bags(low=-(2**31), high=2**31 - 1))
-def test_both_kinds_of_arithmetic_agree_on_all_ids(case: dict[str, Any]) -> None:
+def test_host_and_device_arithmetic_agree_on_all_ids(case: dict[str, Any]) -> None:
     host = run(case)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bucketize, "_kernels", lambda device: kernels_device)
@@ -231,7 +231,7 @@ ERRORS = {
 
 
 @pytest.mark.parametrize("sentence", ERRORS)
-def test_what_does_not_fit_is_one_sentence(sentence: str) -> None:
+def test_arguments_that_do_not_fit_are_one_sentence(sentence: str) -> None:
     case = {"lengths": [1, 0, 1], "indices": [1, 2], "block_sizes": [4], "my_size": 2}
     with pytest.raises(RuntimeError) as caught:
         run({**case, **ERRORS[sentence]})

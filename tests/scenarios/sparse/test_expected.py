@@ -194,7 +194,7 @@ def assert_drawn_from(found: Floats, mean: Floats, deviation: Floats) -> None:
 
 
 @given(plays())
-def test_what_is_sent_is_received_and_is_an_outer_product(drawn: Drawn) -> None:
+def test_expected_traffic_is_conserved_and_an_outer_product(drawn: Drawn) -> None:
     for sharding_type, traffic in drawn.traffic().items():
         ids, size, local = traffic.ids, drawn.world.size, drawn.world.local
         assert ids.sent.shape == traffic.shares.shape == (size,)

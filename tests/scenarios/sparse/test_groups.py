@@ -152,7 +152,7 @@ async def step(
 
 
 @given(models(), st.integers(0, 1000))
-def test_all_sharding_types_together_equal_a_dense_model(
+def test_sharding_types_together_equal_a_dense_model(
     drawn: tuple[World, list[ShardedTable], list[KeyedJagged]], seed: int
 ) -> None:
     world, tables, given = drawn
@@ -238,7 +238,7 @@ def test_a_feature_processor_on_one_host_sends_positions_from_every_rank() -> No
     assert [one.weights.tolist() for one in results] == [[], [0] * 4, [0] * 4, [1] * 4]
 
 
-def test_one_group_a_sharding_type_in_the_order_of_the_tables() -> None:
+def test_tables_are_grouped_by_sharding_type_in_their_order() -> None:
     whole_table = TableShard(rank=3, row_offset=0, rows=7, column_offset=0, columns=2)
     alone = ShardedTable(name="c", rows=7, dim=2, sharding_type="table_wise", shards=(whole_table,))
     groups = build_groups([twrw("b", 1), alone, twrw("a", 0)], 4, 2)

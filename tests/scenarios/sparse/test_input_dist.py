@@ -151,7 +151,7 @@ def test_a_rank_without_samples_takes_part_in_a_variable_batch() -> None:
     assert [result.values.tolist() for result in results] == [[0, 1], [], [2], []]
 
 
-def test_nothing_is_sent_that_was_not_asked_for() -> None:
+def test_a_single_rank_sends_nothing() -> None:
     world = Lockstep(1, 1)
     dist = TwRwSparseFeaturesDist(Group("world", (0,)), 1, [1], [8])
     (result,) = world.run(lambda rank: dist(rank, jagged([3, 2], 1)))

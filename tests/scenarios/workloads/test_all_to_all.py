@@ -32,7 +32,7 @@ def slow_checksum(values: list[int]) -> int:
     return by_place + by_line + sum(value * (place + 1) for place, value in enumerate(values[whole:]))
 
 
-def test_it_is_a_program() -> None:
+def test_all_to_all_is_a_program_without_a_plan() -> None:
     program: Program = CollectiveProgram(scenario(EVEN))
     assert program.plan == ()
 
@@ -40,7 +40,7 @@ def test_it_is_a_program() -> None:
 @given(
     st.integers(0, 3000), st.integers(1, 9), st.sampled_from(["even", "random"]), st.floats(0, 3), st.integers(0, 50)
 )
-def test_what_a_rank_sends_to_another_is_what_that_expects(
+def test_sent_and_expected_elements_agree_for_every_pair(
     elements: int, size: int, splits: str, skew: float, step: int
 ) -> None:
     exchange = Exchange(size_bytes=4 * elements + 3, splits=splits, skew=skew)  # type: ignore[arg-type]

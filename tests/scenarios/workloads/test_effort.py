@@ -55,7 +55,7 @@ def test_hundreds_of_tables_on_hundreds_of_gpus_are_simulated_by_host_classes(tm
 
 
 @pytest.mark.parametrize("asked", [{"ranks": "each"}, {"fidelity": "flows"}, {"payload": "values"}])
-def test_what_is_asked_for_is_not_chosen_otherwise(asked: dict[str, Any], tmp_path: Path) -> None:
+def test_explicit_settings_are_not_overridden(asked: dict[str, Any], tmp_path: Path) -> None:
     made = load(dlrm(tmp_path, tables=800, hosts=16), asked)
     assert made.ranks == "each"
     assert {key: getattr(made, key) for key in asked} == asked
@@ -88,7 +88,7 @@ def test_tensors_with_values_are_held(tmp_path: Path) -> None:
     assert held > 2 * 100_000 * 64 * 4
 
 
-def test_what_an_allocator_keeps_free_is_not_held(tmp_path: Path) -> None:
+def test_cached_memory_of_an_allocator_does_not_count(tmp_path: Path) -> None:
     made = load(dlrm(tmp_path, tables=2, hosts=1, batch_size=16), {"payload": "values"})
     program, before = build(made), effort_of(made, build(made))
     free = MemoryRow(rank=0, part="free", size_bytes=1 << 30, capacity_bytes=1 << 30, rank_count=1, phases=CACHED)
@@ -105,7 +105,7 @@ def test_what_an_allocator_keeps_free_is_not_held(tmp_path: Path) -> None:
     ],
     ids=["tensors", "batches", "steps"],
 )
-def test_what_does_not_fit_into_free_memory_is_refused_before_it_begins(effort: Effort, key: str, takes: str) -> None:
+def test_simulations_larger_than_free_memory_are_refused(effort: Effort, key: str, takes: str) -> None:
     made = scenario(path=Path("big.toml"), steps=4_000_000, data=Data(samples_per_s=1.0, prefetch=7))
     check_memory(made, Effort(held_bytes=6e9), free_bytes=8e9)
     with pytest.raises(ScenarioError) as refused:

@@ -55,7 +55,7 @@ def torch_cuda(made: Scenario) -> dict[str, Any]:
     return answers_of_gpu(gpu, lambda _: DeviceMemory(gpu.memory_bytes))
 
 
-def test_all_ready_gpus_are_published_ones() -> None:
+def test_ready_gpus_are_published_ones() -> None:
     ready = {file.stem for file in PROFILES.glob("*.toml")} - {"template"}
     assert {name for name in ready if seen(scenario(name)) is not None} == set(PUBLISHED)
 
@@ -83,7 +83,7 @@ def test_torch_cuda_says_what_the_profile_says(profile: str) -> None:
     assert f"multi_processor_count={multiprocessors}" in repr(found)
 
 
-def test_what_a_profile_does_not_say_is_a_sentence() -> None:
+def test_properties_missing_in_a_profile_are_one_sentence() -> None:
     made = scenario("dgx_h100")
     host = made.cluster.host
     gpu = replace(host.gpu, multiprocessors=None, l2_bytes=None)

@@ -93,7 +93,7 @@ def test_a_wrong_value_is_a_sentence(tmp_path: Path, kind: str, line: str, sente
     assert sentences(written(tmp_path, train(KINDS[kind], BODY), further=further)) == [sentence]
 
 
-def test_what_the_classes_own_checks_refuse_follows_the_word_expected(tmp_path: Path) -> None:
+def test_messages_of_a_classs_own_checks_follow_the_word_expected(tmp_path: Path) -> None:
     checked = (
         ABOVE
         + """

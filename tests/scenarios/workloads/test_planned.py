@@ -82,7 +82,7 @@ def test_weighted_bags_are_rated_so_in_either_plan() -> None:
     assert busiest(on_one.own) <= busiest(on_one.rows)
 
 
-def test_what_is_assumed_is_said() -> None:
+def test_assumptions_are_noted() -> None:
     tables = described()["tables"]
     tables[0] |= {"dtype": "FP16", "features": {"a": None, "b": 3.0}}
     tables[1] |= {"dtype": None, "features": {}, "is_pooled": False}

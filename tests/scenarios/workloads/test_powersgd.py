@@ -36,7 +36,7 @@ def norms(fabric: Lockstep, rank: int = 0) -> list[float]:
     return [found[step] for step in range(len(found))]
 
 
-def test_it_is_a_program() -> None:
+def test_powersgd_is_a_program_without_a_plan() -> None:
     program: Program = PowerSGDProgram(scenario())
     assert program.plan == ()
 

@@ -119,7 +119,7 @@ def test_a_wrong_line_is_named(line: Any, tmp_path: Path) -> None:
     assert refused(path) == "is damaged: lines[1] is no request of a rank"
 
 
-def test_each_step_is_the_one_that_was_noted_as_compiled() -> None:
+def test_steps_become_the_recorded_compiled_ones() -> None:
     step = RECORDED.lines.index(["step"])
     recorded = replace(RECORDED, sequences=[[0, step, 1, step, 1, 2, step, 10]], compiled=[[3, step]])
     made = recorded.as_compiled()

@@ -37,7 +37,7 @@ def test_users_that_are_gone_keep_nothing() -> None:
 
 
 @pytest.mark.parametrize(("capability", "size_bytes"), [((9, 0), 32 << 20), ((10, 0), 32 << 20), ((8, 0), 8_519_680)])
-def test_each_thread_and_stream_has_a_workspace(capability: tuple[int, int], size_bytes: int) -> None:
+def test_threads_and_streams_have_separate_workspaces(capability: tuple[int, int], size_bytes: int) -> None:
     """cuBLASLt, which adds biases, has one of 1 MiB."""
     assert workspace_bytes(capability) == size_bytes
     memory = DeviceMemory(1 << 30, size_bytes)
@@ -49,7 +49,7 @@ def test_each_thread_and_stream_has_a_workspace(capability: tuple[int, int], siz
     assert memory.now_bytes == memory.peak_bytes == 2 * size_bytes + (1 << 20)
 
 
-def test_what_is_free_but_in_pieces_is_not_room() -> None:
+def test_fragmented_free_memory_cannot_be_allocated() -> None:
     """A segment of which a block is held cannot be given back."""
     memory = DeviceMemory(80 << 30)
     memory.hold("large", 40 << 30)

@@ -44,7 +44,7 @@ def test_a_file_without_a_program(tmp_path: Path, code: str, expected: str) -> N
     assert sentence.endswith(after)
 
 
-def test_what_a_constructor_raises_is_told_with_the_users_lines_alone(tmp_path: Path) -> None:
+def test_exceptions_of_a_constructor_show_only_the_users_lines(tmp_path: Path) -> None:
     above = "ELEMENTS = 4\ndef helper(scenario):\n    return scenario.options.absent"
     path = written(tmp_path, train(above).replace("self.scenario = ", "self.scenario = helper(scenario) or "))
     first, *lines = sentences(path)[0].splitlines()

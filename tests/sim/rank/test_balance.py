@@ -53,7 +53,7 @@ def work(span: Span) -> tuple[float, ...]:
         ("twrw_2048x8", {"ranks": "alike"}),
     ],
 )
-def test_all_ranks_do_the_same_and_as_much_in_all_as_before(name: str, changes: dict[str, object]) -> None:
+def test_balanced_ranks_have_equal_work_and_an_unchanged_total(name: str, changes: dict[str, object]) -> None:
     own = simulated(name, steps=1, **changes)
     balanced = simulated(name, steps=1, **{"run.balanced": True}, **changes)
     before, after = by_operation(own.spans), by_operation(balanced.spans)

@@ -41,7 +41,7 @@ def counts(rows: list[KernelRow]) -> dict[str, float]:
     return {row.operator: row.count for row in rows}
 
 
-def test_each_operator_is_counted_with_its_shapes_and_by_what_it_is_priced() -> None:
+def test_operators_are_counted_by_shapes_and_kind_of_price() -> None:
     rows = ledger([], [GEMM, UNKNOWN], [GEMM, UNKNOWN, GEMM]).rows(is_whole=True)
     assert [(row.operator, row.shapes, row.priced_by) for row in rows] == [
         ("linear", "8192x479 x 1024, float32", "law"),
@@ -97,7 +97,7 @@ def test_a_data_loader_and_what_has_nothing_to_do_are_no_kernels() -> None:
     assert ledger([waiting, Kernel(kind="permute", launches=0)]).rows(is_whole=True) == []
 
 
-def test_all_is_a_roofline_on_a_gpu_without_laws() -> None:
+def test_gpus_without_laws_price_by_roofline() -> None:
     host = CLUSTER.host
     machine = Machine(replace(CLUSTER, host=replace(host, gpu=replace(host.gpu, priced_by="efficiency"))))
     found = KernelLedger(machine, 0)

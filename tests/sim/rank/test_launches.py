@@ -54,7 +54,7 @@ def test_a_kernel_of_many_operators_ends_after_its_last_launch() -> None:
     assert step_ns([heavy], gpus()) == LAUNCH_NS + 8 * RAMP_NS + 1_000_000
 
 
-def test_what_ran_ahead_hides_later_launches() -> None:
+def test_launches_ahead_of_the_gpu_are_hidden() -> None:
     """While a long kernel runs, the host launches the short ones behind it."""
     long, short = Kernel(kind="test", flops=1e9), Kernel(kind="test", flops=1e7)
     assert step_ns([long, *[short] * 5], gpus()) == LAUNCH_NS + 100_000 + RAMP_NS + 5 * (RAMP_NS + 1_000)
@@ -68,7 +68,7 @@ def test_where_the_host_waits_it_launches_from_then_on() -> None:
     assert step_ns([long] * 3, gpus(), waits=3) == LAUNCH_NS + 3 * (RAMP_NS + 100_000)
 
 
-def test_what_was_launched_on_another_stream_before_a_wait_stays_launched() -> None:
+def test_launches_on_another_stream_before_a_wait_are_not_delayed() -> None:
     long, short = Kernel(kind="test", flops=1e9), Kernel(kind="test", flops=1e7)
 
     async def body(rank: Rank) -> None:

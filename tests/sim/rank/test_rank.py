@@ -19,7 +19,7 @@ def play(program: object, **changes: object) -> Recording:
     return simulate(scenario(**changes), Play(program))  # type: ignore[arg-type]
 
 
-def test_what_stands_between_issue_and_await_overlaps() -> None:
+def test_work_between_issue_and_await_overlaps() -> None:
     async def program(rank: Rank) -> None:
         work = rank.all_reduce(torch.ones(100_000))
         await rank.compute(Kernel(kind="test", flops=1e10), int)
@@ -276,7 +276,7 @@ def test_a_rank_that_raises_is_named() -> None:
     assert str(caught.value).splitlines()[0] == f"rank 3 raised ValueError: no such table (at {place})"
 
 
-def test_what_goes_wrong_beside_a_blocked_program_is_what_is_said() -> None:
+def test_exceptions_on_another_stream_win_over_the_deadlock_they_cause() -> None:
     async def program(rank: Rank) -> None:
         side = rank.stream("side")
 
@@ -338,7 +338,7 @@ def test_a_kernel_of_impossible_size_is_refused(flops: float) -> None:
     assert str(caught.value) == f"a test kernel has flops = {flops}: expected a finite number of at least 0"
 
 
-def test_what_is_spawned_belongs_to_the_step_in_which_it_was() -> None:
+def test_spawned_work_belongs_to_the_step_of_its_spawn() -> None:
     async def program(rank: Rank) -> None:
         side = rank.stream("side")
 

@@ -41,7 +41,7 @@ def step_ns(scenario: Scenario) -> int:
     return max(one.end_ns for one in last) - min(one.start_ns for one in last)
 
 
-def test_it_is_quicker_than_the_planners_own(tmp_path: Path) -> None:
+def test_the_chosen_plan_is_faster_than_the_planners(tmp_path: Path) -> None:
     """Which is the first of those that are tried; and each takes what a run of it takes."""
     scenario = load(file_of(tmp_path))
     choice = choose_plan(scenario, tmp_path)
@@ -59,7 +59,7 @@ def test_it_is_quicker_than_the_planners_own(tmp_path: Path) -> None:
         assert planned == (scenario, ())
 
 
-def test_what_caches_are_filled_with_is_levelled_too(tmp_path: Path) -> None:
+def test_cache_fills_are_levelled(tmp_path: Path) -> None:
     """Rows in host memory, of which tables with many ids miss many."""
     cached = 'kernel = "fused_uvm_caching"\nids_per_sample ='
     file = file_of(tmp_path)

@@ -17,7 +17,7 @@ def shards(loads: list[list[float]], size_bytes: float = 1.0) -> Shards:
     return Shards(np.array(loads, np.float64), np.full((len(loads), 2), size_bytes))
 
 
-def test_each_phase_is_levelled_and_not_their_sum() -> None:
+def test_phases_are_levelled_rather_than_their_sum() -> None:
     """Of the sum, one rank with all that computes and one with all that is sent would be level, too."""
     found = place(empty(2, 2), [], shards([[2.0, 0.0]] * 4 + [[0.0, 2.0]] * 4), np.ones(2))
     assert found is not None
@@ -48,7 +48,7 @@ def test_where_there_is_no_room_there_is_no_placement() -> None:
 
 @settings(deadline=None, max_examples=40)
 @given(st.integers(0, 1000), st.integers(1, 6), st.integers(1, 40))
-def test_nothing_is_lost_and_no_memory_is_overdrawn(seed: int, ranks: int, count: int) -> None:
+def test_placing_keeps_all_shards_within_memory(seed: int, ranks: int, count: int) -> None:
     draw = np.random.default_rng(seed)
     many = Shards(draw.pareto(1.0, size=(count, 2)), draw.integers(0, 10, size=(count, 2)).astype(np.float64))
     before = empty(ranks, 2, free_bytes=float(10 + many.stored_bytes.sum() / ranks))

@@ -79,7 +79,7 @@ def test_large_buffers_take_what_others_have_measured(chosen: Chosen, mean: floa
 
 
 @pytest.mark.parametrize("source", ["vTrain", "LLMCompass", "B200"])
-def test_all_sizes_are_within_twelve_percent_in_the_mean(source: str) -> None:
+def test_the_mean_error_over_sizes_is_at_most_twelve_percent(source: str) -> None:
     assert of(source)["error"].abs().mean() <= 0.12
 
 
@@ -134,7 +134,7 @@ def test_of_several_profiles_the_one_with_the_smallest_hosts_that_have_enough_gp
         ({"size_bytes": 0}, "size_bytes = 0: expected at least 1"),
     ],
 )
-def test_what_cannot_be_predicted_is_one_sentence(changes: dict[str, object], sentence: str) -> None:
+def test_calls_that_cannot_be_predicted_are_one_sentence(changes: dict[str, object], sentence: str) -> None:
     given = {"op": "all_reduce", "library": "nccl", "gpu": "H100", "nodes": 2, "gpus_per_node": 8, "size_bytes": 1024}
     with pytest.raises(ScenarioError) as caught:
         predict(**{**given, **changes})  # type: ignore[arg-type]

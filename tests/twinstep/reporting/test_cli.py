@@ -35,7 +35,7 @@ def test_a_run_alone_is_shown(folders, capsys):
     assert page.is_file()
 
 
-def test_what_is_printed_for_scripts_is_all_that_happens(folders, tmp_path, capsys):
+def test_json_output_writes_no_folder(folders, tmp_path, capsys):
     out = tmp_path / "out"
     assert main([folders[0], "--json", "--out", str(out)]) == 0
     assert main([*folders, "--json", "--out", str(out)]) == 0
@@ -81,7 +81,7 @@ def test_two_of_a_world_need_any(folders, capsys):
     assert main(["compare", folders[0], folders[0], "--any"]) == 0
 
 
-def test_one_folder_to_compare_is_a_validation(folders, tmp_path, capsys):
+def test_a_single_folder_to_compare_must_be_a_validation(folders, tmp_path, capsys):
     assert main(["compare", folders[0]]) == 2
     assert capsys.readouterr().err == (
         f"{folders[0]}: expected two run folders, or that of a validation, which has validation.json\n"

@@ -52,7 +52,7 @@ def scenario(tmp_path: Path) -> Path:
     return file
 
 
-def test_each_change_is_what_the_command_with_its_options_predicts(scenario: Path, tmp_path: Path) -> None:
+def test_changes_equal_the_prediction_with_their_options(scenario: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     done = command("sim", scenario, "--seed", "3", "--what-if", "--json", "--out", run)
     assert done.returncode == 0, done.stderr
@@ -83,7 +83,7 @@ def test_each_change_is_what_the_command_with_its_options_predicts(scenario: Pat
         assert [by_name[name][key] for key in keys] == [measures[key] for key in keys]
 
 
-def test_it_is_shown_in_a_table_and_on_the_page(scenario: Path, tmp_path: Path) -> None:
+def test_changes_are_shown_in_a_table_and_on_the_page(scenario: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     done = command("sim", scenario, "--what-if", "--out", run, "--set", "cluster.gpus_per_host=1")
     assert done.returncode == 0, done.stderr

@@ -60,7 +60,7 @@ def test_a_run_says_what_it_costs_in_its_headline_json_and_measures() -> None:
 @pytest.mark.parametrize(
     ("unknown", "shown"), [("usd_per_gpu_hour", "at most 0.000543 kWh per"), ("watts_per_gpu", "$0.00195 per")]
 )
-def test_what_is_not_known_is_not_shown(unknown: str, shown: str) -> None:
+def test_unknown_costs_are_not_shown(unknown: str, shown: str) -> None:
     run = run_with({**PRICES, unknown: None})
     assert sum(math.isnan(value) for value in dataclasses.astuple(costs(run))) == 1
     (line,) = (line for line in headline(run) if "10^9" in line)

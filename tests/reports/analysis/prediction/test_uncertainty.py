@@ -178,7 +178,7 @@ def test_residuals_of_a_calibrated_host_say_nothing_of_cuda_graphs() -> None:
         ),
     ],
 )
-def test_what_nobody_has_measured_is_said_in_one_sentence(
+def test_unmeasured_uncertainty_is_stated_in_one_sentence(
     known: dict[str, Any], scenario: dict[str, Any], words: str
 ) -> None:
     run = run_with(known, scenario)
@@ -188,7 +188,7 @@ def test_what_nobody_has_measured_is_said_in_one_sentence(
     assert not any("±" in line for line in lines)
 
 
-def test_what_is_not_known_is_null_for_scripts() -> None:
+def test_unknown_uncertainty_is_null_in_json() -> None:
     assert run_tables.as_json(run_with({}, GPUS))["uncertainty"]["share"] is None
 
 

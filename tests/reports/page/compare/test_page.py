@@ -46,7 +46,7 @@ def blocks(sections: list[Shown], name: str) -> list:
     return list(next(one for one in sections if one.name == name).blocks)
 
 
-def test_each_section_shows_something_and_what_is_drawn_is_in_a_table_too(comparison: Comparison):
+def test_sections_are_not_empty_and_charts_have_tables(comparison: Comparison):
     sections = drawn(COMPARISON, CompareView(comparison, PAGES))
     assert [one.absent for one in sections] == [""] * 7
     kinds = {one.name: [type(block) for block in one.blocks] for one in sections}

@@ -79,7 +79,7 @@ def test_a_validation_that_measured_nothing_has_columns_and_no_rows(tmp_path: Pa
         ),
     ],
 )
-def test_what_is_no_validation_is_refused_in_a_sentence(tmp_path: Path, content, sentence):
+def test_invalid_validations_are_refused_in_a_sentence(tmp_path: Path, content, sentence):
     path = tmp_path / "validation.json"
     path.write_text(content, encoding="utf-8")
     with pytest.raises(ReportError) as caught:

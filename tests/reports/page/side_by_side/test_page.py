@@ -37,7 +37,7 @@ def table(sections: list[Shown], name: str) -> ReportTable:
     return next(block for block in found(sections, name).blocks if isinstance(block, ReportTable))
 
 
-def test_each_section_shows_something_and_each_chart_has_a_table(both: SideBySide):
+def test_sections_are_not_empty_and_charts_have_tables(both: SideBySide):
     kinds = {one.name: [type(block) for block in one.blocks] for one in pages.sections(both, HREFS)}
     assert kinds == {
         "glance": [Words, Facts, ReportTable],
@@ -96,7 +96,7 @@ def test_tables_have_the_numbers_of_the_frames(both: SideBySide):
     assert table(sections, "plan").rows == [["t0", "table_wise 0, 4.00 KiB", "table_wise 1, 4.00 KiB"]]
 
 
-def test_what_is_not_there_has_a_reason():
+def test_empty_sections_have_a_reason():
     bare = Recording(info=info(world="real"))
     assert {one.name: one.absent for one in pages.sections(of(bare, bare), HREFS) if one.absent} == {
         "settings": "No differences; 13 settings identical.",
@@ -115,7 +115,7 @@ def test_what_is_not_there_has_a_reason():
     assert table(half, "links").note == "Not available: run1."
 
 
-def test_what_was_left_out_or_ended_early_is_said():
+def test_left_out_spans_and_early_ends_are_stated():
     sections = pages.sections(of(by_hand(complete=False, error="interrupted"), thinned(), slower()), [""] * 3)
     notes = found(sections, "glance").blocks[-1]
     assert isinstance(notes, Words)

@@ -123,7 +123,7 @@ def test_the_table_sorts_by_every_kind_of_column(page: Browser, frame: pd.DataFr
     assert page.find("th[data-column='index']").get_attribute("aria-sort") == "ascending"
 
 
-def test_what_is_typed_filters_the_table_and_the_charts(page: Browser, frame: pd.DataFrame) -> None:
+def test_typing_filters_the_table_and_the_charts(page: Browser, frame: pd.DataFrame) -> None:
     type_(page, f"[data-filter='{HOSTS}']", "<=4")
     assert count(page) == (frame[HOSTS] <= 4).sum()
     type_(page, "[data-filter='step_ns']", "5..20")

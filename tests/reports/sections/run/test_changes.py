@@ -16,7 +16,7 @@ def run() -> Run:
     return Run.of(with_changes(by_hand()))
 
 
-def test_what_gains_most_comes_first_and_what_was_not_played_last(run: Run) -> None:
+def test_changes_are_sorted_by_gain_with_unsimulated_ones_last(run: Run) -> None:
     found = changes.ranked(run)
     assert found["change"].tolist() == ["as it is", "GPUs twice as fast", "twice the hosts"]
     assert found["gain"].tolist()[:2] == [0.0, 0.25]
@@ -24,7 +24,7 @@ def test_what_gains_most_comes_first_and_what_was_not_played_last(run: Run) -> N
     assert (found["transfer_share"].iloc[1], found["wait_share"].iloc[1]) == (30 / 80, 5 / 80)
 
 
-def test_each_is_shown_or_said_why_it_is_not(run: Run) -> None:
+def test_changes_are_shown_or_have_a_reason(run: Run) -> None:
     found = changes.ranked(run)
     [table] = changes.tables(found)
     grid = table.grid("page")

@@ -62,7 +62,7 @@ def test_compression_cannot_help_where_gradients_are_hidden() -> None:
     )
 
 
-def test_it_may_where_they_are_exposed_and_nothing_is_said_where_none_are_reduced() -> None:
+def test_exposed_or_unreduced_gradients_are_not_called_hidden() -> None:
     assert gradients_hidden(reduced(150), [0]) == ""
     assert gradients_hidden(reduced(90, kind="powersgd"), [0]) == ""
     assert gradients_hidden(reduced(90, role="table reduction"), [0]) == ""

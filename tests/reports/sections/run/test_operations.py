@@ -31,7 +31,7 @@ def test_a_share_is_said_to_a_digit(share: float, said: str) -> None:
     assert LINE.format(said) in headline(Run.of(recording))
 
 
-def test_nothing_is_said_where_all_have_a_law_or_nothing_ran_on_a_gpu() -> None:
+def test_kernels_are_not_mentioned_if_all_have_laws_or_none_ran() -> None:
     lawful = with_kernels(by_hand())
     lawful.kernels = lawful.kernels[1:]
     for recording in (by_hand(), by_hand(world="real"), lawful):

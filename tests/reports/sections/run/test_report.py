@@ -78,7 +78,7 @@ def test_operations_say_what_was_hidden():
     assert ["backward", "1", "30", "ns", "30", "ns"] in rows
 
 
-def test_what_dominates_the_critical_path_comes_before_what_is_uneven():
+def test_dominant_spans_of_the_critical_path_come_before_imbalance():
     def exchange(at: int, label: str) -> Span:
         return span(0, "all_to_all_single", at, at + 30, label=label, dtype="int64")
 
@@ -224,7 +224,7 @@ def test_many_steps_of_metrics_show_both_ends():
     assert rows[-1] == ["99", "12.375"]
 
 
-def test_what_was_not_recorded_is_said():
+def test_missing_recordings_are_stated():
     empty = printed(Recording(info=info(complete=False, error="rank 1 was killed by signal 9", world="real")))
     assert [line for line in empty.splitlines() if line] == [
         "by_hand: measured, 2 ranks on 2 hosts, library gloo, payload values",
@@ -248,7 +248,7 @@ def test_any_run_fits_80_columns_without_colour_codes(recording):
     json.dumps(tables.as_json(Run.of(recording)), allow_nan=False)
 
 
-def test_what_was_left_out_by_choice_is_said_and_not_counted():
+def test_spans_left_out_on_purpose_are_stated_and_not_counted():
     summary = printed(thinned())
     assert "\nspans kept of 1 of 2 ranks in 2 steps; 12 others left out\n" in summary
     assert "\nwaiting for ranks that were left out counts as transfer\n" in summary

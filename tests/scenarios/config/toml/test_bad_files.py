@@ -44,7 +44,7 @@ def test_a_bad_file_is_described_by_exactly_these_sentences(case: str, folder: P
 
 
 @pytest.mark.parametrize("text", [DLRM, EXCHANGE, POWERSGD, A2A_INLINE, *UTMOST.values()])
-def test_what_the_bad_files_were_made_of_is_good(text: str, folder: Path) -> None:
+def test_the_base_of_the_bad_files_is_valid(text: str, folder: Path) -> None:
     (folder / "good.toml").write_text(text)
     assert load("good.toml").name == "good"
 

@@ -162,9 +162,7 @@ def test_a_byte_order_mark_is_no_mistake() -> None:
         ),
     ],
 )
-def test_nothing_that_a_useless_profile_would_have_supplied_is_missing(
-    cluster: str, profile: str, wanted: list[str]
-) -> None:
+def test_keys_of_an_invalid_profile_are_not_reported_missing(cluster: str, profile: str, wanted: list[str]) -> None:
     text = f'program = "all_to_all"\n[cluster]\n{cluster}\n[exchange]\n'
     missing = "odd.toml: exchange.size: missing; expected a size such as '80 GiB'"
     assert sorted(sentences(text, p=profile)) == sorted([*wanted, missing])

@@ -56,7 +56,7 @@ def test_a_cap_never_gives_a_rank_more_than_it_has() -> None:
     caps=st.lists(st.integers(0, 900), min_size=3, max_size=3),
     tolerance=st.sampled_from([0.0, 0.02, 1.0]),
 )
-def test_it_takes_no_more_memory_than_the_greedy_walk_and_not_much_more_time(
+def test_balanced_plans_take_no_more_memory_and_hardly_more_time_than_greedy(
     rows: list[tuple[int, float]], caps: list[int], tolerance: float
 ) -> None:
     def tables() -> list[ShardingOption]:

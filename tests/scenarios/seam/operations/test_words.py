@@ -96,5 +96,5 @@ def test_ids_that_differ_a_little_are_no_other_shapes() -> None:
     assert [told._about(ids) for ids in (999, 13_312, 1_291_459, 1_291_342)] == ["999", "13k", "1.3M", "1.3M"]
 
 
-def test_each_description_with_a_law_has_words() -> None:
+def test_descriptions_with_a_law_have_words() -> None:
     assert set(get_args(Operation)) == set(told._WORDS)

@@ -17,7 +17,7 @@ BY_PROTOBUF = Path(__file__).parents[3] / "data" / "chakra" / "by_protobuf.0.et"
 NODE = TraceNode(id=3, name="sum", type=COLLECTIVE, deps=(1, 300), attributes={"comm_type": 0, "comm_size": 1 << 40})
 
 
-def test_what_protobuf_writes_is_read() -> None:
+def test_traces_written_by_protobuf_are_read() -> None:
     load, gemm, call, send = read(BY_PROTOBUF)
     assert load == TraceNode(id=0, name="load", type=LOAD, attributes={"tensor_size": 1 << 20})
     assert (gemm.id, gemm.type, gemm.deps, gemm.controls) == (7, COMPUTE, (0,), (0, 300))
@@ -52,7 +52,7 @@ def test_bytes_are_those_of_the_wire_format(tmp_path: Path) -> None:
         st.one_of(st.text(), st.booleans(), st.integers(-(2**63), 2**63 - 1)),
     ),
 )
-def test_what_is_written_is_read(
+def test_written_traces_are_read_back(
     id_: int, name: str, deps: list[int], duration_ns: int, more: dict[str, object]
 ) -> None:
     more = {key: abs(value) if key == "tensor_size" and type(value) is int else value for key, value in more.items()}
@@ -92,7 +92,7 @@ def test_a_file_that_is_cut_off_anywhere_is_a_sentence(tmp_path: Path) -> None:
     ],
     ids=["empty", "JSON", "wire type", "field", "text", "number"],
 )
-def test_what_is_no_trace_is_a_sentence(tmp_path: Path, data: bytes, sentence: str) -> None:
+def test_files_that_are_no_traces_are_one_sentence(tmp_path: Path, data: bytes, sentence: str) -> None:
     path = tmp_path / "a.0.et"
     path.write_bytes(data)
     with pytest.raises(TraceError) as caught:

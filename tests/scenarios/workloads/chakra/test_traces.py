@@ -94,7 +94,7 @@ BAD: dict[str, tuple[list[list[TraceNode]], dict[str, list[int]], str]] = {
 
 
 @pytest.mark.parametrize("what", list(BAD))
-def test_what_cannot_be_played_is_a_sentence(tmp_path: Path, what: str) -> None:
+def test_invalid_traces_are_one_sentence(tmp_path: Path, what: str) -> None:
     ranks, groups, sentence = BAD[what]
     path = written(tmp_path, *ranks, **groups)
     with pytest.raises(ScenarioError) as caught:

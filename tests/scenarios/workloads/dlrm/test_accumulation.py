@@ -103,7 +103,7 @@ def test_features_of_a_table_train_in_micro_batches() -> None:
 
 @pytest.mark.real
 @pytest.mark.parametrize("kind", [pytest.param("none", marks=pytest.mark.slow), "sparse_dist"])
-def test_both_worlds_do_the_same(kind: str) -> None:
+def test_losses_and_calls_agree_in_both_worlds(kind: str) -> None:
     made = accumulating(mixed(EVERY, ALL), 2, kind=kind)
     found = [play(DlrmProgram(made), made) for play in WORLDS.values()]
     assert losses(found[0]) == pytest.approx(losses(found[1]), rel=1e-6)
@@ -121,7 +121,7 @@ def test_times_do_not_depend_on_the_payload(compression: str) -> None:
     assert without.links == with_values.links
 
 
-def test_what_is_replicated_is_reduced_once_a_step_and_what_is_sharded_updated_each_time() -> None:
+def test_replicated_gradients_are_reduced_once_a_step_and_shards_updated_every_time() -> None:
     count = 4
     made = dataclasses.replace(training(ALL), payload="sizes")
     labels = {}

@@ -92,7 +92,7 @@ def _bags(bag: object) -> list[Tensor]:
     return list(torch.from_numpy(bag.ids).split(bag.lengths.tolist()))  # type: ignore[attr-defined]
 
 
-def test_what_needs_no_embeddings_runs_while_they_are_on_their_way(tmp_path: Path) -> None:
+def test_dense_layers_overlap_with_the_exchange_of_embeddings(tmp_path: Path) -> None:
     scenario = load(documented(tmp_path), {"pipeline.order": "overlapped"})
     spans = [each for each in simulate(scenario, build(scenario)).spans if (each.rank, each.step) == (0, 1)]
     (bottom,) = [each for each in spans if each.label == "dense.forward.0"]
@@ -100,7 +100,7 @@ def test_what_needs_no_embeddings_runs_while_they_are_on_their_way(tmp_path: Pat
     assert min(each.start_ns for each in exchanges) < bottom.end_ns < max(each.end_ns for each in exchanges)
 
 
-def test_its_file_is_part_of_the_scenario(tmp_path: Path) -> None:
+def test_the_modules_file_is_part_of_the_scenario(tmp_path: Path) -> None:
     before = load(documented(tmp_path))
     assert [source.name for source in before.sources] == ["over_arch.py"]
     (tmp_path / "over_arch.py").write_text((tmp_path / "over_arch.py").read_text() + "# changed\n")
@@ -152,13 +152,13 @@ def test_its_file_is_part_of_the_scenario(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_wrong_with_it_is_a_sentence(old: str, new: str, sentence: str, tmp_path: Path) -> None:
+def test_mistakes_in_the_module_are_one_sentence(old: str, new: str, sentence: str, tmp_path: Path) -> None:
     with pytest.raises(ScenarioError) as caught:
         build(load(documented(tmp_path, **{old: new})))
     assert sentence in caught.value.sentences[0]
 
 
-def test_what_depends_on_values_is_named_with_its_line(tmp_path: Path) -> None:
+def test_operators_that_depend_on_values_are_named_with_their_line(tmp_path: Path) -> None:
     path = documented(tmp_path, **{"bottom = self.bottom(dense)": "bottom = self.bottom(dense[dense.sum(1) > 0])"})
     with pytest.raises(ProgramError, match=r"module OverArch: index .over_arch.py:1\d"):
         build(load(path))
@@ -181,7 +181,7 @@ def test_the_wide_adagrad_is_torchs_in_float32(dtype: torch.dtype) -> None:
         torch.testing.assert_close(own.float(), other, rtol=2e-2 if dtype == torch.bfloat16 else 1e-5, atol=2e-2)
 
 
-def test_what_does_the_same_is_traced_once_in_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_modules_are_traced_once_in_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traced, "_TRACES", {})
 
     def traces(values: dict[str, object]) -> set[int]:

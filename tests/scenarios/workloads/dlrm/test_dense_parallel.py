@@ -47,7 +47,7 @@ def test_micro_batches_train_as_in_plain_torch(reduces: bool) -> None:
 
 @pytest.mark.real
 @pytest.mark.parametrize("parallel", [FSDP, HSDP], ids=lambda each: each.kind)
-def test_both_worlds_do_the_same(parallel: DenseParallel) -> None:
+def test_losses_and_calls_agree_in_both_worlds(parallel: DenseParallel) -> None:
     made = sharded(training(ALL, optimizer="adagrad"), parallel)
     predicted, measured = (play(DlrmProgram(made), made) for play in WORLDS.values())
     assert calls(predicted) == calls(measured)
@@ -55,7 +55,7 @@ def test_both_worlds_do_the_same(parallel: DenseParallel) -> None:
 
 
 @pytest.mark.parametrize("parallel", [FSDP, HSDP], ids=lambda each: each.kind)
-def test_one_host_of_each_class_is_as_slow_as_all(parallel: DenseParallel) -> None:
+def test_representatives_take_the_time_of_all_hosts(parallel: DenseParallel) -> None:
     made = sharded(training(("row_wise",)), parallel)
     table = dataclasses.replace(made.workload.tables[0], rows=4096)
     model = dataclasses.replace(model_of(made), tables=(table,))

@@ -38,7 +38,7 @@ def reductions(recording: Recording, step: int = 1) -> list[Span]:
 
 @pytest.mark.parametrize("order", ["eager", "overlapped"])
 @pytest.mark.parametrize("optimizer", [pytest.param("sgd", marks=pytest.mark.slow), "adagrad"])
-def test_it_trains_the_same_model(order: Any, optimizer: str) -> None:
+def test_grouped_reduction_trains_the_same_model(order: Any, optimizer: str) -> None:
     made = grouped(mixed(EVERY, COPIES, optimizer, pipeline=Pipeline(order=order)), buckets=SMALL)
     assert losses(run(made)) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
 
@@ -60,7 +60,7 @@ def test_grouped_and_single_reductions_train_alike(data: st.DataObject) -> None:
 
 @pytest.mark.real
 @pytest.mark.parametrize(("kind", "order"), [("none", "eager"), ("sparse_dist", "overlapped")])
-def test_both_worlds_do_the_same(kind: Any, order: Any) -> None:
+def test_losses_and_calls_agree_in_both_worlds(kind: Any, order: Any) -> None:
     pipeline = Pipeline(kind=kind, order=order, accumulation=2)
     made = grouped(mixed(EVERY, COPIES, "adagrad", pipeline=pipeline), buckets=SMALL)
     found = [play(DlrmProgram(made), made) for play in WORLDS.values()]
@@ -79,7 +79,7 @@ def test_there_is_one_call_with_the_bytes_of_all(types: tuple[ShardingType, ...]
     assert together.bytes_in == sum(one.bytes_in for one in single)
 
 
-def test_it_begins_when_the_backward_pass_has_ended_and_overlaps_updates_of_sharded_tables() -> None:
+def test_grouped_reduction_begins_after_the_backward_pass_and_before_copied_tables_update() -> None:
     recording = run(grouped(training(COPIES, payload="sizes", pipeline=Pipeline(order="overlapped"), library="nccl")))
     (together,) = reductions(recording)
     of_step = [one for one in recording.spans if (one.rank, one.step) == (0, 1)]
@@ -134,7 +134,7 @@ def test_tables_that_nobody_uses_are_left_out(order: Any) -> None:
     assert losses(run(made)) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
 
 
-def test_one_call_is_quicker_than_many_small_ones() -> None:
+def test_grouped_reduction_is_faster_than_many_small_calls() -> None:
     made = training(ALL, payload="sizes", library="nccl", buckets=SMALL)
     steps = [
         max(one.end_ns - one.start_ns for one in run(each).spans if one.kind == "step")

@@ -24,7 +24,7 @@ def tensors_of(value: object) -> Iterator[Tensor]:
             yield from tensors_of(getattr(value, one.name))
 
 
-def test_all_tensors_of_a_batch_move() -> None:
+def test_every_tensor_of_a_batch_moves() -> None:
     ids = KeyedJagged(
         keys=("t",), values=torch.arange(3), lengths=torch.tensor([1, 2]), weights=torch.ones(3), stride=2
     )

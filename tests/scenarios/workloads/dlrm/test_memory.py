@@ -34,7 +34,7 @@ def test_the_weights_of_a_rank_are_those_of_its_shards(rank: int) -> None:
     assert sizes["embedding optimizer"] == plan.optimizer_bytes[rank]
 
 
-def test_what_is_quantized_is_held_beside_what_it_was() -> None:
+def test_quantized_and_original_buffers_are_both_held() -> None:
     """Forward 40 bytes for each 32 elements, back 2 for each, of all samples; a table on all ranks sends nothing."""
     asked = scenario(TABLES, cluster(3, 2))
     coded = changed(asked, qcomms=QComms(forward_precision="int8", backward_precision="bf16"))

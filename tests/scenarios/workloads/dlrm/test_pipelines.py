@@ -276,7 +276,7 @@ def test_semi_sync_holds_the_next_batchs_rows() -> None:
     assert part_bytes(ahead, "sparse buffers") > part_bytes(two, "sparse buffers")
 
 
-def test_each_feature_of_a_table_has_lengths_and_rows_ahead() -> None:
+def test_batches_ahead_hold_lengths_ids_and_rows_of_every_feature() -> None:
     """Two more features of the first table: a length for each sample and feature, their ids, and their pooled rows."""
     made = on_nvlink(training(ALL), pipeline=SEMI_SYNC, data=COPIES)
     first, *others = made.workload.tables

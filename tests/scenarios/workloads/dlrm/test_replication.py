@@ -144,7 +144,7 @@ def test_a_group_of_all_ranks_is_no_replication() -> None:
 @pytest.mark.real
 @pytest.mark.parametrize("inter_host", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("kind", "types"), [("none", ALL), ("sparse_dist", MORE), ("none", SEQUENCES)], ids=str)
-def test_both_worlds_do_the_same(
+def test_losses_and_calls_agree_in_both_worlds(
     kind: Literal["none", "sparse_dist"], types: tuple[ShardingType, ...], inter_host: bool
 ) -> None:
     made = replicated(
@@ -172,7 +172,7 @@ def synced(recording: Recording) -> list[tuple[int, str, str, int]]:
     ]
 
 
-def test_what_is_averaged_and_when() -> None:
+def test_weights_and_state_of_shards_are_averaged_every_second_step() -> None:
     """Rows and then state of all that is sharded: not of copies, and only after each second step."""
     made = replicated(
         training(("data_parallel", "row_wise", "table_wise"), optimizer="adagrad", payload="sizes", steps=4),

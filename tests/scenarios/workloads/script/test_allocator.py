@@ -111,14 +111,14 @@ def of_pages(*steps: tuple[str, int] | str | None) -> Allocator:
     return made
 
 
-def test_what_is_mapped_and_what_is_not_are_not_one_block() -> None:
+def test_mapped_and_unmapped_pages_are_not_merged() -> None:
     made = of_pages(("x", 100), ("y", 100), ("z", 20), "y", None, "x", ("a", 80))
     assert made.reserved_bytes == 120 * MIB
     made.allocate("b", 60 * MIB, 0)  # 20 MiB that are free, and what follows is not mapped
     assert made.reserved_bytes == 160 * MIB
 
 
-def test_what_is_mapped_comes_before_what_is_not() -> None:
+def test_mapped_pages_are_used_before_unmapped_ones() -> None:
     made = of_pages(("h", 100), ("s", 20), ("m", 200), ("t", 20), "h", None, "m", ("a", 60))
     assert made.reserved_bytes == 240 * MIB
     made.allocate("b", 150 * MIB, 0)  # neither 140 MiB that are free nor the hole of 100 MiB are enough
@@ -144,7 +144,7 @@ def test_expandable_blocks_are_given_only_while_settings_ask_for_them() -> None:
     assert made.reserved_bytes == 200 * MIB
 
 
-def test_what_comes_before_the_lock_is_released_is_not_left_undone() -> None:
+def test_frees_during_a_locked_call_are_not_lost() -> None:
     made = allocator(a=100, b=100)
     lock, late = made._lock, ["a", "b"]
 
@@ -199,9 +199,7 @@ def test_the_environment_asks_for_expandable_segments(settings: str, expected: b
     st.lists(st.tuples(st.integers(0, 9), st.integers(0, 40 * MIB // BLOCK_BYTES), st.integers(0, 1)), max_size=60),
     st.booleans(),
 )
-def test_what_is_reserved_holds_all_blocks_and_all_can_be_given_back(
-    asked: list[tuple[int, int, int]], grows: bool
-) -> None:
+def test_reserved_memory_holds_all_blocks_and_can_be_released(asked: list[tuple[int, int, int]], grows: bool) -> None:
     """An expandable segment keeps no page either when all of its blocks are free."""
     made, held = Allocator(LIMIT_BYTES, is_expandable=grows), dict[int, int]()
     for key, blocks, stream in asked:

@@ -79,7 +79,7 @@ def test_workers_beyond_the_cores_share_them() -> None:
     assert sum(shared) == pytest.approx(2 * sum(alone), rel=0.01)
 
 
-def test_what_is_said_is_the_mean_of_steps() -> None:
+def test_words_are_means_over_steps() -> None:
     work = CpuWork(Eager(loop_ns=LOADS_NS))
     for waited_ns in (0, 2_000_000):
         work.note_batch("train.py:7", 4, LOADS_NS, waited_ns)

@@ -28,7 +28,7 @@ def bucketized(lengths: Tensor, ranks: int, known: Tensor | None) -> tuple[Tenso
     )
 
 
-def test_each_rank_gets_as_many_ids_of_a_bag() -> None:
+def test_ids_of_a_bag_are_divided_evenly_among_ranks() -> None:
     lengths = torch.tensor([3, 0, 4, 7], dtype=torch.int32)
     found = bucketized(lengths, 3, lengths)
     assert found is not None

@@ -93,7 +93,7 @@ def test_ranks_with_gpus_start_from_a_server_that_has_loaded_what_they_need(tmp_
     assert len({*pids[1:]}) == 1
 
 
-def test_what_cannot_be_loaded_ahead_is_left_to_the_script() -> None:
+def test_modules_that_cannot_be_preloaded_are_skipped() -> None:
     code = "import sys, scenarios.workloads.script.process.loaded as loaded; print('colorsys' in sys.modules)"
     given = {**os.environ, MODULES: "no_such_module colorsys"}
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=given)

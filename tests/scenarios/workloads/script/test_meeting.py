@@ -195,7 +195,7 @@ class Kept(dict[str, bytes]):
         self[key] = value
 
 
-def test_what_a_parent_computes_is_that_of_its_host(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_of_a_host_share_their_parents_value(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two hosts of two ranks, each with its own number; a spawn of two ranks is one host's, of four the world's."""
     kept, found = Kept(), dict[int, tuple[object, object]]()
     for rank in range(4):

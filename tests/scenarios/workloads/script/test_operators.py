@@ -55,7 +55,7 @@ def test_a_product_takes_its_arithmetic_unless_it_is_thin() -> None:
     assert thin.cpu_bytes > 0
 
 
-def test_what_a_cache_holds_moves_three_times_as_fast() -> None:
+def test_cached_bytes_move_three_times_as_fast() -> None:
     assert counted(torch.zeros(1 << 16).clone) == HostWork(cpu_bytes=round(8 * (1 << 16) / 3))
 
 
@@ -71,7 +71,7 @@ def test_what_a_cache_holds_moves_three_times_as_fast() -> None:
         (lambda x: x.view(-1, 256).sort(), 40 * 8),
     ],
 )
-def test_what_takes_longer_than_its_bytes_counts_for_more(call: Callable[[torch.Tensor], Any], least: int) -> None:
+def test_operators_slower_than_their_bytes_count_for_more(call: Callable[[torch.Tensor], Any], least: int) -> None:
     x = torch.zeros(MANY)
     found = counted(lambda: call(x)).cpu_bytes / MANY
     assert least < found < least + 100

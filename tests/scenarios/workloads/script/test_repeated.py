@@ -157,7 +157,7 @@ def test_a_tensor_given_twice_is_not_two_tensors() -> None:
     assert key_of(aten.mul.Tensor, (x, y), {}) == key_of(aten.mul.Tensor, (y, x), {})
 
 
-def test_what_values_decide_has_no_key() -> None:
+def test_calls_that_depend_on_values_have_no_key() -> None:
     assert key_of(aten.nonzero.default, (meta(4),), {}) is None
     assert key_of(aten.mul.Tensor, (meta(4), meta(4, dtype=torch.complex64)), {}) is None
 

@@ -30,7 +30,7 @@ def simulator() -> tuple[Asking, Connection, list[int | None]]:
     return asking, there, heard
 
 
-def test_what_only_waits_is_not_awaited_on_a_gpu(simulator: tuple[Asking, Connection, list[int | None]]) -> None:
+def test_pure_waits_are_not_awaited_on_a_gpu(simulator: tuple[Asking, Connection, list[int | None]]) -> None:
     asking, there, heard = simulator
     for _ in range(3):
         assert asking.ask(SYNCHRONIZE, is_on_gpu=True) is None

@@ -74,7 +74,7 @@ def test_rows_of_others_say_tables_and_ids_in_words() -> None:
         ({"batch": ""}, "batch = '': expected a whole number from 1 on"),
     ],
 )
-def test_what_a_row_does_not_say_is_a_reason(cells: dict[str, str], reason: str) -> None:
+def test_missing_cells_of_a_row_give_a_reason(cells: dict[str, str], reason: str) -> None:
     with pytest.raises(NotDescribedError) as caught:
         describe_named(NAMED | cells)
     assert str(caught.value) == reason

@@ -93,7 +93,7 @@ def test_a_float32_row_is_one_call_and_its_launch(cells: dict[str, str], family:
         (row("fft", "n64"), "op 'fft': no law of such rows"),
     ],
 )
-def test_what_no_law_knows_is_a_reason(cells: dict[str, str], reason: str) -> None:
+def test_rows_without_a_law_give_a_reason(cells: dict[str, str], reason: str) -> None:
     with pytest.raises(NotDescribedError) as caught:
         describe(cells)
     assert str(caught.value) == reason

@@ -115,7 +115,7 @@ def test_a_collective_in_place_of_one_rank_has_no_kernel() -> None:
         ("softmax", "64", "desc '64': expected rows and their elements"),
     ],
 )
-def test_what_no_law_knows_is_a_reason(kind: str, desc: str, reason: str) -> None:
+def test_rows_without_a_law_give_a_reason(kind: str, desc: str, reason: str) -> None:
     with pytest.raises(NotDescribedError) as caught:
         described(kind, desc)
     assert str(caught.value) == reason

@@ -122,7 +122,7 @@ def test_tables_of_profiles_correct_the_laws() -> None:
             assert abs(found.predicted_us / us - 1) < max(0.04, abs(found.law_us / us - 1) + 1e-9)
 
 
-def test_all_rows_but_those_of_other_memories_and_libraries_are_described() -> None:
+def test_rows_are_described_except_those_of_other_memories_and_libraries() -> None:
     reasons = {
         name: [outcome for row in rows(name) if isinstance(outcome := outcome_of(form, row), str)]
         for name, form, *_ in FILES
@@ -169,7 +169,7 @@ def test_a_row_without_a_gpu_is_said(gpu: str, profile: str | None, sentence: st
         predict("gpus", linear(gpu), profile)
 
 
-def test_what_is_not_a_kernel_takes_the_events_alone() -> None:
+def test_rows_without_a_kernel_take_only_the_events_time() -> None:
     row = {"kind": "nccl_all_reduce_1rank", "desc": "4096"}
     assert predict("operators", row, "hgx_h200").predicted_us == pytest.approx(1e6 * NOTHING_S)
 

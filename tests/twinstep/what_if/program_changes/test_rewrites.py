@@ -63,7 +63,7 @@ def products(inner: int, columns: int, dtype: str) -> list[Product]:
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "tf32"])
-def test_all_products_of_a_size_are_those_of_the_next_aligned_one(scenario: Any, dtype: str) -> None:
+def test_padded_products_have_the_next_aligned_size(scenario: Any, dtype: str) -> None:
     before, after = products(479, 1024, dtype), products(480, 1024, dtype)
     forward, *backward = before
     (one,) = padding.proposals(step_of(scenario, ("top.0", of(forward)), ("top.0.backward", of(*backward, *backward))))
@@ -84,7 +84,7 @@ def test_a_result_that_is_not_aligned_is_padded_too(scenario: Any) -> None:
 
 
 @pytest.mark.parametrize(("inner", "columns"), [(480, 1024), (1024, 1)])
-def test_what_is_aligned_or_a_vector_is_not_padded(scenario: Any, inner: int, columns: int) -> None:
+def test_aligned_products_and_vectors_are_not_padded(scenario: Any, inner: int, columns: int) -> None:
     step = step_of(scenario, ("top", of(*products(inner, columns, "bfloat16"))))
     assert [*padding.proposals(step)] == []
     kernel = of(*products(inner, columns, "bfloat16"))

@@ -89,7 +89,7 @@ def test_a_compiled_model_takes_what_the_script_that_compiles_takes(
     assert NAMES["compile"] not in {each["change"] for each in compiled["advice"]}  # it is made already
 
 
-def test_what_saves_nothing_behind_a_busy_gpu_is_left_out(bound_by_gpu: tuple[Path, dict[str, Any]]) -> None:
+def test_changes_without_savings_on_a_busy_gpu_are_left_out(bound_by_gpu: tuple[Path, dict[str, Any]]) -> None:
     run = bound_by_gpu[1]
     assert NAMES["graph"] not in {each["change"] for each in run["advice"]}
 
@@ -102,7 +102,7 @@ def test_the_first_screen_names_the_best_two(bound_by_gpu: tuple[Path, dict[str,
 
 
 @pytest.mark.slow
-def test_what_if_has_them_beside_other_settings(bound_by_gpu: tuple[Path, dict[str, Any]]) -> None:
+def test_changes_of_a_script_are_among_the_what_if_settings(bound_by_gpu: tuple[Path, dict[str, Any]]) -> None:
     folder, run = bound_by_gpu
     done = command("sim", folder / "run", "--steps", 4, "--what-if", "--json", "--out", folder / "again")
     assert done.returncode == 0, done.stderr

@@ -76,7 +76,7 @@ def test_a_list_of_tables_names_the_one_that_is_wrong(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("given", ["[]", "3", '["h100_sxm", 3]', '" "'])
-def test_what_names_no_table_is_refused(tmp_path: Path, given: str) -> None:
+def test_unknown_tables_are_refused(tmp_path: Path, given: str) -> None:
     (tmp_path / "s.toml").write_text(scenario("h100_sxm").replace('"h100_sxm"', given))
     with pytest.raises(ScenarioError, match=r"expected a table's name, or a path that ends in .*, or an array of them"):
         load(tmp_path / "s.toml")

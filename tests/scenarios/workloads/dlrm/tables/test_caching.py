@@ -159,7 +159,7 @@ def test_a_block_of_rows_has_its_part_of_the_misses() -> None:
     assert blocks == pytest.approx(whole, rel=0.02)
 
 
-def test_what_is_missing_comes_and_as_much_goes() -> None:
+def test_cache_misses_are_fetched_and_as_many_rows_evicted() -> None:
     cache = cache_of(table(Ids(), 4))
     kernel = cache.fill_kernel([[2048.0]], "float32")
     assert kernel.host_read == kernel.host_written == 64 * sum(cache.misses([[2048.0]])) > 0
