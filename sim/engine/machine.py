@@ -111,21 +111,15 @@ class Machine:
         """
         if kernel.lasts_ns:
             return self.sleep(kernel.lasts_ns)
-        gpu = self.fabric.cluster.host.gpu
-        varied = self._kernels.next() if self._kernels.varies else 1.0
         price = price or self.cost(kernel)
         if self.runs_on_cores or not kernel.launches:
             launched_ns = None
-        is_ahead = launched_ns is not None
         host = self._host_transfers(rank, price) if price.host_read or price.host_written else []
-        host_s = _seconds_of(host) if host else 0.0
-        times = varied * stretch(price, gpu, measured_ns, is_launched_ahead=is_ahead, host_s=host_s)
+        times = self._stretch(price, host, measured_ns, is_launched_ahead=launched_ns is not None)
         host = [(path, times * size) for path, size in host] if host else host
         launch_ns = round(price.launch_ns * times) if kernel.launches else 0
-        if self.fabric.cluster.faults:
-            part = GpuPart(self.fabric.host(rank), self.fabric.gpu(rank))
-            # After `launch_ns` is set: launches are the host's work, which a slow GPU does not stretch.
-            times /= self.fabric.cluster.speed_at(part, self.clock.now_ns)
+        # After `launch_ns` is set: launches are the host's work, which a slow GPU does not stretch.
+        times /= self._speed(rank)
         ramp_ns = round(price.ramp_ns * times)
         uses, alone_s = self._alone(rank, price)
         if self.runs_on_cores and run_on_core is not None:
@@ -142,6 +136,26 @@ class Machine:
         if last_ns <= ramp_ns or measured_ns is not None:  # a measured time includes gaps between launches
             return done
         return self._not_before(last_ns, done, launching)
+
+    def _stretch(
+        self,
+        price: KernelCost,
+        host: Sequence[tuple[Path, float]],
+        measured_ns: int | None,
+        *,
+        is_launched_ahead: bool,
+    ) -> float:
+        """Return by what to multiply a price on a GPU at its nominal speed, varied as the draw has it."""
+        varied, gpu = self._kernels.next() if self._kernels.varies else 1.0, self.fabric.cluster.host.gpu
+        host_s = _seconds_of(host) if host else 0.0
+        return varied * stretch(price, gpu, measured_ns, is_launched_ahead=is_launched_ahead, host_s=host_s)
+
+    def _speed(self, rank: int) -> float:
+        """Return the speed of a rank's GPU at this time, as a share of the nominal one."""
+        if not self.fabric.cluster.faults:
+            return 1.0
+        part = GpuPart(self.fabric.host(rank), self.fabric.gpu(rank))
+        return self.fabric.cluster.speed_at(part, self.clock.now_ns)
 
     def alone_ns(self, rank: int, price: KernelCost) -> float:
         """Return the time of a launched kernel on a rank's GPU when that is idle and at its nominal speed."""
