@@ -97,17 +97,14 @@ class Module:
         """
         self.loss_scaling, self.tf32 = loss_scaling, tf32
         self.make, self.name, self.optimizer = make, name or _name_of(make), optimizer
-        workload = scenario.workload
-        self.seed, self.buckets, self.compression = scenario.seed, workload.buckets, workload.compression
-        self.groups_reductions = workload.launching.grouped_all_reduce
+        self.seed, self._launching = scenario.seed, scenario.workload.launching
+        self.buckets, self.compression = scenario.workload.buckets, scenario.workload.compression
         self.parallel, self._cluster = parallel, scenario.cluster
         self.reduce = reduce and not parallel.shards
         self._check_precision()
         self.broadcasts_buffers = self.reduce and broadcast_buffers
         self.finds_unused = find_unused_parameters and not static_graph
         self.may_have_unused = find_unused_parameters or static_graph
-        self._on_gpu = scenario.cluster.host.gpu.device.is_launched
-        self.fuses = self._on_gpu and workload.launching.fusion
         self._traces: dict[Signature, Trace] = {}
         self._updates: dict[int, Update] = {}
         self._has_noted = False
@@ -134,6 +131,20 @@ class Module:
             )
         if conflict:
             raise ProgramError(f"module {self.name}: {conflict}")
+
+    @property
+    def groups_reductions(self) -> bool:
+        """True if gradient buckets are reduced in one call."""
+        return self._launching.grouped_all_reduce
+
+    @property
+    def _on_gpu(self) -> bool:
+        return self._cluster.host.gpu.device.is_launched
+
+    @property
+    def fuses(self) -> bool:
+        """True if a compiler fuses the module's operators."""
+        return self._on_gpu and self._launching.fusion
 
     def on(self, rank: Rank) -> Replica:
         """Return this rank's copy or shards, and open gradient streams; every rank calls this, in the same order."""
