@@ -11,6 +11,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from reports.errors import ReportError
 from scenarios.interruption import code_of
@@ -23,6 +24,8 @@ _COMMANDS = {
 }
 _OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "send_recv")
 _MOST = 10**6  # nodes, and GPUs of one
+
+_Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m reports") -> int:
@@ -48,6 +51,15 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m reports"
 def _parser(prog: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=prog, description="Read the runs of sim and real.")
     commands = parser.add_subparsers(dest="command", required=True)
+    _add_readers(commands)
+    _add_exports(commands)
+    _add_published(commands)
+    _add_measured(commands)
+    return parser
+
+
+def _add_readers(commands: _Commands) -> None:
+    """Add the commands that show runs."""
     report = commands.add_parser("report", help="tables and a page of runs (also without the word report)")
     report.add_argument(
         "runs", type=Path, nargs="+", metavar="RUN", help="a run folder, or a study's; the first is the base"
@@ -63,6 +75,10 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     both.add_argument("--any", action="store_true", help="also two runs of the same world")
     both.add_argument("--json", action="store_true", help="all tables as JSON, and nothing is written")
     _add_out(both)
+
+
+def _add_exports(commands: _Commands) -> None:
+    """Add the commands that write a run in other formats."""
     export = commands.add_parser("export", help="every frame of a run as CSV, or the kernels of a prediction alone")
     export.add_argument("run", type=Path, help="a run folder")
     files = export.add_mutually_exclusive_group(required=True)
@@ -72,6 +88,10 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     chakra.add_argument("run", type=Path, help="a run folder")
     chakra.add_argument("--out", type=Path, required=True, metavar="DIR", help="a new folder for a trace of each rank")
     chakra.add_argument("--step", type=int, help="the step that is written (default: a typical one)")
+
+
+def _add_published(commands: _Commands) -> None:
+    """Add the commands that take published times, or those of nccl-tests."""
     published = commands.add_parser(
         "published", help="predictions against published times of operators, collectives or steps"
     )
@@ -82,6 +102,10 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     _add_rows(calibrate)
     calibrate.add_argument("--out", type=Path, required=True, metavar="OUT.toml", help="a new file for the profile")
     calibrate.add_argument("--json", action="store_true", help="what was fitted and all errors as JSON")
+
+
+def _add_measured(commands: _Commands) -> None:
+    """Add the commands that make files of what was measured."""
     kineto = commands.add_parser("kineto", help="a run folder of what torch.profiler exported")
     kineto.add_argument("traces", type=Path, nargs="+", metavar="TRACE", help="Chrome trace JSON, also .gz; one a rank")
     kineto.add_argument("--out", type=Path, required=True, metavar="RUN", help="a new run folder")
@@ -103,7 +127,6 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     recover.add_argument(
         "run", type=Path, help="the run folder that there is not, or the hidden spool folder beside it"
     )
-    return parser
 
 
 def _add_step_and_json(parser: argparse.ArgumentParser) -> None:
