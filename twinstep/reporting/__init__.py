@@ -1,1 +1,1 @@
-"""The commands of `python -m reports`: their options (`cli`) and what each does (`commands`)."""
+"""The commands of `python -m reports`: their options (`cli`) and what each does (`commands`, `published`)."""

@@ -11,17 +11,17 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from reports.errors import ReportError
 from scenarios.interruption import code_of
 
-# The functions of `twinstep.reporting.commands`.
+# The functions of `twinstep.reporting.commands`, and of `published` beside it.
 _COMMANDS = {
-    **{name: name for name in ("show", "compare", "export", "chakra", "kineto", "calibrate", "times", "recover")},
+    **{name: name for name in ("show", "compare", "export", "chakra", "kineto", "times", "recover")},
     "report": "report_runs",
-    "published": "predict_published",
 }
+_PUBLISHED = {"published": "predict_published", "calibrate": "calibrate"}
 _OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "send_recv")
 _MOST = 10**6  # nodes, and GPUs of one
 
@@ -31,21 +31,32 @@ _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m reports") -> int:
     """Runs one command. 0: done; 2: mistakes, each said in one sentence on stderr; 128 + n: ended by signal n."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if words and words[0] not in (*_COMMANDS, "-h", "--help"):
+    if words and words[0] not in (*_COMMANDS, *_PUBLISHED, "-h", "--help"):
         words.insert(0, "report")
     options = _parser(prog).parse_args(words, argparse.Namespace(typed=f"{prog} {shlex.join(words)}"))
     try:
         from reports.terminal.present import output
-        from twinstep.reporting import commands
 
+        run = _function(options.command)
         with output():
-            getattr(commands, _COMMANDS[options.command])(options)
+            run(options)
     except ReportError as error:
         print(error, file=sys.stderr)
         return 2
     except KeyboardInterrupt as interruption:
         return code_of(interruption)
     return 0
+
+
+def _function(command: str) -> Any:
+    """Return what a command does."""
+    if command in _PUBLISHED:
+        from twinstep.reporting import published
+
+        return getattr(published, _PUBLISHED[command])
+    from twinstep.reporting import commands
+
+    return getattr(commands, _COMMANDS[command])
 
 
 def _parser(prog: str) -> argparse.ArgumentParser:
