@@ -27,9 +27,9 @@ from scenarios.planner.search.proposers import (
 )
 from scenarios.planner.topology import Topology
 from scenarios.planner.types import PlannerError, Shard, ShardingOption, known_storage
+from scenarios.run_length import runs_of
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.kernel import ELEMENT_BYTES
-from scenarios.seam.run_length import runs_of
 
 # Shards placed in one search, over all proposals: keeps planning to seconds, however many ranks there are.
 _SHARD_BUDGET = 1_000_000
