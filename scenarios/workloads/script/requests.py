@@ -10,16 +10,47 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
 from threading import RLock
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
-from torch.distributed import ReduceOp
+from torch._C._distributed_c10d import Store
+from torch.distributed import ProcessGroup, ReduceOp
 
 from scenarios.seam.backend import Work
 from scenarios.seam.group import Group
 from scenarios.seam.rank import Rank
+from scenarios.workloads.script.events.event import Request
 from scenarios.workloads.script.events.work import Turn
+
+
+class ScriptLink(Protocol):
+    """A script's way to whoever plays or watches it."""
+
+    def ask(self, request: Request) -> Any:
+        """Tell of a group, a plan, the end of a step or of the script, a number (a tensor), or a failure.
+
+        Returns:
+            The name of a new group. Of a step behind which only the ends of steps are wanted, a function to call at
+            each, which returns whether it was the last one.
+        """
+        ...
+
+    def begin(self) -> None:
+        """The group of all ranks is about to be made."""
+        ...
+
+    def store(self) -> Store:
+        """Return a store in which all ranks of the script meet."""
+        ...
+
+    def known(self, tensor: Tensor) -> Tensor | None:
+        """Its values, if there are any; on a GPU that is not there nobody waits for them."""
+        ...
+
+    def join(self, options: Any, backends: Mapping[str, str]) -> ProcessGroup:
+        """Make this rank's side of a group; see `ScriptGroup`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,10 +38,10 @@ from scenarios.workloads.script.process.groups import install
 from scenarios.workloads.script.process.labels import Labels
 from scenarios.workloads.script.process.marks import Marks, Replaced
 from scenarios.workloads.script.process.patched_save import keep_apart
-from scenarios.workloads.script.process.process_group import ScriptLink
 from scenarios.workloads.script.process.simulated import SimulatedLink
 from scenarios.workloads.script.process.stands import answer_into
 from scenarios.workloads.script.process.wants_cuda import refuse_cuda
+from scenarios.workloads.script.requests import ScriptLink
 from scenarios.workloads.script.users_lines import users_line
 
 _exit = os._exit
