@@ -75,7 +75,7 @@ def main(connection: Connection, script: Script, env: Mapping[str, str], folder:
             stack.enter_context(on_gpu(gpu, link))
             install_smi(folder / f"rank-{env['RANK']}-bin", gpu)
         else:
-            Labels(link.turn)
+            Labels(link.computed.turn)
         if isinstance(on_cpu, OnCpu):
             watch_loaders(link, on_cpu)
         else:
