@@ -15,7 +15,7 @@ from scenarios.config.units import format_ns
 from scenarios.seam.errors import ScriptError
 from scenarios.seam.trace import ALWAYS, CACHED, MemoryRow
 from scenarios.workloads.script.config import Script
-from scenarios.workloads.script.cpu_work import CpuWork
+from scenarios.workloads.script.host.cpu_work import CpuWork
 
 # Fewer are no steps: the first one belongs to setting up.
 _LEAST = 3
