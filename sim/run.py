@@ -93,8 +93,6 @@ def play(
     """
     started, begin_s = datetime.now(UTC), time.perf_counter()
     program.prepare()
-    classes = program.host_classes
-    counts = {} if classes is None else dict(zip(classes.representatives, classes.counts, strict=True))
 
     def take_ended(ended: list[Operation]) -> None:
         take([one.span() for one in sorted(ended, key=lambda one: (one.rank, one.stream, one.sequence))])
@@ -103,12 +101,18 @@ def play(
     if scenario.balanced:
         balance, error = _balance(scenario, program, rewrite, stop)
         program.prepare()  # the balancing pass has used up the first preparation
-    world = _world(scenario, classes, take_ended, f"{scenario.seed}/{draw}" if draw else None)
+    world = _world(scenario, program.host_classes, take_ended, f"{scenario.seed}/{draw}" if draw else None)
     world.balance, world.rewrite, world.observed = balance, rewrite, observed
     error = error or _play_to_end(world, program, stop, ended)
     if not error:
         program.judge()
-    machine = world.machine
+    return _recording(world, program, error, started=started, begin_s=begin_s)
+
+
+def _recording(world: World, program: Program, error: str, *, started: datetime, begin_s: float) -> Recording:
+    """Return what a run that has ended recorded besides its spans; `error` says why it is not complete, if so."""
+    machine, scenario, classes = world.machine, world.scenario, world.classes
+    counts = {} if classes is None else dict(zip(classes.representatives, classes.counts, strict=True))
     links = _links(machine, classes, counts)
     with _rare_collections():
         loads = machine.fabric.loads({link.link: link.link_count for link in links}, machine.clock.now_ns)

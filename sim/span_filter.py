@@ -8,7 +8,8 @@ from collections.abc import Collection, Sequence
 from itertools import pairwise
 
 from scenarios.seam.errors import ScenarioError
-from scenarios.seam.trace import Span, Thinned, Work, steady_steps
+from scenarios.seam.steady_steps import Work, steady_steps
+from scenarios.seam.trace import Span, Thinned
 
 _STEP = "step"
 _WORDS = "numbers and ranges such as '0,8,16-23', 'every:64', 'all' or 'none'"

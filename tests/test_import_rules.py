@@ -27,6 +27,7 @@ ALLOWED = {
         "scenarios.progress_line",
         "scenarios.seam.memory",
         "scenarios.seam.roles",
+        "scenarios.seam.steady_steps",
         "scenarios.seam.trace",
         "scenarios.seam.traits",
         "scenarios.sharding_kind",

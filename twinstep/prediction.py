@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from reports.run import Run
     from scenarios.config.scenario import Scenario
     from scenarios.seam.program import Program
-    from scenarios.seam.trace import Span
+    from scenarios.seam.trace import RunInfo, Span
     from sim.draws import Digest
     from sim.rank.observed import Observed
     from sim.span_filter import Keeping
@@ -132,19 +132,10 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
         if isinstance(scenario.options, Script) and scenario.options.recording is None:
             start_loading(scenario, scenario.options)  # concurrently with this process's own imports
         with loading():
-            from reports.store import replace
-            from reports.store import run_folder as store
             from reports.store.drafts import changing
             from reports.terminal.present import check_free, output, present, write_kernels
 
-        folder = options.out or store.fresh_folder("runs", f"{scenario.name}-sim")
-        if options.what_if and folder.exists():  # fail now, not after the simulation
-            with changing(folder):
-                pass
-        else:
-            check_free(folder)
-        if options.kernels_csv is not None:
-            replace.check_free(options.kernels_csv)
+        folder = _folder(options, scenario)
         job = _planned(options, scenario, folder, phases)
     from scenarios.workloads.build import effort_of
 
@@ -166,6 +157,28 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
         if isinstance(job.scenario.options, Script) and not (options.json or options.quiet) and phases.sentence():
             print(phases.sentence())
     return 0
+
+
+def _folder(options: argparse.Namespace, scenario: Scenario) -> Path:
+    """Return the run folder; check it, and the file for kernels, before long work rather than after it.
+
+    Raises:
+        ReportError: there is something already, which is not what the command would continue.
+    """
+    from reports.store import replace
+    from reports.store import run_folder as store
+    from reports.store.drafts import changing
+    from reports.terminal.present import check_free
+
+    folder: Path = options.out or store.fresh_folder("runs", f"{scenario.name}-sim")
+    if options.what_if and folder.exists():
+        with changing(folder):
+            pass
+    else:
+        check_free(folder)
+    if options.kernels_csv is not None:
+        replace.check_free(options.kernels_csv)
+    return folder
 
 
 def _ids_kept() -> AbstractContextManager[None]:
@@ -296,12 +309,17 @@ def _record(job: _Job) -> Digest:
         written.finish(dataclasses.replace(recording, info=info))
     if wrong is not None:
         raise wrong
-    if not info.complete:
-        raise KeyboardInterrupt(f"{job.folder}: {info.error}; what had ended by then is in it")
-    if interrupt.requested:
-        raise KeyboardInterrupt(f"{job.folder}: the run in it is whole; its changes were not all simulated")
+    _check_whole(job.folder, info, is_interrupted=interrupt.requested)
     print_notes_after(notes)
     return digest
+
+
+def _check_whole(folder: Path, info: RunInfo, *, is_interrupted: bool) -> None:
+    """Raise a KeyboardInterrupt, with what the folder has, if the run or the changes after it were interrupted."""
+    if not info.complete:
+        raise KeyboardInterrupt(f"{folder}: {info.error}; what had ended by then is in it")
+    if is_interrupted:
+        raise KeyboardInterrupt(f"{folder}: the run in it is whole; its changes were not all simulated")
 
 
 def _holds(folder: Path, scenario: Scenario) -> bool:

@@ -16,7 +16,8 @@ from reports.analysis.frames import KEYS, Outline, ints, numbered
 from reports.analysis.intervals import Ints
 from reports.store.columns import fixed
 from reports.store.parts import Bools
-from scenarios.seam.trace import Thinned, steady_steps
+from scenarios.seam.steady_steps import steady_steps
+from scenarios.seam.trace import Thinned
 
 STEPS = {
     **dict.fromkeys(["step", "phase", "ranks", "start_ns", "end_ns", "step_ns"], "int"),
@@ -58,7 +59,7 @@ def steps(
 
     `phase` counts from 0 and grows where a step uses other operations than the step before it (vanilla steps before
     compressed ones). `complete`: every rank ended it. `steady`: complete, or any step where none is complete, and one
-    of the `steady_steps` of `scenarios.seam.trace`; averaging steps only if there are no others. `warm_up`: one of the
+    of `scenarios.seam.steady_steps.steady_steps`; averaging steps only if there are no others. `warm_up`: one of the
     first of these, which take longer than the others in a measured run; such a step is not steady.
 
     Args:

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -79,6 +79,12 @@ def write_kernels(run: Run, path: Path) -> None:
     replace.write_csv(run.kernels, path)
     if not len(run.kernels):
         print(f"note: {path}: no rows, as only predictions on GPUs list their kernels", file=sys.stderr)
+
+
+def say_notes(notes: Iterable[str]) -> None:
+    """Print notes on stderr, each on its line."""
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
 
 
 def print_json(content: object) -> None:

@@ -58,6 +58,8 @@ class Module:
     One object serves all ranks of a process and caches its traces. `on(rank)` returns a rank's copy.
     """
 
+    known_as = ""  # modules with equal non-empty values share their traces: of passes and optimizer steps
+
     def __init__(
         self,
         make: Callable[[], Any],
@@ -97,21 +99,17 @@ class Module:
         """
         self.loss_scaling, self.tf32 = loss_scaling, tf32
         self.make, self.name, self.optimizer = make, name or _name_of(make), optimizer
-        workload = scenario.workload
-        self.seed, self.buckets, self.compression = scenario.seed, workload.buckets, workload.compression
-        self.groups_reductions = workload.launching.grouped_all_reduce
+        self.seed, self._launching = scenario.seed, scenario.workload.launching
+        self.buckets, self.compression = scenario.workload.buckets, scenario.workload.compression
         self.parallel, self._cluster = parallel, scenario.cluster
         self.reduce = reduce and not parallel.shards
         self._check_precision()
         self.broadcasts_buffers = self.reduce and broadcast_buffers
         self.finds_unused = find_unused_parameters and not static_graph
         self.may_have_unused = find_unused_parameters or static_graph
-        self._on_gpu = scenario.cluster.host.gpu.device.is_launched
-        self.fuses = self._on_gpu and workload.launching.fusion
         self._traces: dict[Signature, Trace] = {}
         self._updates: dict[int, Update] = {}
         self._has_noted = False
-        self.known_as = ""  # modules with equal non-empty values share their traces: of passes and optimizer steps
 
     def _check_precision(self) -> None:
         """Raise a ProgramError for a combination of shards, compression and scaling that is not supported."""
@@ -134,6 +132,20 @@ class Module:
             )
         if conflict:
             raise ProgramError(f"module {self.name}: {conflict}")
+
+    @property
+    def groups_reductions(self) -> bool:
+        """True if gradient buckets are reduced in one call."""
+        return self._launching.grouped_all_reduce
+
+    @property
+    def _on_gpu(self) -> bool:
+        return self._cluster.host.gpu.device.is_launched
+
+    @property
+    def fuses(self) -> bool:
+        """True if a compiler fuses the module's operators."""
+        return self._on_gpu and self._launching.fusion
 
     def on(self, rank: Rank) -> Replica:
         """Return this rank's copy or shards, and open gradient streams; every rank calls this, in the same order."""

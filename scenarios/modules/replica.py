@@ -18,7 +18,7 @@ from scenarios.modules.fully_sharded.units import Mark
 from scenarios.modules.late_arguments import Needs
 from scenarios.modules.paused_autograd import Paused, PausedBackward
 from scenarios.modules.precision import LossScaler, round_products
-from scenarios.modules.tape import Tape, empty
+from scenarios.modules.tape import Tape, empty, gradient_of
 from scenarios.modules.trace import Arguments, Ready, Trace, tensors_of, trainable, wanting
 from scenarios.seam.backend import Work
 from scenarios.seam.errors import ProgramError
@@ -391,9 +391,3 @@ def _last_of_buckets(traced: Trace, members: Sequence[Sequence[int]]) -> set[Rea
     bucket_of = {index: number for number, bucket in enumerate(members) for index in bucket}
     last = {bucket_of[each.parameter]: each for each in traced.ready if each.parameter in bucket_of}
     return set(last.values())
-
-
-def gradient_of(tensor: Tensor) -> Tensor:
-    """Return the gradient of a tensor that has one."""
-    assert tensor.grad is not None, "it is ready"
-    return tensor.grad

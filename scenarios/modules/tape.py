@@ -47,3 +47,9 @@ class Tape:
 def empty(spec: TensorSpec) -> Tensor:
     """Return a tensor without values."""
     return torch.empty(spec.shape, dtype=spec.dtype, device="meta")
+
+
+def gradient_of(tensor: Tensor) -> Tensor:
+    """Return the gradient of a tensor that has one."""
+    assert tensor.grad is not None, "it is ready"
+    return tensor.grad

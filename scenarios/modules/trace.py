@@ -226,11 +226,7 @@ def _passes(
     state_bytes = size_of(state(module))
     marks = _Marks(recorder, trainable(module), units, needs)
 
-    def needed(tensors: list[int]) -> None:
-        needs.append(Need(after=len(recorder.operators), tensors=tuple(late[index] for index in tensors)))
-
-    with Needs([tensors_of(given)[index] for index in late], needed) as watched, marks.watching(module, watched):
-        result = module(*given[0], **given[1])
+    result = _forward(recorder, module, given, late=late, marks=marks, needs=needs)
     outputs, parameters = tensors_of(result), trainable(module)
     chosen = _losses(outputs) if gradients is None else tuple(gradients)
     forward = tuple(recorder.operators)
@@ -263,6 +259,18 @@ def _passes(
         marks=(tuple(marks.forward), tuple(marks.backward)),
         numbers=tuple(recorder.number_of(each) for each in parameters) if units else (),
     )
+
+
+def _forward(
+    recorder: Recorder, module: Any, given: Arguments, *, late: Sequence[int], marks: _Marks, needs: list[Need]
+) -> Any:
+    """Run the forward pass, and record in `needs` where late tensors are first used."""
+
+    def needed(tensors: list[int]) -> None:
+        needs.append(Need(after=len(recorder.operators), tensors=tuple(late[index] for index in tensors)))
+
+    with Needs([tensors_of(given)[index] for index in late], needed) as watched, marks.watching(module, watched):
+        return module(*given[0], **given[1])
 
 
 class _Marks:

@@ -25,8 +25,8 @@ from scenarios.planner.types import (
     perf_ms,
     write_ranks_in_order,
 )
+from scenarios.run_length import runs_of
 from scenarios.seam.errors import ScenarioError
-from scenarios.seam.run_length import runs_of
 from scenarios.sharding_kind import WHERE_SHARDS_LIE, PartitionByType
 from scenarios.sparse.tables import layouts, tables_of_plan
 

@@ -20,8 +20,8 @@ from scenarios.planner.types import (
     known_storage,
     perf_ms,
 )
+from scenarios.run_length import Run, Runs, run_count, runs_of
 from scenarios.seam.kernel import ELEMENT_BYTES
-from scenarios.seam.run_length import Run, Runs, run_count, runs_of
 from scenarios.seam.trace import PlanRow
 
 

@@ -26,9 +26,9 @@ from scenarios.planner.search.proposers import (
 )
 from scenarios.planner.topology import Topology
 from scenarios.planner.types import PlannerError, Shard, ShardingOption, known_storage
+from scenarios.run_length import runs_of
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.kernel import ELEMENT_BYTES
-from scenarios.seam.run_length import runs_of
 
 # Limit of shards placed in one search over all proposals, which keeps planning to seconds for any number of ranks.
 _SHARD_BUDGET = 1_000_000

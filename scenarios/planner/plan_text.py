@@ -12,7 +12,7 @@ from scenarios.config.units import format_bytes
 from scenarios.planner.placed import Plan, PlannedTable, planned_table
 from scenarios.planner.topology import DEVICES_WITH_HBM, Topology
 from scenarios.planner.types import ShardingOption
-from scenarios.seam.run_length import Run, runs_of
+from scenarios.run_length import Run, runs_of
 from scenarios.seam.trace import PlanRow
 from scenarios.sharding_kind import ShardingKind
 

@@ -19,7 +19,7 @@ from scenarios.planner.types import (
     Storage,
     write_ranks_in_order,
 )
-from scenarios.seam.run_length import run_count, runs_of
+from scenarios.run_length import run_count, runs_of
 from scenarios.sharding_kind import PartitionByType
 
 

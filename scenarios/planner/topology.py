@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Protocol
 
 from scenarios.planner.types import Perf, Storage
-from scenarios.seam.run_length import KeptRuns, Run
+from scenarios.run_length import KeptRuns, Run
 
 GIB = 1024**3
 

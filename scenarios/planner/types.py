@@ -9,7 +9,7 @@ from itertools import chain, repeat
 from typing import Any, Protocol
 
 from scenarios.compute_kernel import ComputeKernel
-from scenarios.seam.run_length import runs_of
+from scenarios.run_length import runs_of
 from scenarios.sharding_kind import ShardingKind
 
 RELEASE = "1.8.0"

@@ -62,9 +62,7 @@ def block_bucketize(
         block_bucketize_pos=block_bucketize_pos,
         keep_orig_idx=keep_orig_idx,
     )
-    _check_tensors(lengths, ids, weights)
-    if not is_checked:
-        _check_lengths(lengths, ids)
+    _check(lengths, ids, weights, has_lengths=not is_checked)
     batches = _batches(lengths.numel(), blocks.features, batch_size_per_feature)
     kernels = _kernels(ids.device)
     own, device = lengths.to(ids.device), device or ids.device
@@ -120,7 +118,8 @@ def _kernels(device: torch.device) -> ModuleType:
     return kernels_host
 
 
-def _check_tensors(lengths: Tensor, ids: Tensor, weights: Tensor | None) -> None:
+def _check(lengths: Tensor, ids: Tensor, weights: Tensor | None, *, has_lengths: bool) -> None:
+    """Raise a RuntimeError for tensors that do not fit each other; the values of lengths count if `has_lengths`."""
     if ids.is_meta:
         raise RuntimeError("block_bucketize: ids are on the meta device, but their values decide the sizes")
     for name, tensor in (("ids", ids), ("lengths", lengths)):
@@ -128,6 +127,8 @@ def _check_tensors(lengths: Tensor, ids: Tensor, weights: Tensor | None) -> None
             raise RuntimeError(f"block_bucketize: {name} are {tensor.dtype}, expected torch.int32 or torch.int64")
     if weights is not None and weights.shape != ids.shape:
         raise RuntimeError(f"block_bucketize: weights of shape {[*weights.shape]}, expected that of ids {[*ids.shape]}")
+    if has_lengths:
+        _check_lengths(lengths, ids)
 
 
 def _check_lengths(lengths: Tensor, ids: Tensor) -> None:

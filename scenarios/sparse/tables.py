@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from scenarios.seam.run_length import Run, Runs, runs_of
+from scenarios.run_length import Run, Runs, runs_of
 from scenarios.seam.trace import PlanRow
 from scenarios.sharding_kind import ShardingKind
 from scenarios.sparse.input_dist import block_size

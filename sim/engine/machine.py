@@ -111,21 +111,15 @@ class Machine:
         """
         if kernel.lasts_ns:
             return self.sleep(kernel.lasts_ns)
-        gpu = self.fabric.cluster.host.gpu
-        varied = self._kernels.next() if self._kernels.varies else 1.0
         price = price or self.cost(kernel)
         if self.runs_on_cores or not kernel.launches:
             launched_ns = None
-        is_ahead = launched_ns is not None
         host = self._host_transfers(rank, price) if price.host_read or price.host_written else []
-        host_s = _seconds_of(host) if host else 0.0
-        times = varied * stretch(price, gpu, measured_ns, is_launched_ahead=is_ahead, host_s=host_s)
+        times = self._stretch(price, host, measured_ns, is_launched_ahead=launched_ns is not None)
         host = [(path, times * size) for path, size in host] if host else host
         launch_ns = round(price.launch_ns * times) if kernel.launches else 0
-        if self.fabric.cluster.faults:
-            part = GpuPart(self.fabric.host(rank), self.fabric.gpu(rank))
-            # After `launch_ns` is set: launches are the host's work, which a slow GPU does not stretch.
-            times /= self.fabric.cluster.speed_at(part, self.clock.now_ns)
+        # After `launch_ns` is set: launches are the host's work, which a slow GPU does not stretch.
+        times /= self._speed(rank)
         ramp_ns = round(price.ramp_ns * times)
         uses, alone_s = self._alone(rank, price)
         if self.runs_on_cores and run_on_core is not None:
@@ -133,15 +127,51 @@ class Machine:
             signal: Signal[None] = Signal()
             run_on_core(launch_ns + ramp_ns + times * alone_s * 1e9, signal.fire)
             return signal
+        begin = partial(self._after, uses=uses, amount=times * alone_s, host=host)
         if launched_ns is None:
             launching(launch_ns)
-            return self._after(launch_ns + ramp_ns, uses, times * alone_s, host)
+            return begin(launch_ns + ramp_ns)
+        return self._launched_ahead(launched_ns, ramp_ns, begin, launching, is_measured=measured_ns is not None)
+
+    def _launched_ahead(
+        self,
+        launched_ns: tuple[int, int],
+        ramp_ns: int,
+        begin: Callable[[int], Signal[None]],
+        launching: Callable[[int], None],
+        *,
+        is_measured: bool,
+    ) -> Signal[None]:
+        """Run a kernel once its first launch is complete; the signal fires at its end, not before the last launch is.
+
+        `begin` starts the kernel after a time in ns.
+        """
         first_ns, last_ns = (moment_ns - self.clock.now_ns for moment_ns in launched_ns)
         launching(max(first_ns, 0))
-        done = self._after(max(first_ns, 0) + ramp_ns, uses, times * alone_s, host)
-        if last_ns <= ramp_ns or measured_ns is not None:  # a measured time includes gaps between launches
+        done = begin(max(first_ns, 0) + ramp_ns)
+        if last_ns <= ramp_ns or is_measured:  # a measured time includes gaps between launches
             return done
         return self._not_before(last_ns, done, launching)
+
+    def _stretch(
+        self,
+        price: KernelCost,
+        host: Sequence[tuple[Path, float]],
+        measured_ns: int | None,
+        *,
+        is_launched_ahead: bool,
+    ) -> float:
+        """Return by what to multiply a price on a GPU at its nominal speed, varied as the draw has it."""
+        varied, gpu = self._kernels.next() if self._kernels.varies else 1.0, self.fabric.cluster.host.gpu
+        host_s = _seconds_of(host) if host else 0.0
+        return varied * stretch(price, gpu, measured_ns, is_launched_ahead=is_launched_ahead, host_s=host_s)
+
+    def _speed(self, rank: int) -> float:
+        """Return the speed of a rank's GPU at this time, as a share of the nominal one."""
+        if not self.fabric.cluster.faults:
+            return 1.0
+        part = GpuPart(self.fabric.host(rank), self.fabric.gpu(rank))
+        return self.fabric.cluster.speed_at(part, self.clock.now_ns)
 
     def alone_ns(self, rank: int, price: KernelCost) -> float:
         """Return the time of a launched kernel on a rank's GPU when that is idle and at its nominal speed."""

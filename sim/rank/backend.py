@@ -22,7 +22,9 @@ from scenarios.seam.kernel import PricedLater, priced_now
 from scenarios.seam.payload import NO_PAYLOAD
 from scenarios.seam.trace import Metric
 from sim.clock import Clock, Signal
+from sim.engine.roofline import KernelCost
 from sim.hosts.cores import HostCores
+from sim.rank.balance import PricedComputation
 from sim.rank.observed import ObservedComputation
 from sim.rank.operation import STEP, Operation
 from sim.rank.rendezvous import GroupRendezvous
@@ -196,12 +198,7 @@ class SimBackend:
         before, records = self._computed, torch.is_grad_enabled()
         self._computed = mine
         world.has_computed[self.rank] = True
-        thread, price, launched_ns = self.thread, priced.price, None
-        if self._launches_eagerly and not kernel.lasts_ns:
-            price = price or machine.cost(priced.kernel)
-            launched_ns = self._launch(price.launch_ns, max(priced.kernel.launches, 1))
-        elif self._is_launched:
-            launched_ns = 0, 0  # launched with its CUDA graph, before the step
+        thread, (price, launched_ns) = self.thread, self._launch_kernel(priced, is_pause=bool(kernel.lasts_ns))
 
         def begin() -> None:
             if thread is None:
@@ -322,6 +319,17 @@ class SimBackend:
         if not self._launches_eagerly:
             return self.clock.now_ns
         return self._launch(self.shared.scenario.cluster.host.gpu.eager.takes_ns(work), 1)[1]
+
+    def _launch_kernel(
+        self, priced: PricedComputation, *, is_pause: bool
+    ) -> tuple[KernelCost | None, tuple[int, int] | None]:
+        """Have the rank's host launch a computation; return its price, as far as it is known yet, and when its first
+        and its last launch are through; None where launches precede the kernel.
+        """
+        if self._launches_eagerly and not is_pause:
+            price = priced.price or self.shared.machine.cost(priced.kernel)
+            return price, self._launch(price.launch_ns, max(priced.kernel.launches, 1))
+        return priced.price, (0, 0) if self._is_launched else None  # with its graph, before the step
 
     def _launch(self, takes_ns: int, launches: int) -> tuple[int, int]:
         """Occupy the rank's host for `takes_ns` with `launches` launches; return when the first and the last are done.

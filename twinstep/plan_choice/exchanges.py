@@ -8,8 +8,8 @@ import numpy as np
 
 from scenarios.config.scenario import Scenario
 from scenarios.planner.placed import Plan
+from scenarios.run_length import runs_of
 from scenarios.seam import roles
-from scenarios.seam.run_length import runs_of
 from scenarios.seam.trace import Recording, Span
 from scenarios.sharding_kind import ShardingKind
 from twinstep.plan_choice.placing import Floats

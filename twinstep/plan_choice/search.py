@@ -25,8 +25,8 @@ from scenarios.planner.pinned_plan import place_pinned
 from scenarios.planner.placed import Plan, plan_of
 from scenarios.planner.plan import plan_tables
 from scenarios.planner.types import ShardingOption, perf_ms, write_ranks_in_order
+from scenarios.run_length import runs_of
 from scenarios.seam.errors import ScenarioError
-from scenarios.seam.run_length import runs_of
 from scenarios.seam.trace import Recording
 from scenarios.sharding_kind import ShardingKind
 from scenarios.workloads.build import build_simulation

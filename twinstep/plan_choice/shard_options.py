@@ -13,8 +13,8 @@ from scenarios.config.scenario import MIN_PARTITION, Scenario, Table
 from scenarios.planner.options import options_of, topology_of
 from scenarios.planner.search.enumerator import COLUMN_ALIGNMENT
 from scenarios.planner.types import Shard, ShardingOption, known_perf, known_storage
+from scenarios.run_length import runs_of
 from scenarios.seam.kernel import Kernel
-from scenarios.seam.run_length import runs_of
 from scenarios.sharding_kind import ShardingKind
 from scenarios.workloads.dlrm.ids.distinct import expected_ids
 from scenarios.workloads.dlrm.tables.shard_price import shard_fill_kernel, shard_kernels

@@ -1,1 +1,1 @@
-"""The commands of `python -m reports`: their options (`cli`) and their functions (`commands`)."""
+"""The commands of `python -m reports`: their options (`cli`) and functions (`commands`, `published`, `chakra`)."""

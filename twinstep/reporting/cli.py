@@ -10,18 +10,21 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, TypeAlias
 
 from reports.errors import ReportError
 from scenarios.interruption import code_of
 
-# The command's function in `twinstep.reporting.commands`.
+# The functions of `twinstep.reporting.commands`, and of `published` beside it.
 _COMMANDS = {
-    **{name: name for name in ("show", "compare", "export", "chakra", "kineto", "calibrate", "times", "recover")},
+    **{name: name for name in ("show", "compare", "export", "chakra", "kineto", "times", "recover")},
     "report": "report_runs",
-    "published": "predict_published",
 }
+_PUBLISHED = {"published": "predict_published", "calibrate": "calibrate"}
 _OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "send_recv")
 _MOST = 10**6  # nodes, and GPUs of one
+
+_Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m reports") -> int:
@@ -30,15 +33,15 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m reports"
     Exit codes: 0 done, 2 mistakes, each a sentence on stderr, 128 + n for signal n.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if words and words[0] not in (*_COMMANDS, "-h", "--help"):
+    if words and words[0] not in (*_COMMANDS, *_PUBLISHED, "-h", "--help"):
         words.insert(0, "report")
     options = _parser(prog).parse_args(words, argparse.Namespace(typed=f"{prog} {shlex.join(words)}"))
     try:
         from reports.terminal.present import output
-        from twinstep.reporting import commands
 
+        run = _function(options.command)
         with output():
-            getattr(commands, _COMMANDS[options.command])(options)
+            run(options)
     except ReportError as error:
         print(error, file=sys.stderr)
         return 2
@@ -47,9 +50,29 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m reports"
     return 0
 
 
+def _function(command: str) -> Any:
+    """Return what a command does."""
+    if command in _PUBLISHED:
+        from twinstep.reporting import published
+
+        return getattr(published, _PUBLISHED[command])
+    from twinstep.reporting import commands
+
+    return getattr(commands, _COMMANDS[command])
+
+
 def _parser(prog: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=prog, description="Read the runs of sim and real.")
     commands = parser.add_subparsers(dest="command", required=True)
+    _add_readers(commands)
+    _add_exports(commands)
+    _add_published(commands)
+    _add_measured(commands)
+    return parser
+
+
+def _add_readers(commands: _Commands) -> None:
+    """Add the commands that show runs."""
     report = commands.add_parser("report", help="tables and a page of runs (also without the word report)")
     report.add_argument(
         "runs", type=Path, nargs="+", metavar="RUN", help="a run folder, or a study's; the first is the base"
@@ -65,6 +88,10 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     both.add_argument("--any", action="store_true", help="also two runs of the same world")
     both.add_argument("--json", action="store_true", help="all tables as JSON, and nothing is written")
     _add_out(both)
+
+
+def _add_exports(commands: _Commands) -> None:
+    """Add the commands that write a run in other formats."""
     export = commands.add_parser("export", help="every frame of a run as CSV, or the kernels of a prediction alone")
     export.add_argument("run", type=Path, help="a run folder")
     files = export.add_mutually_exclusive_group(required=True)
@@ -74,6 +101,10 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     chakra.add_argument("run", type=Path, help="a run folder")
     chakra.add_argument("--out", type=Path, required=True, metavar="DIR", help="a new folder for a trace of each rank")
     chakra.add_argument("--step", type=int, help="the step that is written (default: a typical one)")
+
+
+def _add_published(commands: _Commands) -> None:
+    """Add the commands that take published times, or those of nccl-tests."""
     published = commands.add_parser(
         "published", help="predictions against published times of operators, collectives or steps"
     )
@@ -84,6 +115,10 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     _add_rows(calibrate)
     calibrate.add_argument("--out", type=Path, required=True, metavar="OUT.toml", help="a new file for the profile")
     calibrate.add_argument("--json", action="store_true", help="what was fitted and all errors as JSON")
+
+
+def _add_measured(commands: _Commands) -> None:
+    """Add the commands that make files of what was measured."""
     kineto = commands.add_parser("kineto", help="a run folder of what torch.profiler exported")
     kineto.add_argument("traces", type=Path, nargs="+", metavar="TRACE", help="Chrome trace JSON, also .gz; one a rank")
     kineto.add_argument("--out", type=Path, required=True, metavar="RUN", help="a new run folder")
@@ -105,7 +140,6 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     recover.add_argument(
         "run", type=Path, help="the run folder that there is not, or the hidden spool folder beside it"
     )
-    return parser
 
 
 def _add_step_and_json(parser: argparse.ArgumentParser) -> None:

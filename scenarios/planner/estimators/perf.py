@@ -12,7 +12,7 @@ from math import ceil
 from scenarios.compute_kernel import ComputeKernel
 from scenarios.planner.topology import CollectiveType, Topology
 from scenarios.planner.types import CacheParams, ParameterConstraints, Perf, ShardingOption
-from scenarios.seam.run_length import runs_of
+from scenarios.run_length import runs_of
 from scenarios.sharding_kind import ShardingKind
 
 BIGINT_BYTES = 8

@@ -15,7 +15,7 @@ from scenarios.planner.types import (
     ShardingOption,
     Storage,
 )
-from scenarios.seam.run_length import runs_of
+from scenarios.run_length import runs_of
 
 # Bytes of a cache's bookkeeping for every row of the table, and for every row that the cache holds.
 CACHE_ROW_BYTES, CACHED_ROW_BYTES = 4, 16

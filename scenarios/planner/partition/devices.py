@@ -16,7 +16,7 @@ from typing import Protocol
 
 from scenarios.planner.topology import DeviceHardware
 from scenarios.planner.types import Perf, Storage
-from scenarios.seam.run_length import Run
+from scenarios.run_length import Run
 
 
 class Estimated(Protocol):

@@ -31,7 +31,7 @@ from scenarios.planner.types import (
     known_storage,
     write_ranks_in_order,
 )
-from scenarios.seam.run_length import KeptRuns, run_count, runs_of
+from scenarios.run_length import KeptRuns, run_count, runs_of
 from scenarios.sharding_kind import PartitionByType
 
 # Read once: reading an enum member takes longer than the comparison.

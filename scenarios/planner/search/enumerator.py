@@ -17,7 +17,7 @@ from scenarios.planner.types import (
     ShardingOption,
     TableTensor,
 )
-from scenarios.seam.run_length import KeptRuns
+from scenarios.run_length import KeptRuns
 from scenarios.sharding_kind import ShardingKind
 
 BATCH_SIZE = 512

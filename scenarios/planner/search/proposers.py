@@ -12,7 +12,7 @@ from math import inf, prod
 
 from scenarios.planner.topology import Topology
 from scenarios.planner.types import ShardingOption, Storage, known_perf, known_storage
-from scenarios.seam.run_length import runs_of
+from scenarios.run_length import runs_of
 
 MAX_PROPOSALS = 10_000
 _NOTHING = (0, Storage(0, 0, 0))

@@ -115,26 +115,18 @@ def load_given(
     """
     from scenarios.config.load import load  # noqa: PLC0415
     from scenarios.seam.errors import ScenarioError  # noqa: PLC0415
-    from scenarios.workloads.script.config import Script  # noqa: PLC0415
 
     if given.suffix == ".py":
         if play is not None and overrides.get("payload") not in (None, PLAYS[play]):
             raise ScenarioError(f"--payload = '{overrides['payload']}': expected '{PLAYS[play]}' with --play {play}")
-        given_here = {"--hosts": hosts, "--gpus-per-host": gpus_per_host, "--profile": overrides.get("profile")}
-        _say_what_is_the_scripts([name for name, value in given_here.items() if value is None], args or ())
-        values = dict(overrides)
         of_keys = {
             "payload": None if play is None else PLAYS[play],
             "script.step_every": step_every,
             "script.traceback": traceback or None,
             "script.module": module or None,
         }
-        values |= {key: value for key, value in of_keys.items() if value is not None}
-        made = scenario_of(given, args or (), values, hosts, gpus_per_host, overrides_file=overrides_file)
-        if not {"profile", "cluster.profile"} & {key for key, value in values.items() if value is not None}:
-            assert isinstance(made.options, Script)
-            made = made.with_workload(options=replace(made.options, is_on_default=True))
-        return made
+        values = {**overrides, **{key: value for key, value in of_keys.items() if value is not None}}
+        return _of_command(given, args or (), values, hosts, gpus_per_host, overrides_file=overrides_file)
     if play is not None:
         raise ScenarioError(f"--play = {play}: expected a script; a scenario says run.payload = '{PLAYS[play]}'")
     options = {"hosts": hosts, "gpus-per-host": gpus_per_host, "step-every": step_every}
@@ -145,6 +137,29 @@ def load_given(
         lines, script = _of_recording(given, overrides.get("profile"))
         return _loaded(lines, given, Path(script).stem, overrides, overrides_file)
     return load(given, overrides, overrides_file=overrides_file)
+
+
+def _of_command(
+    script: Path,
+    args: Sequence[str],
+    values: Mapping[str, object],
+    hosts: int | None,
+    gpus_per_host: int | None,
+    *,
+    overrides_file: str,
+) -> Scenario:
+    """Return the scenario of a script, and print a note of options that only the script got; it knows whether its
+    hardware is a default.
+    """
+    from scenarios.workloads.script.config import Script  # noqa: PLC0415
+
+    given_here = {"--hosts": hosts, "--gpus-per-host": gpus_per_host, "--profile": values.get("profile")}
+    _say_what_is_the_scripts([name for name, value in given_here.items() if value is None], args)
+    made = scenario_of(script, args, values, hosts, gpus_per_host, overrides_file=overrides_file)
+    if any(values.get(key) is not None for key in ("profile", "cluster.profile")):
+        return made
+    assert isinstance(made.options, Script)
+    return made.with_workload(options=replace(made.options, is_on_default=True))
 
 
 def is_script(given: Path) -> bool:

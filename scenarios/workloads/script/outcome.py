@@ -15,7 +15,7 @@ from scenarios.config.units import format_ns
 from scenarios.seam.errors import ScriptError
 from scenarios.seam.trace import ALWAYS, CACHED, MemoryRow
 from scenarios.workloads.script.config import Script
-from scenarios.workloads.script.cpu_work import CpuWork
+from scenarios.workloads.script.host.cpu_work import CpuWork
 
 # Fewer passes or calls than this cannot mark steps: the first one belongs to set-up.
 _LEAST = 3

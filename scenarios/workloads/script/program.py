@@ -8,24 +8,20 @@ step of an optimizer is over: setting up and the first step belong to no step, a
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from copy import copy
-from dataclasses import replace
 from itertools import chain, groupby
 from typing import Any, cast
 
 from scenarios.config.host_classes import simulated_ranks
 from scenarios.config.scenario import Scenario
-from scenarios.seam.backend import StepGivenUp, Work
-from scenarios.seam.calls import MISTAKES
+from scenarios.seam.backend import StepGivenUp
 from scenarios.seam.errors import ProgramError, ScenarioError
-from scenarios.seam.group import Group
 from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
-from scenarios.seam.roles import REDUCTION
 from scenarios.workloads.effort import Effort
 from scenarios.workloads.script.beside_gpu import BesideGpu
 from scenarios.workloads.script.config import Script
@@ -51,7 +47,7 @@ from scenarios.workloads.script.events.waits import (
     SynchronizeEvent,
 )
 from scenarios.workloads.script.events.work import ComputeOnCpu, GradientReady, Spent, part_of
-from scenarios.workloads.script.further_groups import further_group, recorded_host_classes
+from scenarios.workloads.script.further_groups import recorded_host_classes
 from scenarios.workloads.script.meeting.mail import Mail
 from scenarios.workloads.script.meeting.stores import Meeting, Stores
 from scenarios.workloads.script.outcome import Outcome, Outcomes, memory_of
@@ -63,8 +59,9 @@ from scenarios.workloads.script.recording.hints import Hint, note_classes, rank_
 from scenarios.workloads.script.recording.lines import Logs, RankLog, Replay, Replays
 from scenarios.workloads.script.recording.recorded import Recorded
 from scenarios.workloads.script.replica_exchange import ScriptExchange
-from scenarios.workloads.script.requests import Packed, Refused, issue
+from scenarios.workloads.script.requests import Packed
 from scenarios.workloads.script.runner import Doing, LivePlayer, ProcessStart
+from scenarios.workloads.script.script_calls import ScriptCalls
 from scenarios.workloads.script.script_streams import KIND, ScriptStreams, cpu_flops_per_s, nothing, role_of
 
 
@@ -244,14 +241,12 @@ class _Played:
     def __init__(self, program: ScriptProgram, rank: Rank, player: LivePlayer | Replay, log: RankLog | None) -> None:
         self._program, self._scenario, self._rank = program, program.scenario, rank
         self._player, self._log = player, log
-        self._works: dict[int, Work[Any]] = {}
-        self._on_host: set[int] = set()  # of these, what gloo carries beside a GPU
         self._streams = ScriptStreams(rank, self._scenario)
+        self._calls = ScriptCalls(
+            rank, self._scenario, self._streams, program.mail, program.outcomes, is_live=log is not None
+        )
         self._beside = BesideGpu(rank, self._scenario, program.outcomes)
         self._is_on_gpu = self._scenario.cluster.host.gpu.device.is_launched
-        self._is_known: dict[int, bool] = {}
-        self._receives: dict[int, Hashable] = {}  # by the call's number, where its values are in the mail
-        self._groups: list[Group] = [rank.world]
         self._exchange = ScriptExchange(rank, program.scenario) if program.script.is_exchanged else None
         self._exchanged: set[int] = set()  # numbers of calls in whose place others are made
         self._step: AbstractContextManager[None] | None = None
@@ -278,8 +273,7 @@ class _Played:
             if isinstance(request, StepEnd) and not await self._next_step():
                 break
             self._player.answer(await self._respond(request))
-        for work in self._works.values():
-            await work
+        await self._calls.settle()
         await self._streams.settle()
         if self._step is not None:
             given_up = StepGivenUp()
@@ -296,14 +290,15 @@ class _Played:
                 if request.of_reducer and self._exchange is not None and self._step is not None:
                     self._exchanged.add(self._exchange.in_place_of(request))
                 else:
-                    return self._issue(request)
+                    self._has_called = True
+                    self._note_priced()
+                    return self._calls.issue(request, is_in_step=self._step is not None)
             case WaitCall(number, stream):
                 return await self._wait(number, stream)
             case NewGroup(ranks):
-                self._groups.append(further_group(self._rank, tuple(ranks), self._program.host_classes))
-                return len(self._groups) - 1
+                return self._calls.make_group(ranks, self._program.host_classes)
             case Synchronize() | SynchronizeEvent() | SynchronizeCall() | Elapsed() | Query() | Sleep():
-                return await self._streams.wait(request, self._works, self._on_host)
+                return await self._streams.wait(request, self._calls.works, self._calls.on_host)
             case FoundPlan(found):
                 self._program.place(found)
             case ReplicaGradients() if self._exchange is not None:
@@ -324,19 +319,7 @@ class _Played:
             self._exchanged.remove(number)
             await self._wait_for_gradients(stream)
             return []
-        work = self._works.pop(number)
-        self._on_host.discard(number)
-        if number in self._receives:
-            await work
-            return [self._program.mail.take(self._receives.pop(number))]
-        if self._is_on_gpu and not self._is_known.pop(number):
-            self._streams.after(stream, work)
-            return []
-        found = await work
-        outputs = [] if found is None else found if isinstance(found, Sequence) else [found]
-        if outputs and isinstance(outputs[0], Sequence):  # lists of tensors
-            outputs = [*chain.from_iterable(outputs)]
-        return [Packed.shape_of(each) if each.is_meta else Packed.of(each) for each in outputs]
+        return await self._calls.wait(number, stream)
 
     async def _wait_for_gradients(self, stream: int) -> None:
         assert self._exchange is not None, "calls are exchanged"
@@ -385,39 +368,3 @@ class _Played:
     def _note_priced(self) -> None:
         if self._step is not None:
             self._program.outcomes.priced.add(self.steps - 1)
-
-    def _issue(self, call: IssueCall) -> Refused | None:
-        """Issue a call's verb on tensors of its own; return the refusal of a wrong call, which raises in the script."""
-        self._has_called = True
-        self._note_priced()
-        is_posted = self._is_on_gpu and call.verb in ("send", "recv", "scatter")
-        is_known = all(each.values is not None for each in call.inputs) and not is_posted
-        has_values = is_known and self._log is not None  # a recording has none, but waits for the same calls
-        device = self._rank.control_device if has_values else self._rank.device
-        given = call.inputs if has_values else [replace(each, values=None) for each in call.inputs]
-        inputs, targets = ([each.tensor(device) for each in tensors] for tensors in (given, call.outputs))
-        group = self._groups[call.group]
-        if call.library not in ("", self._scenario.library):
-            group = cast(Meeting, self._rank.backend).over(group, call.library)
-            if self._step is not None:
-                self._program.outcomes.note_left_out([f"sums and a host's own messages of {call.library}, on CPUs"])
-        stream = self._streams.of(call.stream)
-        asked = stream.for_role(REDUCTION) if call.of_reducer else stream, call.verb, inputs, targets
-        try:
-            self._works[call.number] = issue(*asked, group=group, label=call.label, options=call.options)
-        except MISTAKES as mistake:
-            return Refused.of(mistake)
-        if call.library:
-            self._on_host.add(call.number)
-        if (key := self._posted(call, group)) is not None:
-            self._receives[call.number] = key
-        else:
-            self._is_known[call.number] = is_known
-        return None
-
-    def _posted(self, call: IssueCall, group: Group) -> Hashable | None:
-        """Post a message's values on GPUs; return the key of the values that the rank receives, if any."""
-        if not self._is_on_gpu or call.verb not in ("send", "recv", "scatter"):
-            return None
-        number = sum(each.ranks == group.ranks for each in self._groups[: call.group])
-        return self._program.mail.post(call, self._rank.rank, group.ranks, number)

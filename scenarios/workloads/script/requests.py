@@ -10,16 +10,47 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
 from threading import RLock
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
-from torch.distributed import ReduceOp
+from torch._C._distributed_c10d import Store
+from torch.distributed import ProcessGroup, ReduceOp
 
 from scenarios.seam.backend import Work
 from scenarios.seam.group import Group
 from scenarios.seam.rank import Rank
+from scenarios.workloads.script.events.event import Request
 from scenarios.workloads.script.events.work import Turn
+
+
+class ScriptLink(Protocol):
+    """A script's connection to the simulator, or to the recorder of a real rank."""
+
+    def ask(self, request: Request) -> Any:
+        """Send a request: a new group, a plan, the end of a step or of the script, a metric (a tensor), a failure.
+
+        Returns:
+            The name of a new group. Of a step behind which only the ends of steps are wanted, a function to call at
+            each, which returns whether it was the last one.
+        """
+        ...
+
+    def begin(self) -> None:
+        """Announce that the group of all ranks is about to be created."""
+        ...
+
+    def store(self) -> Store:
+        """Return a store in which all ranks of the script rendezvous."""
+        ...
+
+    def known(self, tensor: Tensor) -> Tensor | None:
+        """Return a tensor's values, None if they are unknown; values of a simulated GPU need no wait."""
+        ...
+
+    def join(self, options: Any, backends: Mapping[str, str]) -> ProcessGroup:
+        """Create this rank's side of a group; see `ScriptGroup`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

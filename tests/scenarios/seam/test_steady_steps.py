@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scenarios.seam.trace import Work, steady_steps
+from scenarios.seam.steady_steps import Work, steady_steps
 
 
 def steady(*steps: str) -> list[int]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from scenarios.planner.placed import next_row
-from scenarios.seam.run_length import Runs, run_count
+from scenarios.run_length import Runs, run_count
 from scenarios.seam.trace import PlanRow
 from scenarios.sparse.tables import ShardedTable, TableShard, layouts, tables_of_plan
 

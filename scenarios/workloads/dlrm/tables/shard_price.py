@@ -9,8 +9,8 @@ import torch
 
 from scenarios.config.scenario import Recommender, Scenario
 from scenarios.planner.placed import Plan, next_row
+from scenarios.run_length import Runs
 from scenarios.seam.kernel import Kernel
-from scenarios.seam.run_length import Runs
 from scenarios.sharding_kind import ShardingKind
 from scenarios.sparse.expected import ExpectedJagged
 from scenarios.workloads.dlrm.ids.distinct import distinct_rows, expected_ids

@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from scenarios.do_nothing import do_nothing
 from scenarios.workloads.script.events.notes import ScriptFailure
-from scenarios.workloads.script.process.process_group import ScriptLink
+from scenarios.workloads.script.requests import ScriptLink
 
 # The environment variables of the rendezvous address.
 MEETING_POINT = ("MASTER_ADDR", "MASTER_PORT")

@@ -1,4 +1,4 @@
-"""The clock that a script's own files read: the simulated time of its rank's host, where it is known."""
+"""The clock that a script's own files read, simulated time where known; and the timer of its process's CPU work."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import timeit
 from collections.abc import Callable
 from typing import Any
 
+from scenarios.workloads.script.events.work import ComputeOnCpu, GradientReady
 from scenarios.workloads.script.users_lines import is_users_file
 
 # The least time between two readings, so that a loop that waits for a time ends.
@@ -18,6 +19,46 @@ _NOT_SIMULATED = (
     "times that the script reads are of this machine, not simulated: with --ranks alike or more than 64 ranks, ranks"
     " are recorded before they are simulated"
 )
+
+
+class ScriptCpuTimer:
+    """The CPU time that a rank's process computes between an answer and its next request, by what it is for."""
+
+    def __init__(self, label: str) -> None:
+        self._mark_ns, self._label = time.process_time_ns(), label
+        self._before: list[ComputeOnCpu | GradientReady] = []  # up to the last turn or gradient
+
+    def turn(self, label: str) -> None:
+        """Count what is computed from now on under a label."""
+        if label != self._label:
+            self._cut()
+            self._label = label
+
+    def mark(self, ready: GradientReady) -> None:
+        """Note that a gradient is ready at this point."""
+        self._cut()
+        self._before.append(ready)
+
+    def take(self, *, is_cut: bool) -> list[ComputeOnCpu | GradientReady]:
+        """Return what was computed, of which nothing is left; without `is_cut`, up to the last turn or gradient."""
+        if is_cut:
+            self._cut()
+        found, self._before = self._before, []
+        return found
+
+    def restart(self) -> None:
+        """Count from now on, and drop the time since the last turn or gradient."""
+        self._mark_ns = time.process_time_ns()
+
+    def since_answer_ns(self) -> int:
+        """Return how long the process has computed since the last answer."""
+        before_ns = sum(each.cpu_ns for each in self._before if isinstance(each, ComputeOnCpu))
+        return before_ns + time.process_time_ns() - self._mark_ns
+
+    def _cut(self) -> None:
+        now_ns = time.process_time_ns()
+        self._before.append(ComputeOnCpu(now_ns - self._mark_ns, self._label))
+        self._mark_ns = now_ns
 
 
 class ScriptClock:

@@ -22,7 +22,8 @@ from scenarios.workloads.script.meeting.guard import own_ranks
 from scenarios.workloads.script.meeting.processes import Processes
 from scenarios.workloads.script.meeting.seats import Seats
 from scenarios.workloads.script.meeting.store import put
-from scenarios.workloads.script.process.process_group import BACKEND, ScriptLink
+from scenarios.workloads.script.process.process_group import BACKEND
+from scenarios.workloads.script.requests import ScriptLink
 from scenarios.workloads.script.users_lines import users_line
 
 # torch's name of the backend if a script names none.

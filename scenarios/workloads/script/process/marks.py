@@ -16,8 +16,9 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from scenarios.workloads.script.config import CALLS, Marking
 from scenarios.workloads.script.events.notes import FoundPlan, ScriptEnd, ScriptFailure, StepEnd
-from scenarios.workloads.script.process.process_group import ScriptGroup, ScriptLink, TorchCall
+from scenarios.workloads.script.process.process_group import ScriptGroup, TorchCall
 from scenarios.workloads.script.process.torchrec_plan import LookUps, plan_found
+from scenarios.workloads.script.requests import ScriptLink
 
 # Functions of torch.distributed, by the names of torch's process group methods.
 _NAMES = {name.replace("_", ""): name for name in CALLS}

@@ -14,16 +14,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from types import FrameType
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch._C._distributed_c10d import Store
 
 from scenarios.seam.collectives.several import Several
 from scenarios.seam.collectives.sparse import SparseSum
-from scenarios.workloads.script.events.event import Request
 from scenarios.workloads.script.users_lines import users_line
 
 BACKEND, GLOO = "twinstep", "gloo"
@@ -74,35 +72,6 @@ class TorchCall:
     of_reducer: bool = False
     library: str = ""
     factor: float | Tensor | None = None
-
-
-class ScriptLink(Protocol):
-    """A script's way to whoever plays or watches it."""
-
-    def ask(self, request: Request) -> Any:
-        """Tell of a group, a plan, the end of a step or of the script, a number (a tensor), or a failure.
-
-        Returns:
-            The name of a new group. Of a step behind which only the ends of steps are wanted, a function to call at
-            each, which returns whether it was the last one.
-        """
-        ...
-
-    def begin(self) -> None:
-        """The group of all ranks is about to be made."""
-        ...
-
-    def store(self) -> Store:
-        """Return a store in which all ranks of the script meet."""
-        ...
-
-    def known(self, tensor: Tensor) -> Tensor | None:
-        """Its values, if there are any; on a GPU that is not there nobody waits for them."""
-        ...
-
-    def join(self, options: Any, backends: Mapping[str, str]) -> dist.ProcessGroup:
-        """Make this rank's side of a group; see `ScriptGroup`."""
-        ...
 
 
 class ScriptGroup(dist.ProcessGroup):

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -29,7 +28,6 @@ from scenarios.workloads.script.events.event import Request
 from scenarios.workloads.script.events.notes import CompiledStep, MemoryPeak, RecordMetric, ReservedPeak, StepEnd
 from scenarios.workloads.script.events.waits import Elapsed, Query, Sleep, Synchronize, SynchronizeEvent
 from scenarios.workloads.script.events.work import (
-    ComputeOnCpu,
     GradientReady,
     Launched,
     LaunchKernel,
@@ -48,7 +46,7 @@ from scenarios.workloads.script.host.measured import Stretches
 from scenarios.workloads.script.host.polls import Polls
 from scenarios.workloads.script.host.through_host import through_host
 from scenarios.workloads.script.meeting.store import SimulatedStore
-from scenarios.workloads.script.process.clock import ScriptClock
+from scenarios.workloads.script.process.clock import ScriptClock, ScriptCpuTimer
 from scenarios.workloads.script.process.labels import Labels
 from scenarios.workloads.script.process.process_group import ScriptGroup, TorchCall
 from scenarios.workloads.script.requests import Asking, Packed
@@ -62,10 +60,9 @@ class SimulatedLink:
     """A rank's connection to the simulator; each request carries the process's work since the previous one."""
 
     def __init__(self, connection: Connection) -> None:
-        self._lock, self._mark_ns = threading.RLock(), time.process_time_ns()
+        self._lock = threading.RLock()
         self._group = 0
-        self._before: list[ComputeOnCpu | GradientReady] = []  # on a CPU, until the last turn or gradient
-        self._label = KIND  # of what is computed on a CPU
+        self.computed = ScriptCpuTimer(KIND)  # on a CPU
         self.launched: list[Launched] | None = None  # on a GPU, since the last request
         self.host = HostCounter()  # beside a GPU
         self._calls = CountedCalls(self.host, Stretches(self._measured))  # from the first step on
@@ -125,7 +122,7 @@ class SimulatedLink:
                     self._asking.ask(Turn((), CompiledStep(self.as_compiled.take())), is_on_gpu=True)
                 request = request() if callable(request) else request
             answer = self._asking.ask(Turn(spent, request), is_on_gpu=self.launched is not None)
-            self._mark_ns = time.process_time_ns()
+            self.computed.restart()
             if isinstance(request, NewGroup):
                 self._group = answer
             if isinstance(request, StepEnd):
@@ -159,10 +156,7 @@ class SimulatedLink:
 
     def _spent(self, *, is_cut: bool) -> Spent:
         if self.launched is None:
-            if is_cut:
-                self._cut()
-            spent, self._before = self._before, []
-            return spent
+            return self.computed.take(is_cut=is_cut)
         self._note(self.host.take())
         launched, self.launched = self.launched, []
         return launched
@@ -174,26 +168,11 @@ class SimulatedLink:
             if not self.compiled.launch_after(lambda: self._append(mark, NO_WORK)):
                 self._append(mark, NO_WORK)
             return
-        self._cut()
-        self._before.append(GradientReady(0, (replica, place)))
-
-    def turn(self, label: str) -> None:
-        """What a CPU computes from now on is for that."""
-        if label != self._label:
-            self._cut()
-            self._label = label
-
-    def _cut(self) -> None:
-        now_ns = time.process_time_ns()
-        self._before.append(ComputeOnCpu(now_ns - self._mark_ns, self._label))
-        self._mark_ns = now_ns
+        self.computed.mark(GradientReady(0, (replica, place)))
 
     def _computing_ns(self) -> int:
-        """Return how long a CPU has computed since the last answer; a GPU's host is taken to need no time."""
-        if self.launched is not None:
-            return 0
-        before_ns = sum(each.cpu_ns for each in self._before if isinstance(each, ComputeOnCpu))
-        return before_ns + time.process_time_ns() - self._mark_ns
+        """Return the CPU time since the last answer in ns; 0 with a GPU, as its host is assumed to need no time."""
+        return 0 if self.launched is not None else self.computed.since_answer_ns()
 
     def _tell(self, peak: MemoryPeak) -> None:
         if peak.peak_bytes > self._told_bytes.get(peak.kind, 0):
@@ -312,10 +291,6 @@ class SimulatedLink:
         """Create this rank's side of the group that was requested last."""
         return SimulatedGroup(self, self._group, options, backends)
 
-    def forget_time(self) -> None:
-        """What was computed since the last request is nobody's."""
-        self._mark_ns = time.process_time_ns()
-
 
 class SimulatedGroup(ScriptGroup):
     """A process group of simulated ranks; `number` identifies it in the simulator."""
@@ -373,7 +348,7 @@ class SimulatedWork(dist.Work):
                     self._link.fill(output, part)
                 if not parts and self._link.shadows is not None:  # nobody knows what the call gave
                     self._link.shadows.forget(outputs)
-            self._link.forget_time()
+            self._link.computed.restart()
             if self._future is not None:
                 self._future.set_result(self._asked.result)
         return True

@@ -38,10 +38,10 @@ from scenarios.workloads.script.process.groups import install
 from scenarios.workloads.script.process.labels import Labels
 from scenarios.workloads.script.process.marks import Marks, Replaced
 from scenarios.workloads.script.process.patched_save import keep_apart
-from scenarios.workloads.script.process.process_group import ScriptLink
 from scenarios.workloads.script.process.simulated import SimulatedLink
 from scenarios.workloads.script.process.stands import answer_into
 from scenarios.workloads.script.process.wants_cuda import refuse_cuda
+from scenarios.workloads.script.requests import ScriptLink
 from scenarios.workloads.script.users_lines import users_line
 
 _exit = os._exit
@@ -76,7 +76,7 @@ def main(connection: Connection, script: Script, env: Mapping[str, str], folder:
             stack.enter_context(on_gpu(gpu, link))
             install_smi(folder / f"rank-{env['RANK']}-bin", gpu)
         else:
-            Labels(link.turn)
+            Labels(link.computed.turn)
         if isinstance(on_cpu, OnCpu):
             watch_loaders(link, on_cpu)
         else:

@@ -22,7 +22,7 @@ from scenarios.planner.types import (
     SortBy,
     TensorShape,
 )
-from scenarios.seam.run_length import run_count
+from scenarios.run_length import run_count
 from scenarios.sharding_kind import ShardingKind
 
 TABLES = st.lists(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scenarios.seam.run_length import KeptRuns, Run, Runs, run_count, runs_of
+from scenarios.run_length import KeptRuns, Run, Runs, run_count, runs_of
 
 RUNS = st.lists(st.tuples(st.integers(0, 4), st.integers(-9, 9)), max_size=5)
 NUMBERS: Run[int] = (3, 7)

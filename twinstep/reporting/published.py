@@ -1,0 +1,199 @@
+"""The commands that predict what is published, or was measured by nccl-tests; they simulate."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from argparse import Namespace
+from datetime import date
+from pathlib import Path
+from typing import TypeVar
+
+from reports.analysis.step_breakdown import check_steps, timed_steps
+from reports.errors import ReportError
+from reports.nccl import fit, fit_tables, nccl_tests, profile
+from reports.nccl.fit import Figures
+from reports.published import collective_tables, collectives, kernels, operator_tables, step_tables, steps
+from reports.published.collectives import Measurements, Prediction, PublishedRow
+from reports.published.kernels import KernelPrediction, PublishedTime
+from reports.published.steps import StepPrediction, StepRow
+from reports.run import Run
+from reports.store import replace
+from reports.terminal import text
+from reports.terminal.present import print_json, say_notes
+
+T = TypeVar("T")
+
+
+def predict_published(options: Namespace) -> None:
+    """Predictions against published times: of collectives, of whole steps, or of single operators."""
+    of_steps = [file for file in options.files if steps.is_steps(file)]
+    of_kernels = [file for file in options.files if kernels.form_of(file) is not None and file not in of_steps]
+    for found, what in ((of_steps, "steps"), (of_kernels, "single operators")):
+        if found and len(found) < len(options.files):
+            raise ReportError(f"{found[0]}: times of {what}, and others beside it; expected files of one kind")
+    if of_steps:
+        _predict_steps(options)
+    elif of_kernels:
+        _predict_kernels(options)
+    else:
+        _predict_collectives(options)
+
+
+def _predict_collectives(options: Namespace) -> None:
+    found = _measurements(options, options.csv)
+    say_notes(found.notes)
+    joined = collectives.join(found.rows, _predict, options.profile)
+    if options.csv is not None:
+        replace.write_csv(joined, options.csv)
+    own = {name: _figures(name).nccl_efficiency for name in collective_tables.nccl_profiles(joined)}
+    if options.json:
+        print_json(collective_tables.as_json(joined, options.files, options.profile, own))
+    else:
+        text.show(collective_tables.summarize(joined, own), sys.stdout)
+
+
+def _predict_steps(options: Namespace) -> None:
+    _check_csv_options(options)
+    found = [steps.read(file) for file in options.files]
+    say_notes(note for one in found for note in one.notes)
+    joined = steps.join((_with_scenario(row) for one in found for row in one.rows), _predict_step, options.profile)
+    if options.csv is not None:
+        replace.write_csv(joined, options.csv)
+    if options.json:
+        print_json(step_tables.as_json(joined, options.files, options.profile))
+    else:
+        text.show(step_tables.summarize(joined), sys.stdout)
+
+
+def _predict_kernels(options: Namespace) -> None:
+    _check_csv_options(options)
+    if options.profile is not None:
+        _figures(options.profile)  # once, not as every row's reason
+    found = [kernels.read(file, options.profile) for file in options.files]
+    say_notes(note for one in found for note in one.notes)
+    joined = kernels.join((row for one in found for row in one.rows), _predict_kernel, options.profile)
+    if options.csv is not None:
+        replace.write_csv(joined, options.csv)
+    if options.json:
+        print_json(operator_tables.as_json(joined, options.files, options.profile))
+    else:
+        text.show(operator_tables.summarize(joined), sys.stdout)
+
+
+def _check_csv_options(options: Namespace) -> None:
+    """Refuse options that only nccl-tests' output has, and a file to write that is there already."""
+    given = _taken(nccl_tests.RunHeader, options)
+    if given != nccl_tests.NOTHING:
+        raise ReportError(nccl_tests.needless(given))
+    if options.csv is not None:
+        replace.check_free(options.csv)
+
+
+def calibrate(options: Namespace) -> None:
+    """A hardware profile with what nccl-tests says of one's own NCCL."""
+    from scenarios.config.catalogue import profile_file
+
+    found = _measurements(options, options.out)
+    if options.out.suffix != ".toml":
+        raise ReportError(f"--out {options.out}: expected a file whose name ends in .toml, as a scenario names it")
+    rows, name, notes = fit.choose(collectives.join(found.rows, _predict, options.profile), found.rows)
+    fitted = fit.fit(rows, _figures(name), lambda row, figures: _predict(row, name, figures).predicted_us)
+    base = Path(profile_file(name) or name).read_text(encoding="utf-8")
+    today = date.today().isoformat()
+    replace.write_text(profile.calibrated(base, name, fitted, command=options.typed, date=today), options.out)
+    say_notes([*found.notes, *notes, *fitted.notes])
+    if worse := fit_tables.worse(fitted):
+        print(f"warning: {worse}", file=sys.stderr)
+    if options.json:
+        print_json(fit_tables.as_json(fitted, name, options.out))
+    else:
+        text.show(fit_tables.summarize(fitted, name), sys.stdout)
+        print(f"profile: {options.out}")
+
+
+def _measurements(options: Namespace, out: Path | None) -> Measurements:
+    """The files' measurements; other options are checked first, as it would be too late after long work."""
+    found = nccl_tests.read_files(options.files, _taken(nccl_tests.RunHeader, options))
+    if out is not None:
+        replace.check_free(out)
+    if options.profile is not None:
+        _figures(options.profile)  # once, not as every row's reason
+    return found
+
+
+def _figures(name: str) -> Figures:
+    """What a profile, which must be there, says of NCCL."""
+    from scenarios.config.load import load_profile
+    from scenarios.seam.errors import ScenarioError
+
+    try:
+        found = load_profile(name)
+    except ScenarioError as error:
+        raise ReportError(str(error)) from None
+    return _taken(Figures, found)
+
+
+def _predict(row: PublishedRow, profile_name: str | None, figures: Figures | None = None) -> Prediction:
+    from scenarios.seam.errors import ScenarioError
+    from twinstep.published.simulated import predict
+
+    known = {name: getattr(row, name) for name in collectives.SETTING}
+    replaced = {} if figures is None else dataclasses.asdict(figures)
+    if row.launch_us is not None:
+        replaced["nccl_floor_ns"] = round(1e3 * row.launch_us)
+    if replaced:
+        known["figures"] = replaced
+    try:
+        found = predict(**known, profile=profile_name)
+    except ScenarioError as error:
+        raise ReportError("; ".join(error.sentences)) from None
+    return _taken(Prediction, found)
+
+
+def _predict_kernel(row: PublishedTime, profile_name: str | None) -> KernelPrediction:
+    from scenarios.seam.errors import ScenarioError
+    from twinstep.published.operators.predict import predict
+
+    try:
+        return _taken(KernelPrediction, predict(row.form, row.cells, profile_name))
+    except ScenarioError as error:
+        raise ReportError("; ".join(error.sentences)) from None
+
+
+def _with_scenario(row: StepRow) -> StepRow:
+    """The row with the scenario that it is held against, if there is one."""
+    from scenarios.seam.errors import ScenarioError
+    from twinstep.published.simulated import ready_scenario
+
+    try:
+        return dataclasses.replace(row, scenario=row.scenario or ready_scenario(row.model, row.round, row.system))
+    except ScenarioError:
+        return row
+
+
+def _predict_step(row: StepRow, profile_name: str | None) -> StepPrediction:
+    from scenarios.seam.errors import ProgramError, ScenarioError
+    from twinstep.published.simulated import ready_scenario, scenario_of_step, simulate_step
+
+    try:
+        made = scenario_of_step(
+            row.scenario or ready_scenario(row.model, row.round, row.system),
+            profile=profile_name,
+            gpu=row.gpu,
+            nodes=row.nodes,
+            gpus=row.gpus,
+            global_batch=row.global_batch,
+        )
+        check_steps(run := Run.of(simulate_step(made)))
+    except ScenarioError as error:
+        raise ReportError("; ".join(error.sentences)) from None
+    except ProgramError as error:
+        raise ReportError(str(error)) from None
+    predicted_ms = float(timed_steps(run)["step_ns"].median()) / 1e6
+    return StepPrediction(predicted_ms=predicted_ms, scenario=made.name, profile=made.cluster.profile)
+
+
+def _taken(kind: type[T], source: object) -> T:
+    """A dataclass whose fields are attributes of the source."""
+    return kind(**{field.name: getattr(source, field.name) for field in dataclasses.fields(kind)})  # type: ignore[arg-type]
