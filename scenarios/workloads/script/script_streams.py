@@ -30,7 +30,7 @@ _POLL_NS = 1_000
 # What is computed of a script, in reports.
 KIND = "script"
 # How names of what a script computes for, which are all that its process tells, end or what is in them: optimizers' as
-# `process.labels` makes them, those of parts of TorchRec's sharded modules.
+# `process.labels` makes them of their class, those of parts of TorchRec's sharded modules.
 _OF_OPTIMIZER = "step"
 _OF_PARTS = {"_input_dists": IDS, "_output_dists": ROWS}
 
@@ -45,7 +45,9 @@ def cpu_flops_per_s(scenario: Scenario) -> float:
 def role_of(label: str) -> str:
     """Return the role of what a script computes for a module, an optimizer or one of its lines; "" for none."""
     parts = label.split(".")
-    return OPTIMIZER if parts[-1] == _OF_OPTIMIZER else next((_OF_PARTS[one] for one in parts if one in _OF_PARTS), "")
+    if parts[1:] == [_OF_OPTIMIZER] and parts[0].lstrip("_")[:1].isupper():  # "decoder.step" is a module
+        return OPTIMIZER
+    return next((_OF_PARTS[one] for one in parts if one in _OF_PARTS), "")
 
 
 class Simulated(Protocol):
