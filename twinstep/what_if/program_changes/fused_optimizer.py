@@ -99,9 +99,10 @@ def _class_of(label: str) -> str:
 
 def _optimizer(one: ObservedComputation) -> _Optimizer | None:
     """Return the optimizer whose whole step a computation is; None if no optimizer that could be fused steps there."""
-    if one.role != OPTIMIZER:
-        return None
     kind = _CLASSES.get(one.label.removesuffix(_OF_SCRIPT), "")
+    is_others = one.label.endswith(_OF_SCRIPT) and not kind  # which need not know of `fused`, whatever they compute
+    if one.role != OPTIMIZER or is_others:
+        return None
     counted = list(one.operations())
     names = Counter[str]()
     for operation, times in counted:
