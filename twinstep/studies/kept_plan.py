@@ -9,6 +9,7 @@ from pathlib import Path
 from scenarios.config.scenario import Scenario
 from scenarios.planner.plan_file import PLAN_FILE, plan_json
 from scenarios.seam.trace import PlanRow
+from scenarios.sharding_kind import COPIED_TYPES
 from scenarios.workloads.locate import imported
 from scenarios.workloads.registry import find
 
@@ -46,7 +47,7 @@ def places(plan: Iterable[PlanRow]) -> dict[str, str]:
     shards: dict[str, set[tuple[object, ...]]] = {}
     for row in plan:
         # A copied table has no place that could change.
-        where = () if row.sharding_kind.is_copied else (row.rank, row.row_offset, row.column_offset)
+        where = () if row.sharding_type in COPIED_TYPES else (row.rank, row.row_offset, row.column_offset)
         size = row.rows, row.columns
         shards.setdefault(row.table, set()).add((row.sharding_type, row.compute_kernel, *where, *size))
     return {table: hashlib.sha256(repr(sorted(of)).encode()).hexdigest() for table, of in shards.items()}

@@ -148,8 +148,12 @@ class Scenario:
         return dataclasses.replace(self, workload=dataclasses.replace(self.workload, **changes))
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the scenario as JSON-ready values, with the fields of all workloads; those of others have defaults."""
+        """Return the scenario as JSON-ready values, with the fields of all workloads; those of others have defaults.
+
+        A workload of one's own has its own fields beside ours.
+        """
         own = {name: getattr(self.workload, name, usual) for name, usual in _USUAL.items()}
+        own |= {field.name: getattr(self.workload, field.name) for field in dataclasses.fields(self.workload)}
         named = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         places = (own if name == "workload" else {name: value} for name, value in named.items())
         plain = {name: _plain(value) for place in places for name, value in place.items()}

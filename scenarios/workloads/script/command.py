@@ -179,7 +179,7 @@ def tree_given(given: Path, overrides: Mapping[str, object], scenario: Scenario)
     of_cluster = {key: value for key, value in overrides.items() if key.startswith("cluster.")}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "cluster.toml")
-        file.write_text("\n".join(_cluster(profile, scenario.cluster.hosts, None)) + "\n")
+        file.write_text("\n".join(_cluster(profile, scenario.cluster.hosts, None)) + "\n", encoding="utf-8")
         return read_tree(str(file), Overrides(of_cluster)).tree
 
 
@@ -255,7 +255,10 @@ def _loaded(
 
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, f"{name}.toml")
-        file.write_text("\n".join(lines) + "\n")
+        try:
+            file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        except UnicodeEncodeError:
+            raise ScenarioError(f"{given}: expected a path and arguments in UTF-8") from None
         try:
             of_keys = {name: value for name, value in overrides.items() if name != "profile"}
             made = load(file, of_keys, overrides_file=overrides_file)

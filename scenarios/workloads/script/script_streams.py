@@ -45,7 +45,9 @@ def cpu_flops_per_s(scenario: Scenario) -> float:
 def role_of(label: str) -> str:
     """Return the role of work with this label (a module, an optimizer or a line); "" for none."""
     parts = label.split(".")
-    return OPTIMIZER if parts[-1] == _OF_OPTIMIZER else next((_OF_PARTS[one] for one in parts if one in _OF_PARTS), "")
+    if parts[1:] == [_OF_OPTIMIZER] and parts[0].lstrip("_")[:1].isupper():  # "decoder.step" is a module
+        return OPTIMIZER
+    return next((_OF_PARTS[one] for one in parts if one in _OF_PARTS), "")
 
 
 class Simulated(Protocol):

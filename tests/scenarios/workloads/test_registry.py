@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 from reports.store import run_folder
 from scenarios.config.load import load
+from scenarios.config.scenario import Workload
 from scenarios.seam.errors import ScenarioError
 from scenarios.workloads import locate
 from scenarios.workloads.build import build
@@ -94,6 +96,17 @@ def test_a_program_in_the_scenarios_folder_is_predicted(tmp_path: Path) -> None:
     recording = simulate(scenario, build(scenario))
     assert [metric.value for metric in recording.metrics] == [1.0] * 4  # ranks 0 and 1, two steps of each
     assert (recording.plan, recording.memory) == ([], [])
+
+
+def test_every_field_of_a_workload_of_ones_own_changes_the_digest() -> None:
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Phases(Workload):
+        warm_up: int
+
+    scenario = load(ROOT / "scenarios" / "library" / "all_to_all_4x2.toml")
+    one, other = (replace(scenario, workload=Phases(warm_up=steps)) for steps in (1, 2))
+    assert (one.as_dict()["warm_up"], one.as_dict()["model"]) == (1, None)
+    assert one.digest() != other.digest()
 
 
 def test_options_change_the_digest(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from scenarios.config.overrides.overrides import Overrides
 from scenarios.config.scenario import Recommender
 from scenarios.config.toml.include import read_tree
 from scenarios.planner.plan import plan_tables
+from scenarios.seam.trace import PlanRow
 from tests.commands import command
 from tests.small import recommender
 from twinstep.studies.kept_plan import kept_plan, moved, places
@@ -83,6 +85,14 @@ def test_tables_that_do_not_fit_as_they_lie_are_placed_anew(tmp_path: Path, monk
     assert row is not None
     assert (row.status, row.options) == ("done", "--set run.batch_size=8192")
     assert (row.tables, row.tables_moved) == (6, 1)
+
+
+def test_tables_of_a_program_of_ones_own_lie_somewhere_whatever_it_calls_their_sharding() -> None:
+    places_of = {"storage_bytes": 4, "perf_ms": 0.0, "ids_per_step": 0.0, "row_offset": 0, "column_offset": 0}
+    row = PlanRow(
+        table="a", sharding_type="hashed", compute_kernel="mine", shard=0, rank=0, rows=1, columns=1, **places_of
+    )
+    assert moved(places([row]), places([replace(row, rank=1)])) == 1
 
 
 @pytest.mark.parametrize("pin", ["ranks = [3]\n", "hosts = [1]\n"])

@@ -37,7 +37,7 @@ def write_scenarios(study: Study, points: Iterable[Best], into: Path) -> None:
     for old in into.glob("[0-9]*.toml"):
         old.unlink()
     for point in points:
-        (into / f"{point.index:03}.toml").write_text(_text(study, point, into))
+        (into / f"{point.index:03}.toml").write_text(_text(study, point, into), encoding="utf-8")
 
 
 def _text(study: Study, point: Best, into: Path) -> str:

@@ -98,10 +98,11 @@ def _class_of(label: str) -> str:
 
 
 def _optimizer(one: ObservedComputation) -> _Optimizer | None:
-    """Return the optimizer whose whole step a computation is; None unless such an optimizer could be fused."""
-    if one.role != OPTIMIZER:
-        return None
+    """Return the optimizer whose whole step a computation is; None if no optimizer that could be fused steps there."""
     kind = _CLASSES.get(one.label.removesuffix(_OF_SCRIPT), "")
+    is_others = one.label.endswith(_OF_SCRIPT) and not kind  # which need not know of `fused`, whatever they compute
+    if one.role != OPTIMIZER or is_others:
+        return None
     counted = list(one.operations())
     names = Counter[str]()
     for operation, times in counted:

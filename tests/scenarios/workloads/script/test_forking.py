@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 from scenarios.config.gpu import DEVICES
+from scenarios.workloads.script import forking
 from scenarios.workloads.script.forking import LATE, MODULES, SHARED, _leave, shared_modules, start_loading
+from scenarios.workloads.script.process.subprocess_player import main
 
 # Notes what a package asks of the environment and of torch.cuda while it is imported, and by which file.
 _WATCHING = """
@@ -91,6 +93,19 @@ def test_ranks_with_gpus_start_from_a_server_that_has_loaded_what_they_need(tmp_
         pids.append(vars(forkserver._forkserver)["_forkserver_pid"])
     assert pids[0] != pids[1]
     assert len({*pids[1:]}) == 1
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_what_ranks_run_is_loaded_ahead(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script: Any = SimpleNamespace(path=tmp_path / "train.py")
+    gpu = SimpleNamespace(device=DEVICES[kind])
+    scenario: Any = SimpleNamespace(cluster=SimpleNamespace(host=SimpleNamespace(gpu=gpu)))
+    named: list[str] = []
+    monkeypatch.setattr(forking, "_WITH_GPUS", {vars(forkserver._forkserver)["_forkserver_pid"]})
+    monkeypatch.setattr(forkserver, "ensure_running", lambda: named.extend(os.environ[MODULES].split()))
+    start_loading(scenario, script)
+    assert [name for name in named if find_spec(name) is None] == []
+    assert main.__module__ in named
 
 
 def test_modules_that_cannot_be_preloaded_are_skipped() -> None:

@@ -145,6 +145,11 @@ def test_an_optimizer_without_a_fused_kernel_stays_as_it_is(scenario: Any, kind:
         assert fused_optimizer.fused(ObservedComputation(label, kernel, role)) is kernel
 
 
+def test_a_class_of_ones_own_that_steps_as_adam_does_is_not_told_to_be_fused(scenario: Any) -> None:
+    kernel = optimizer_kernel(scenario, torch.optim.Adam)
+    assert fused_optimizer.fused(ObservedComputation("MyAdam.step", kernel, "optimizer")) is kernel
+
+
 @pytest.mark.parametrize(("waits", "is_barred"), [((), False), ((0,), False), ((2,), True)])
 def test_a_step_that_reads_back_cannot_be_a_graph(scenario: Any, waits: tuple[int, ...], *, is_barred: bool) -> None:
     one, two = products(480, 1024, "tf32")[:2]

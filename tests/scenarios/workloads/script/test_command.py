@@ -1,0 +1,27 @@
+"""Scripts named on the command line, whatever letters their folders have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scenarios.seam.errors import ScenarioError
+from scenarios.workloads.script.command import load_given
+
+
+def test_a_path_of_any_letters_is_read_whatever_the_locale_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "\u00fc \U0001f600" / "train.py"
+    script.parent.mkdir()
+    script.write_text("import torch\n")
+    monkeypatch.setattr("io.text_encoding", lambda encoding, *_: encoding or "latin-1")
+    scenario = load_given(script, {}, args=["\u00fc"], hosts=1, gpus_per_host=2)
+    assert (scenario.options.path, scenario.options.args) == (script, ("\u00fc",))
+
+
+def test_a_path_that_is_no_text_is_one_sentence(tmp_path: Path) -> None:
+    script = tmp_path / "train\udcff.py"
+    with pytest.raises(ScenarioError, match="expected a path and arguments in UTF-8"):
+        load_given(script, {}, args=[], hosts=1, gpus_per_host=2)
