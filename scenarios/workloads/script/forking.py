@@ -39,7 +39,7 @@ def start_loading(scenario: Scenario, script: Script) -> None:
     of_gpus = [f"{__package__}.gpu.play"] if is_on_gpu else []
     shared = shared_modules(script.path)
     late = [module for package, module in LATE.items() if any(each.split(".")[0] == package for each in shared)]
-    loaded = [f"{__package__}.process.player", *of_gpus, *shared, *late]
+    loaded = [f"{__package__}.process.subprocess_player", *of_gpus, *shared, *late]
     multiprocessing.get_context("forkserver").set_forkserver_preload([f"{__package__}.process.loaded"])
     # torch's reducer warns on each rank, from C++, that it has no timer for tensors without values.
     quiet = {"TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR")} if is_on_gpu else {}

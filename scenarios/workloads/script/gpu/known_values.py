@@ -221,5 +221,5 @@ def filled(tensor: Tensor, value: float) -> Tensor:
 
 
 def is_meta(tensor: Tensor) -> bool:
-    """What torch itself says, whatever `cuda.pretend` makes scripts see."""
+    """What torch itself says, whatever `cuda.torch_cuda` makes scripts see."""
     return bool(_KEYS(tensor).has(torch._C.DispatchKey.Meta))

@@ -93,6 +93,20 @@ def test_ranks_with_gpus_start_from_a_server_that_has_loaded_what_they_need(tmp_
     assert len({*pids[1:]}) == 1
 
 
+def test_what_ranks_run_is_there_to_be_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that nobody has would be passed over, and each rank would load its module by itself."""
+    told: list[str] = []
+    monkeypatch.setattr(forkserver, "ensure_running", lambda: told.extend(os.environ[MODULES].split()))
+    monkeypatch.setattr(f"{start_loading.__module__}._WITH_GPUS", {vars(forkserver._forkserver)["_forkserver_pid"]})
+    host = SimpleNamespace(gpu=SimpleNamespace(device=DEVICES["cuda"]))
+    start_loading(
+        SimpleNamespace(cluster=SimpleNamespace(host=host)),  # type: ignore[arg-type]
+        SimpleNamespace(path=tmp_path / "train.py"),  # type: ignore[arg-type]
+    )
+    assert len(told) == 2
+    assert all(map(find_spec, told))
+
+
 def test_what_cannot_be_loaded_ahead_is_left_to_the_script() -> None:
     code = "import sys, scenarios.workloads.script.process.loaded as loaded; print('colorsys' in sys.modules)"
     given = {**os.environ, MODULES: "no_such_module colorsys"}
