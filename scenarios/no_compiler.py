@@ -44,8 +44,10 @@ class _StandIn(ModuleType):
         self._finder = _Submodules()
         self._not_compiled: list[Callable[..., Any]] = []
 
-    def disable(self, fn: Callable[..., Any], recursive: bool = True, **_: Any) -> Callable[..., Any]:
-        """Return `fn` itself, as there is no compiler to exclude it from."""
+    def disable(self, fn: Any = None, recursive: bool = True, *, wrapping: bool = True, **more: Any) -> Any:
+        """Return torch's own function `fn` itself: without a compiler there is nothing to keep from it."""
+        if wrapping:  # anyone else's, who keeps the answer for good
+            return self.__getattr__("disable")(fn, recursive, wrapping=wrapping, **more)
         self._not_compiled.append(fn)
         return fn
 

@@ -47,6 +47,7 @@ with without_compiler():
     [
         "assert compiles()",
         "from torch._dynamo.decorators import disable",  # a module that must not run twice
+        "assert torch.compiler.disable()(compiles)._torchdynamo_disable",  # an answer that is kept
     ],
 )
 def test_who_asks_for_the_compiler_gets_torchs_own(use: str):

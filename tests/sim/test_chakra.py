@@ -128,6 +128,25 @@ def _dims(dims: dict[str, list[int]]) -> list[TraceNode]:
     return found
 
 
+def test_a_call_without_a_root_reads_none(tmp_path: Path) -> None:
+    assert by_label(play(written(tmp_path, *[[named("call", call(comm_src=-1))]] * 2)))["call"].bytes_in == 64
+
+
+def test_two_groups_of_the_same_ranks_need_no_common_order(tmp_path: Path) -> None:
+    one, two = named("one", call(1, pg_name="a")), named("two", call(2, comm_size=128))
+    recording = play(written(tmp_path, [one, two], [two, replace(one, id=3)], a=[0, 1]))
+    assert {(span.label, span.bytes_in) for span in recording.spans if span.group} == {("one", 64), ("two", 128)}
+
+
+@pytest.mark.parametrize(("kind", "end"), [(1, "comm_dst"), (3, "comm_dst"), (4, "comm_src"), (5, "comm_src")])
+def test_a_call_with_a_root_is_written_with_its_size_and_root(tmp_path: Path, kind: int, end: str) -> None:
+    recording = play(written(tmp_path, *[[call(comm_type=kind, **{end: 1})]] * 2))
+    write_traces(Run.of(recording), tmp_path / "traces", 0)
+    for rank in range(2):
+        (found,) = (one for one in read(tmp_path / "traces" / f"step.{rank}.et") if one.type == COLLECTIVE)
+        assert (found.number("comm_size"), found.attributes[end]) == (64, 1)
+
+
 def test_messages_go_to_their_other_end(tmp_path: Path) -> None:
     sends = [work(1), replace(message(SEND, 1), deps=(1,)), named("next", work(6, 1))]
     recording = play(written(tmp_path, sends, [named("message", message(RECV, 0)), named("after", work(7, 5))]))

@@ -18,7 +18,7 @@ from reports.analysis.step_breakdown import step_shown
 from reports.errors import ReportError
 from reports.run import Run
 from reports.store.drafts import whole_folder
-from scenarios.workloads.chakra.nodes import COLLECTIVE, COMM_TYPES, COMPUTE, TraceNode, Value, write
+from scenarios.workloads.chakra.nodes import COLLECTIVE, COMM_TYPES, COMPUTE, ROOTS, TraceNode, Value, write
 
 NAME, GROUPS = "step", "groups.json"
 _COLUMNS = ["rank", "rank_count", "stream", "step", "sequence", "kind", "label", "group", "issued_ns", "start_ns"]
@@ -58,7 +58,7 @@ def write_traces(run: Run, folder: Path, step: int | None) -> int:
 
 
 class _Members(NamedTuple):
-    """The ranks that call in a group, and the root of each of its broadcasts by their number in the step."""
+    """The ranks that call in a group, and the roots of those calls that have one, by their number in the step."""
 
     ranks: Sequence[int]
     roots: Mapping[int, int]
@@ -92,7 +92,8 @@ def _groups(ranks: Mapping[int, Sequence[Any]]) -> dict[str, _Members]:
         for span in spans:
             if span.group:
                 members[span.group][rank] = None
-                if span.kind == "broadcast" and span.bytes_sent:
+                # Of all members the root alone gives something, or gets something.
+                if (end := ROOTS.get(_TYPES[span.kind])) and (span.bytes_in if end == "comm_src" else span.bytes_out):
                     roots[span.group][counts[span.group]] = rank
                 counts[span.group] += 1
     return {name: _Members([*each], roots[name]) for name, each in members.items()}
@@ -157,11 +158,12 @@ def _of_computation(span: Any) -> dict[str, Value]:
 
 def _of_call(span: Any, root: int | None) -> dict[str, Value]:
     kind = _TYPES[span.kind]
+    size_bytes = span.bytes_out if kind == "SCATTER" or (kind == "BROADCAST" and not span.bytes_in) else span.bytes_in
     return {
         "is_cpu_op": False,
         "comm_type": COMM_TYPES.index(kind),
-        "comm_size": int(span.bytes_out if kind == "SCATTER" else span.bytes_in),
+        "comm_size": int(size_bytes),
         "pg_name": span.group,
         **({"comm_dtype": span.dtype} if span.dtype else {}),
-        **({"comm_src": root} if root is not None else {}),
+        **({ROOTS[kind]: root} if root is not None else {}),
     }

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from scenarios.workloads.chakra.nodes import COMM_TYPES, TraceNode
+from scenarios.workloads.chakra.nodes import COMM_TYPES, ROOTS, TraceNode
 
 
 class _TraceMember(NamedTuple):
@@ -85,6 +85,7 @@ def arguments_of(
         return torch.empty(elements, dtype=dtype, device=device)
 
     elements = [each.number("comm_size") // dtype.itemsize for each in members]
-    root = node.number("comm_src", node.number("comm_dst", ranks[0]))
-    verb, arguments = _VERBS[COMM_TYPES[node.number("comm_type")]]
+    kind = COMM_TYPES[node.number("comm_type")]
+    root = node.number(ROOTS[kind], ranks[0]) if kind in ROOTS else ranks[0]
+    verb, arguments = _VERBS[kind]
     return verb, arguments(_TraceMember(elements, ranks.index(rank), root, rank == root, make))

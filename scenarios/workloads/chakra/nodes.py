@@ -21,7 +21,10 @@ COMM_TYPES = (
     *("ALL_REDUCE", "REDUCE", "ALL_GATHER", "GATHER", "SCATTER", "BROADCAST", "ALL_TO_ALL", "REDUCE_SCATTER"),
     *("REDUCE_SCATTER_BLOCK", "BARRIER"),
 )
+# Which end is a call's root, where it has one.
+ROOTS = {"REDUCE": "comm_dst", "GATHER": "comm_dst", "SCATTER": "comm_src", "BROADCAST": "comm_src"}
 _VERSION = "0.0.4"
+_MOST = 1 << 62  # of whole numbers, so that sums of them stay numbers of 64 bits
 # Fields of Node by number.
 _ID, _NAME, _TYPE, _CONTROLS, _DATA, _START, _DURATION, _ATTRIBUTE = 1, 2, 3, 4, 5, 6, 7, 10
 # An attribute of Twinstep: a node's duration if it is no whole number of microseconds.
@@ -63,8 +66,8 @@ class TraceNode:
     def number(self, name: str, default: int = 0) -> int:
         """Return an attribute that is a whole number, 0 or more; `default` if it is absent."""
         value = self.attributes.get(name, default)
-        if not isinstance(value, int | float) or value < 0:
-            raise TraceError(f"{name} = {value!r}: expected a whole number, 0 or more")
+        if not (isinstance(value, int | float) and 0 <= value <= _MOST):
+            raise TraceError(f"{name} = {value!r}: expected a whole number, 0 or more, at most {_MOST}")
         return int(value)
 
 

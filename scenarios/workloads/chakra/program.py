@@ -23,7 +23,7 @@ from scenarios.seam.rank import Rank
 from scenarios.workloads.chakra.collectives import arguments_of
 from scenarios.workloads.chakra.config import ChakraTraces, step_effort
 from scenarios.workloads.chakra.nodes import COLLECTIVE, METADATA, RECV, SEND, TraceError, TraceNode
-from scenarios.workloads.chakra.traces import CallGroup, calls_of
+from scenarios.workloads.chakra.traces import WORLD, CallGroup, calls_of
 from scenarios.workloads.script.script_streams import nothing
 
 KIND = "trace"  # kind of computations, in tables of efficiency
@@ -69,7 +69,7 @@ class _PlayedTrace:
         self._streams = {"main": rank, **{name: rank.stream(name) for name in program.streams}}
         self._groups = dict[CallGroup, tuple[Group, str]]()  # this rank's groups, each with its stream
         for key in program.calls:  # every rank makes all groups
-            group = rank.world if key.ranks == rank.world.ranks else rank.new_group(key.ranks)
+            group = rank.world if key == (WORLD, rank.world.ranks) else rank.new_group(key.ranks)
             if rank.rank in key.ranks:
                 self._groups[key] = group, _of_calls(len(self._groups))
         self._works = dict[int, tuple[Work[Any], ...]]()  # by node: the works that dependent nodes wait for
@@ -132,7 +132,7 @@ def _stream(node: TraceNode) -> str:
     """Return the stream of a computation."""
     if node.attributes.get("is_cpu_op") is True:
         return "host"
-    return str(node.attributes.get("stream", "main"))
+    return str(node.attributes.get("stream", "")) or "main"
 
 
 def _kernel(node: TraceNode, dtype: str, *, is_roofline: bool) -> Kernel | None:

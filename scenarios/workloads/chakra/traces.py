@@ -17,14 +17,17 @@ from scenarios.seam.kernel import ELEMENT_BYTES
 from scenarios.workloads.chakra.nodes import (
     COLLECTIVE,
     COMM_TYPES,
+    EXACT,
     NODE_TYPES,
     RECV,
+    ROOTS,
     SEND,
     TraceError,
     TraceNode,
     read,
 )
 
+WORLD = "world"  # the group of calls that name none
 _FILE = re.compile(r"(?P<name>.+)\.(?P<rank>\d+)\.et")
 
 
@@ -64,7 +67,7 @@ class Traces:
         elif isinstance(dims, list) and dims and not all(dims):
             found = self._of_dims(node, dims, rank, gpus_per_host)
         else:
-            found = CallGroup("world", tuple(range(self.world_size)))
+            found = CallGroup(WORLD, tuple(range(self.world_size)))
         if rank not in found.ranks:
             raise self.error(rank, node, f"group {found.name} of {list(found.ranks)}: expected rank {rank} in it")
         return found
@@ -181,7 +184,10 @@ def _in_order(nodes: Sequence[TraceNode], path: Path, *, with_controls: bool) ->
             if not left[child]:
                 heapq.heappush(ready, (of_id[child].start_ns, child))
     if len(found) < len(nodes):
-        stuck = next(node.id for node in nodes if left[node.id])
+        stuck, seen = next(node.id for node in nodes if left[node.id]), set[int]()
+        while stuck not in seen:  # what is behind a cycle does not depend on itself
+            seen.add(stuck)
+            stuck = next(dep for dep in of_id[stuck].depends_on(with_controls=with_controls) if left[dep])
         raise TraceError(f"{path}: node {stuck}: expected dependencies without a cycle, but it depends on itself")
     return found
 
@@ -197,14 +203,14 @@ def _check(node: TraceNode, path: Path) -> None:
                 raise TraceError(f"comm_type = {given}: expected 0 to {len(COMM_TYPES) - 1}, {COMM_TYPES[0]} and so on")
             if "comm_size" not in node.attributes and not (node.type == COLLECTIVE and comm_type == 9):
                 raise TraceError("expected comm_size, its bytes")
-            for name in ("comm_size", "comm_tag"):
-                node.number(name)
-            if (dtype := node.attributes.get("comm_dtype", "uint8")) not in ELEMENT_BYTES:
+            if (dtype := str(node.attributes.get("comm_dtype", "uint8"))) not in ELEMENT_BYTES:
                 raise TraceError(f"comm_dtype = {dtype!r}: expected one of {', '.join(ELEMENT_BYTES)}")
             end = {SEND: "comm_dst", RECV: "comm_src"}.get(node.type)
             if end is not None and end not in node.attributes:
                 raise TraceError(f"expected {end}, the rank at the other end")
-        for name in ("num_ops", "tensor_size"):
+            for name in ("comm_size", "comm_tag", end or ROOTS.get(COMM_TYPES[comm_type], "comm_size")):
+                node.number(name)
+        for name in ("num_ops", "tensor_size", EXACT):
             node.number(name)
     except TraceError as error:
         raise TraceError(f"{path}: node {node.id}: {error}") from None

@@ -29,7 +29,7 @@ def varint(data: bytes, place: int) -> tuple[int, int]:
         byte = data[place]
         value |= (byte & 127) << shift
         place, shift = place + 1, shift + 7
-        if byte < 128:
+        if byte < 128 and value >> 64 == 0:
             return value, place
     raise WireError(f"a whole number of at most 64 bits before byte {place:,}")
 

@@ -111,6 +111,7 @@ def test_a_wrong_value_is_named(key: str, value: Any, wrong: str, tmp_path: Path
         ["synchronize_call", -1],
         ["new_group", [0, 0]],
         ["step", 1, 2],
+        ["replica", [0, 0]],
     ],
     ids=str,
 )

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from scenarios.config.interconnect import LIBRARIES
 from scenarios.workloads.script.events.event import Counts, OwnGroups, Request, ScriptEvent
 from scenarios.workloads.script.events.forms import (
-    is_anything,
     is_flag,
     is_group,
+    is_replica,
     is_table,
     is_tensors,
     is_text,
@@ -115,7 +115,7 @@ class ReplicaGradients(Request):
     """
 
     kind: ClassVar[str] = "replica"
-    form = (is_anything,)
+    form = (is_replica,)
     is_listed = True
     words = "DistributedDataParallel's gradients"
 

@@ -131,6 +131,13 @@ def is_batch(value: Any) -> bool:
     return bool(0 < workers * prefetch <= MOST_RANKS)
 
 
+def is_replica(value: Any) -> bool:
+    """Return whether it is a replica, as `ReplicaGradients` has it."""
+    if not (isinstance(value, list) and len(value) == 4):
+        return False
+    return is_list(value[:2], is_whole) and is_flag(value[2]) and isinstance(value[3], list)
+
+
 def is_metric(value: Any) -> bool:
     """Return whether the value is a [name, value] pair of a metric."""
     return isinstance(value, list) and len(value) == 2 and is_text(value[0])

@@ -89,8 +89,12 @@ def test_a_file_that_is_cut_off_anywhere_is_a_sentence(tmp_path: Path) -> None:
         (b"\x02\x18\x01", "GlobalMetadata: expected a version and attributes, but got field 3"),
         (b"\x00\x03\x12\x01\xff", "the first node: expected a text in UTF-8"),
         (b"\x00\x02\x08\xff", "the first node: expected a whole number of at most 64 bits before byte 2"),
+        (
+            b"\x00\x0b\x08" + b"\xff" * 9 + b"\x7f",
+            "the first node: expected a whole number of at most 64 bits before byte 11",
+        ),
     ],
-    ids=["empty", "JSON", "wire type", "field", "text", "number"],
+    ids=["empty", "JSON", "wire type", "field", "text", "number", "70 bits"],
 )
 def test_files_that_are_no_traces_are_one_sentence(tmp_path: Path, data: bytes, sentence: str) -> None:
     path = tmp_path / "a.0.et"

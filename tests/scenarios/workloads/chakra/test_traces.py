@@ -60,6 +60,15 @@ BAD: dict[str, tuple[list[list[TraceNode]], dict[str, list[int]], str]] = {
     "id": ([[work(1), work(1)]] * 2, {}, "a.0.et: node 1: expected an id of its own, but an earlier node has it"),
     "dependency": ([[work(1), work(2, 9)]] * 2, {}, "a.0.et: node 2: depends on node 9: expected a node of the trace"),
     "cycle": ([[work(1, 2), work(2, 1)]] * 2, {}, "a.0.et: node 1: expected dependencies without a cycle"),
+    "behind a cycle": ([[work(1, 2), work(2, 3), work(3, 2)]] * 2, {}, "a.0.et: node 2: expected dependencies without"),
+    "root": ([[call(comm_type=5, comm_src=-1)]] * 2, {}, "a.0.et: node 2: comm_src = -1: expected a whole number"),
+    "peer": ([[message(SEND, -1)]] * 2, {}, "a.0.et: node 5: comm_dst = -1: expected a whole number"),
+    "large": (
+        [[TraceNode(id=1, type=COMPUTE, attributes={"tensor_size": 1 << 63})]] * 2,
+        {},
+        "a.0.et: node 1: tensor_size = 9223372036854775808: expected a whole number",
+    ),
+    "dtypes": ([[call(comm_dtype=[1])]] * 2, {}, "a.0.et: node 2: comm_dtype = '[1]': expected one of float64"),
     "group": (
         [[call(pg_name="tp")]] * 2,
         {},
