@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import lru_cache
 from typing import Literal, NamedTuple, NoReturn
 
 # Names in scenario files, in the order in which messages list them.
@@ -135,3 +136,15 @@ _CUTS = {
 
 # Names in the plans of run folders.
 COPIED_TYPES = tuple(kind.value for kind in ShardingKind if kind.is_copied)
+
+
+@lru_cache
+def widest_reach(types: tuple[str, ...]) -> Literal["GPU", "host", "cluster"]:
+    """Return the widest place over which one of these types may spread a table."""
+    return min((ShardingKind(kind).reach for kind in types), key=("cluster", "host", "GPU").index)
+
+
+@lru_cache
+def may_cut_rows(types: tuple[str, ...]) -> bool:
+    """Return whether one of these types cuts a table's rows."""
+    return any(ShardingKind(kind).cuts_rows for kind in types)

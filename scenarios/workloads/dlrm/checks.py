@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from scenarios.compute_kernel import DEFAULT_KERNEL, ComputeKernel
+from scenarios.compute_kernel import ComputeKernel
 from scenarios.config.scenario import Model, Planner
 from scenarios.config.toml.derive import section_of
 from scenarios.config.toml.hardware.sections import ClusterSection
@@ -21,14 +21,20 @@ from scenarios.config.toml.values import (
 )
 from scenarios.config.units import format_bytes
 from scenarios.planner.plan_file import GivenTable, read_plan
-from scenarios.sharding_kind import DEFAULT_TYPES, DISTINCT_TYPES, SEQUENCE_TYPES, ShardingKind, ShardingType
+from scenarios.sharding_kind import (
+    DEFAULT_TYPES,
+    DISTINCT_TYPES,
+    SEQUENCE_TYPES,
+    ShardingKind,
+    ShardingType,
+    widest_reach,
+)
 from scenarios.workloads.dlrm.ids.checks import check_ids
 from scenarios.workloads.step_tables import REPLICATION, sharding_shape
 
 INT32_ROWS = 1 << 31
 # Averaging would also write back and empty the caches, which hold rows of batches that were fetched ahead.
 WHY_FUSED = "with replication, which averages rows in GPU memory"
-WIDEST_FIRST = ("cluster", "host", "GPU")
 
 
 def _check_model(model: Any, document: Document, look: Look) -> None:
@@ -79,9 +85,9 @@ def own_types(table: Any) -> tuple[str, tuple[ShardingType, ...]]:
     return ("", ()) if table.sequence is None else ("a sequence", SEQUENCE_TYPES)
 
 
-def _kernel(table: Any) -> ComputeKernel:
-    """Return the kernel that a table has without a plan."""
-    return ComputeKernel(table.kernel or DEFAULT_KERNEL)
+def _is_in_host(table: Any) -> bool:
+    """Return whether the table's rows lie in the host's memory, without a plan."""
+    return table.kernel is not None and ComputeKernel(table.kernel).is_in_host
 
 
 def _check_interaction(interaction: Any, model: Any, look: Look) -> None:
@@ -127,7 +133,7 @@ def _check_table(table: Any, path: KeyPath, model: Any, look: Look) -> None:
         _check_types(table.sharding, (*path, "sharding"), mistakes)
     if table.index_dedup:
         look.refuse(path, table, ("weighted",), "with index_dedup")
-        if _kernel(table).is_cached:
+        if table.kernel is not None and ComputeKernel(table.kernel).is_cached:
             mistakes.add((*path, "kernel"), "'fused' or 'fused_uvm' with index_dedup")
     reason, own = own_types(table) if table.sharding is not None else ("", ())
     if own and not {*table.sharding} <= {*own}:
@@ -177,9 +183,9 @@ def _check_kernel(
         if place is None or place.kernel != table.kernel:
             look.refuse(path, table, ("kernel",), "with sharding.plan, which says it of every table")
         return
-    if not _kernel(table).is_cached:
+    if table.kernel is None or not ComputeKernel(table.kernel).is_cached:
         look.refuse(path, table, ("cache_load_factor",), "unless kernel = 'fused_uvm_caching'")
-    if not _kernel(table).is_in_host:
+    if not _is_in_host(table):
         return
     if _averages_on_gpus(document):
         look.mistakes.add((*path, "kernel"), f"'fused' {WHY_FUSED}")
@@ -222,8 +228,8 @@ def _given_plan(document: Document, mistakes: Mistakes) -> Mapping[str, GivenTab
 def _check_fits(table: Any, path: KeyPath, model: Any, rooms: _Rooms, mistakes: Mistakes) -> None:
     """Check that the widest of the table's sharding types has room at least for its weights."""
     types, dim = table.sharding or rooms.types, table.dim or model.embedding_dim
-    in_host = _kernel(table).is_in_host and rooms.has_own_memory
-    widest = min((ShardingKind(kind).reach for kind in types), key=WIDEST_FIRST.index)
+    in_host = _is_in_host(table) and rooms.has_own_memory
+    widest = widest_reach(tuple(types))
     room = rooms.in_host[widest] if in_host else rooms.in_gpus[widest]
     if dim is None or table.rows is None:
         return

@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
 
-from scenarios.compute_kernel import DEFAULT_KERNEL, ComputeKernel
+from scenarios.compute_kernel import ComputeKernel
 from scenarios.config.scenario import (
     CACHE_LOAD_FACTOR,
     Feature,
@@ -30,7 +30,7 @@ from scenarios.config.toml.sections import Document
 from scenarios.config.toml.tree import KeyPath
 from scenarios.given_file import content
 from scenarios.planner.plan_file import GivenTable, read_plan
-from scenarios.sharding_kind import DEFAULT_TYPES, ShardingKind, ShardingType
+from scenarios.sharding_kind import DEFAULT_TYPES, ShardingKind, ShardingType, may_cut_rows
 from scenarios.workloads.dense_parallel_table import DENSE_PARALLEL, why_each_shard
 from scenarios.workloads.dlrm.checks import MODEL, SHARDING, own_types
 from scenarios.workloads.dlrm.data_table import DATA, build_data, check_data
@@ -71,7 +71,7 @@ def _kernel(table: Any, usual: Sequence[str], place: GivenTable | None) -> dict[
         return {"sharding": (place.sharding_type.value,), "kernel": place.kernel, "cache_load_factor": share}
     if own := own_types(table)[1] if table.index_dedup or table.sequence else ():
         usual = [kind for kind in usual if kind in own] or own
-    if ComputeKernel(table.kernel or DEFAULT_KERNEL).is_in_host:
+    if table.kernel is not None and ComputeKernel(table.kernel).is_in_host:
         usual = [kind for kind in usual if not ShardingKind(kind).is_copied]
     return {"sharding": tuple(table.sharding or usual)}
 
@@ -170,11 +170,7 @@ def _why_each(document: Document) -> str:
 def _effort(scenario: Scenario) -> Effort:
     """Estimate the effort as if each table took its most expensive allowed type."""
     features = Recommender.of(scenario.workload).model.features
-    read = {
-        feature.name
-        for feature in features
-        if feature.index_dedup or any(ShardingKind(kind).cuts_rows for kind in feature.sharding)
-    }
+    read = {feature.name for feature in features if feature.index_dedup or may_cut_rows(feature.sharding)}
     return step_effort(scenario, read, len({kind for feature in features for kind in feature.sharding}))
 
 

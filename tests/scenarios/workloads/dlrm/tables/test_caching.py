@@ -30,7 +30,7 @@ LAWS = {
 
 def table(ids: Ids, length: int, **changes: Any) -> Table:
     made = Table(name="t", rows=ROWS, dim=16, ids_per_sample=length, ids=ids, sharding=("table_wise",))
-    return changed(made, **changes)
+    return dataclasses.replace(made, **changes)
 
 
 def cache_of(*tables: Table, load_factor: float = 0.2, samples: int = SAMPLES, part: slice = slice(None)) -> RowCache:
