@@ -58,6 +58,8 @@ class Module:
     One object serves all ranks of a process and caches its traces. `on(rank)` returns a rank's copy.
     """
 
+    known_as = ""  # modules with equal non-empty values share their traces: of passes and optimizer steps
+
     def __init__(
         self,
         make: Callable[[], Any],
@@ -108,7 +110,6 @@ class Module:
         self._traces: dict[Signature, Trace] = {}
         self._updates: dict[int, Update] = {}
         self._has_noted = False
-        self.known_as = ""  # modules with equal non-empty values share their traces: of passes and optimizer steps
 
     def _check_precision(self) -> None:
         """Raise a ProgramError for a combination of shards, compression and scaling that is not supported."""

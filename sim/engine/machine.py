@@ -127,13 +127,29 @@ class Machine:
             signal: Signal[None] = Signal()
             run_on_core(launch_ns + ramp_ns + times * alone_s * 1e9, signal.fire)
             return signal
+        begin = partial(self._after, uses=uses, amount=times * alone_s, host=host)
         if launched_ns is None:
             launching(launch_ns)
-            return self._after(launch_ns + ramp_ns, uses, times * alone_s, host)
+            return begin(launch_ns + ramp_ns)
+        return self._launched_ahead(launched_ns, ramp_ns, begin, launching, is_measured=measured_ns is not None)
+
+    def _launched_ahead(
+        self,
+        launched_ns: tuple[int, int],
+        ramp_ns: int,
+        begin: Callable[[int], Signal[None]],
+        launching: Callable[[int], None],
+        *,
+        is_measured: bool,
+    ) -> Signal[None]:
+        """Run a kernel once its first launch is complete; the signal fires at its end, not before the last launch is.
+
+        `begin` starts the kernel after a time in ns.
+        """
         first_ns, last_ns = (moment_ns - self.clock.now_ns for moment_ns in launched_ns)
         launching(max(first_ns, 0))
-        done = self._after(max(first_ns, 0) + ramp_ns, uses, times * alone_s, host)
-        if last_ns <= ramp_ns or measured_ns is not None:  # a measured time includes gaps between launches
+        done = begin(max(first_ns, 0) + ramp_ns)
+        if last_ns <= ramp_ns or is_measured:  # a measured time includes gaps between launches
             return done
         return self._not_before(last_ns, done, launching)
 

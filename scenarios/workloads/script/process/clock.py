@@ -23,7 +23,7 @@ _NOT_SIMULATED = (
 )
 
 
-class CpuTimer:
+class ScriptCpuTimer:
     """The CPU time that a rank's process computes between an answer and its next request, by what it is for."""
 
     def __init__(self, label: str) -> None:

@@ -46,7 +46,7 @@ from scenarios.workloads.script.host.measured import Stretches
 from scenarios.workloads.script.host.polls import Polls
 from scenarios.workloads.script.host.through_host import through_host
 from scenarios.workloads.script.meeting.store import SimulatedStore
-from scenarios.workloads.script.process.clock import CpuTimer, ScriptClock
+from scenarios.workloads.script.process.clock import ScriptClock, ScriptCpuTimer
 from scenarios.workloads.script.process.labels import Labels
 from scenarios.workloads.script.process.process_group import ScriptGroup, TorchCall
 from scenarios.workloads.script.requests import Asking, Packed
@@ -62,7 +62,7 @@ class SimulatedLink:
     def __init__(self, connection: Connection) -> None:
         self._lock = threading.RLock()
         self._group = 0
-        self.computed = CpuTimer(KIND)  # on a CPU
+        self.computed = ScriptCpuTimer(KIND)  # on a CPU
         self.launched: list[Launched] | None = None  # on a GPU, since the last request
         self.host = HostCounter()  # beside a GPU
         self._calls = CountedCalls(self.host, Stretches(self._measured))  # from the first step on
