@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, groupby
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map_only
 
 from scenarios.modules.fake import build_fake, explained, fake
-from scenarios.modules.fully_sharded.units import Mark, Phase, Unit, UnitHooks
+from scenarios.modules.fully_sharded.units import Mark, Unit, UnitMarks
 from scenarios.modules.fusion import fused
 from scenarios.modules.late_arguments import Needs
 from scenarios.modules.recorder import Operator, Recorder
@@ -224,8 +223,7 @@ def _passes(
     """Run both passes under the recorder, on tensors without values."""
     needs: list[Need] = []
     state_bytes = size_of(state(module))
-    marks = _Marks(recorder, trainable(module), units, needs)
-
+    marks = UnitMarks(recorder, trainable(module), units, needs)
     result = _forward(recorder, module, given, late=late, marks=marks, needs=needs)
     outputs, parameters = tensors_of(result), trainable(module)
     chosen = _losses(outputs) if gradients is None else tuple(gradients)
@@ -233,7 +231,8 @@ def _passes(
     kept, forward_peak = {key: size for key, size in recorder.held_by.items() if size}, recorder.peak_bytes
     # The backward pass's own tensors count from here: those of the forward pass still belong to their modules.
     recorder.begin_phase(TEMPORARIES)
-    ready = marks.turn()
+    ready: list[Ready] = []
+    marks.turn(ready)
     _backward(recorder, (parameters, wanting(given)), outputs, chosen, ready=ready)
     marks.finish()
     recorder.settle()
@@ -262,7 +261,7 @@ def _passes(
 
 
 def _forward(
-    recorder: Recorder, module: Any, given: Arguments, *, late: Sequence[int], marks: _Marks, needs: list[Need]
+    recorder: Recorder, module: Any, given: Arguments, *, late: Sequence[int], marks: UnitMarks, needs: list[Need]
 ) -> Any:
     """Run the forward pass, and record in `needs` where late tensors are first used."""
 
@@ -271,44 +270,6 @@ def _forward(
 
     with Needs([tensors_of(given)[index] for index in late], needed) as watched, marks.watching(module, watched):
         return module(*given[0], **given[1])
-
-
-class _Marks:
-    """A log of both passes' positions at units; it drops a unit's gradients once its backward is over."""
-
-    def __init__(
-        self, recorder: Recorder, parameters: Sequence[Tensor], units: Sequence[Unit], needs: Sequence[Need]
-    ) -> None:
-        self.hooks: UnitHooks | None = None
-        self.forward: list[Mark] = []
-        self.backward: list[Mark] = []
-        self._recorder, self._parameters, self._units = recorder, parameters, units
-        self._marks, self._begun = self.forward, 0
-        self._seen: Sequence[Need] | Sequence[Ready] = needs
-
-    def watching(self, module: Any, watched: Needs) -> AbstractContextManager[object]:
-        """Return a context that logs the forward pass's positions at units; without units it does nothing."""
-        if self._units:
-            self.hooks = UnitHooks(module, self._units, self.reached, watched.is_left)
-        return self.hooks or nullcontext()
-
-    def reached(self, phase: Phase, unit: int) -> None:
-        after = len(self._recorder.operators) - self._begun
-        mark = Mark(after=after, seen=len(self._seen), phase=phase, unit=unit, number=len(self._marks))
-        self._marks.append(mark)
-        for index in self._units[unit].parameters if phase == "post_backward" else ():
-            # As fully_shard does, so that memory of whole gradients is freed unit by unit.
-            self._parameters[index].grad = None
-
-    def turn(self) -> list[Ready]:
-        """Record marks of the backward pass from now on; return the list for gradients that become ready."""
-        ready: list[Ready] = []
-        self._marks, self._seen, self._begun = self.backward, ready, len(self._recorder.operators)
-        return ready
-
-    def finish(self) -> None:
-        if self.hooks is not None:
-            self.hooks.finish()
 
 
 def _losses(outputs: Sequence[Tensor]) -> tuple[bool | None, ...]:

@@ -8,6 +8,7 @@ the gradients of its inputs are computed; if no input has a gradient, at the end
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -16,6 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 from torch.utils.hooks import RemovableHandle
+
+from scenarios.modules.late_arguments import Needs
+from scenarios.modules.recorder import Recorder
 
 Phase = Literal["pre_forward", "post_forward", "pre_backward", "post_backward"]
 
@@ -193,6 +197,42 @@ class UnitHooks:
     def _turns(self, unit: int, _: Tensor) -> None:
         if self._phases[unit] != "pre_backward":
             self._reach("pre_backward", unit)
+
+
+class UnitMarks:
+    """A log of where both passes are at units; it drops a unit's gradients once its backward is over."""
+
+    def __init__(
+        self, recorder: Recorder, parameters: Sequence[Tensor], units: Sequence[Unit], needs: Sequence[object]
+    ) -> None:
+        self.hooks: UnitHooks | None = None
+        self.forward: list[Mark] = []
+        self.backward: list[Mark] = []
+        self._recorder, self._parameters, self._units = recorder, parameters, units
+        self._marks, self._begun = self.forward, 0
+        self._seen = needs
+
+    def watching(self, module: Any, watched: Needs) -> AbstractContextManager[object]:
+        """Return a context that records where the module's forward pass is at units; without units it does nothing."""
+        if self._units:
+            self.hooks = UnitHooks(module, self._units, self.reached, watched.is_left)
+        return self.hooks or nullcontext()
+
+    def reached(self, phase: Phase, unit: int) -> None:
+        after = len(self._recorder.operators) - self._begun
+        mark = Mark(after=after, seen=len(self._seen), phase=phase, unit=unit, number=len(self._marks))
+        self._marks.append(mark)
+        for index in self._units[unit].parameters if phase == "post_backward" else ():
+            # As fully_shard does, so that memory of whole gradients is freed unit by unit.
+            self._parameters[index].grad = None
+
+    def turn(self, ready: Sequence[object]) -> None:
+        """Record marks of the backward pass from now on, whose gradients that become ready are added to `ready`."""
+        self._marks, self._seen, self._begun = self.backward, ready, len(self._recorder.operators)
+
+    def finish(self) -> None:
+        if self.hooks is not None:
+            self.hooks.finish()
 
 
 class _Countdown:
