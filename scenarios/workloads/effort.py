@@ -98,8 +98,10 @@ def check_memory(scenario: Scenario, effort: Effort, free_bytes: float | None = 
     more = f", and {instead} simulates one host of each class in place of all" if instead else ""
     if effort.step_bytes <= most_bytes:
         key, more = f"run.steps = {scenario.steps}", f"; {effort.most_steps(most_bytes):,} steps fit"
-    elif effort.step_bytes - effort.loaded_bytes <= most_bytes:
-        key = f"data.prefetch = {Recommender.of(scenario.workload).data.prefetch}"
+    elif isinstance(workload := scenario.workload, Recommender) and (
+        effort.step_bytes - effort.loaded_bytes <= most_bytes
+    ):
+        key = f"data.prefetch = {workload.data.prefetch}"
         more = f", {_size(effort.loaded_bytes)} of it batches that are loaded ahead"
     raise ScenarioError(
         f"{scenario.path}: {key}: expected a simulation that fits into this machine's {_size(free_bytes)} of free"

@@ -229,3 +229,9 @@ def test_the_operations_of_small_steps_count_too(tmp_path: Path, table: str) -> 
     (note,) = notes(made, None, effort_of(made, build(made)))
     assert re.fullmatch(f"{file}: run.steps = 600000: they take about [5-9] min and .*", note)
     assert list(notes(load(file, {"steps": 10}), None, effort_of(made, build(made)))) == []
+
+
+def test_a_program_of_ones_own_that_loads_batches_ahead_has_no_key_of_ours() -> None:
+    own = load(Path(__file__).parents[3] / "scenarios" / "library" / "all_to_all_4x2.toml")
+    with pytest.raises(ScenarioError, match=r"run\.ranks = 'each': expected a simulation that fits"):
+        check_memory(own, Effort(loaded_bytes=1e12), 16e9)
