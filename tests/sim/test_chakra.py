@@ -91,7 +91,7 @@ def test_a_call_takes_what_it_takes_in_another_program(tmp_path: Path, op: str) 
     table = f'[collective]\nop = "{op}"\nsize = "{size} B"\n[launching]\n'
     alone.write_text(own_cluster(path).replace("chakra", "collective") + table.replace("[launching]\n", ""))
     scenario = load(alone, {"steps": 1, "payload": "sizes", "ranks": "each"})
-    other = simulate(scenario, build(replace(scenario, launching=own.launching)))
+    other = simulate(scenario, build(scenario.with_workload(launching=own.workload.launching)))
     (expected,) = {ns(span) for span in other.spans if span.rank == 3 and span.call == 1}
     assert ns(by_label(play(path), rank=3)["call"]) == pytest.approx(expected, rel=0.02)
 
