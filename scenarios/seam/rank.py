@@ -94,7 +94,9 @@ class Rank:
 
     def stream(self, name: str) -> Rank:
         """Return this rank on a new stream, with its own groups; every rank makes the same calls, in the same order."""
-        return Rank(self.backend.open_stream(name))
+        made = Rank(self.backend.open_stream(name))
+        made._role = self._role
+        return made
 
     def spawn(self, coroutine: Coroutine[Any, Any, T]) -> Work[T]:
         """Run a coroutine on this stream, concurrently with the caller; coroutines of one stream run in sequence."""

@@ -238,7 +238,7 @@ def test_a_rank_outside_the_group_is_warned_and_gets_none(play: Play) -> None:
 
 
 async def trains(rank: Rank) -> None:
-    side = rank.stream("side")
+    side = rank.for_role("rows").stream("side")
     for index in range(2):
         with rank.step(index):
             tensor = torch.ones(1 << 14)
@@ -273,8 +273,9 @@ def test_spans_say_what_was_issued_in_order_and_in_which_step(play: Play) -> Non
             for step in range(2)
             for at, (kind, label, role) in enumerate(kinds)
         ]
-        aside = [(span.sequence, span.step, span.group, span.call) for span in spans_of(recording, rank, "side")]
-        assert aside == [(0, 0, "side/world", 0), (1, 1, "side/world", 1)]
+        beside = spans_of(recording, rank, "side")
+        aside = [(span.sequence, span.step, span.group, span.call, span.role) for span in beside]
+        assert aside == [(0, 0, "side/world", 0, "rows"), (1, 1, "side/world", 1, "rows")]
     assert [(metric.rank, metric.step, metric.value) for metric in recording.metrics] == [
         (rank, step, float(step)) for rank in range(4) for step in range(2)
     ]
