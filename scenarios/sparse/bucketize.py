@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,32 +37,22 @@ def block_bucketize(
     """Cut every bag into `my_size` buckets by the block of rows of its ids.
 
     An id, read as unsigned, goes to bucket `id // block` as `id % block`; past the last block, to bucket `id % my_size`
-    as `id // my_size`.
+    as `id // my_size`. Lengths and ids that do not fit each other, and ids on the meta device, are a RuntimeError.
 
     Args:
         lengths: [features * batch], feature-major, or [sum of `batch_size_per_feature`].
         ids: [sum of lengths]; must be real, because they decide sizes.
         block_sizes: rows of a block, by feature.
-        bucketize_pos: also return `positions`, of the dtype of `ids`.
-        sequence: also return `unbucketize_permute`, of the dtype of `ids`.
-        block_bucketize_pos: for each feature, my_size + 1 ascending rows from 0; bucket b holds rows from the b-th to
-            the next.
+        bucketize_pos, sequence: also return `positions`, or `unbucketize_permute`, of the dtype of `ids`.
+        block_bucketize_pos: for each feature, my_size + 1 ascending rows from 0; bucket b holds rows from the b-th on.
         keep_orig_idx: whether ids are unchanged, for all features or by feature.
         total_num_blocks: a multiple of `my_size`; each bucket holds its share of the blocks, and an id past the last
             goes to the bucket of block `id % total_num_blocks` as `id // total_num_blocks`.
         device: of all results but `lengths`; with meta only their shapes are made.
         is_checked: lengths are known to match the ids; checking them would make the host wait for their device.
-
-    Raises:
-        RuntimeError: arguments do not fit each other, or ids are on the meta device.
     """
-    blocks = Blocks.of(
-        block_sizes,
-        my_size,
-        total_num_blocks=total_num_blocks,
-        block_bucketize_pos=block_bucketize_pos,
-        keep_orig_idx=keep_orig_idx,
-    )
+    cuts: Any = {"total_num_blocks": total_num_blocks, "block_bucketize_pos": block_bucketize_pos}
+    blocks = Blocks.of(block_sizes, my_size, keep_orig_idx=keep_orig_idx, **cuts)
     _check(lengths, ids, weights, has_lengths=not is_checked)
     batches = _batches(lengths.numel(), blocks.features, batch_size_per_feature)
     kernels = _kernels(ids.device)

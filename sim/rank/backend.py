@@ -184,10 +184,7 @@ class SimBackend:
     def compute(
         self, kernel: PricedLater, label: str, function: Callable[..., T], arguments: tuple[object, ...], role: str = ""
     ) -> Work[T]:
-        """Simulate a kernel, as `Backend.compute` does; kernels of one stream run in sequence.
-
-        A kernel's function runs in the grad mode in which the kernel was issued.
-        """
+        """Simulate a kernel in its stream's order; its function runs in the grad mode in which it was issued."""
         world, machine = self.shared, self.shared.machine
         kernel = world.rewrite(ObservedComputation(label, priced_now(kernel), role))
         work = self._operation("compute", label)

@@ -128,6 +128,6 @@ def test_the_commands_say_it_in_one_line_and_exit_as_for_ours(tmp_path: Path) ->
 def test_a_run_without_steps_says_how_to_enter_one(tmp_path: Path) -> None:
     path = written(tmp_path, stepless())
     done = predicted(path)
-    assert "No rank completed a step; the program enters none: expected 'with rank.step(index):'" in (
+    assert "no rank completed a step; the program enters none: expected 'with rank.step(index):'" in (
         " ".join(done.stdout.split())
     )
