@@ -84,4 +84,5 @@ def sizes(words: list[str], names: str) -> list[int]:
 def first_number(pattern: str, text: str) -> int | None:
     """Return the number that the first group of a pattern finds in a text, without its separators; None if none."""
     found = re.search(pattern, text)
-    return None if found is None else int(found[1].replace(",", ""))
+    digits = found[1].replace(",", "") if found is not None else ""
+    return int(digits) if digits else None

@@ -63,7 +63,7 @@ def describe_named(cells: Mapping[str, str]) -> Described:
     made = replace(drawn, ids=ids, weight_dtype=dtype_of(cells["dtype"]))
     made = replace(made, pooled=not re.search(r"sequence|none|nobag", shape))
     if unique := cells.get("unique_ids", ""):
-        made = replace(made, unique=max(1, round(float(unique))))
+        made = replace(made, unique=max(1, round(_number(unique, "unique_ids"))))
     notes = cells.get("notes", "")
     if found := re.search(r"alpha ([\d.]+\d)", notes):
         made = zipf(made, _exponent(found[1]))
@@ -78,7 +78,9 @@ def describe_named(cells: Mapping[str, str]) -> Described:
 
 
 def zipf(bags: Bags, exponent: float) -> Bags:
-    """Return the bags with the expected numbers of long runs under a bounded Zipf law of their rows."""
+    """Return the bags with the expected numbers of long runs under a bounded Zipf law of their rows; 0 is uniform."""
+    if exponent == 0:
+        return bags
     a, rows, drawn = exponent, bags.rows, bags.ids / bags.tables
     norm = ((rows + 1) ** (1 - a) - 1) / (1 - a)
     # Ids are floors of a continuous law: the first id covers all values between 1 and 2.
@@ -95,13 +97,20 @@ def _passed(bags: Bags, optimizer: str, beside_s: float, *, is_backward: bool, c
 
 
 def _exponent(text: str) -> float:
-    try:
-        exponent = float(text)
-    except ValueError:
-        exponent = math.nan
-    if not 0 <= exponent < 100:
-        raise NotDescribedError(f"zipf = '{text}': expected a number from 0 on")
+    exponent = _number(text, "zipf")
+    if exponent >= 100:
+        raise NotDescribedError(f"zipf = '{text}': expected a number below 100")
     return exponent if exponent != 1 else 1 + 1e-9
+
+
+def _number(text: str, name: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise NotDescribedError(f"{name} = '{text}': expected a number from 0 on")
+    return number
 
 
 def _is_true(text: str) -> bool:

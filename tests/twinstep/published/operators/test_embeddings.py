@@ -72,12 +72,18 @@ def test_rows_of_others_say_tables_and_ids_in_words() -> None:
         ({"op": "EBC (nn.EmbeddingBag)"}, "op 'EBC (nn.EmbeddingBag)': no law of such rows"),
         ({"pooling_or_ids": "many"}, "the row does not say how many tables or ids"),
         ({"batch": ""}, "batch = '': expected a whole number from 1 on"),
+        ({"pooling_or_ids": ", ids in all"}, "the row does not say how many tables or ids"),
+        ({"unique_ids": "few"}, "unique_ids = 'few': expected a number from 0 on"),
     ],
 )
 def test_missing_cells_of_a_row_give_a_reason(cells: dict[str, str], reason: str) -> None:
     with pytest.raises(NotDescribedError) as caught:
         describe_named(NAMED | cells)
     assert str(caught.value) == reason
+
+
+def test_an_exponent_of_zero_is_the_uniform_law() -> None:
+    assert describe(ROW | {"zipf": "0"}, is_backward=True) == describe(ROW, is_backward=True)
 
 
 def test_a_wrong_exponent_is_a_reason() -> None:
