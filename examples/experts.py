@@ -35,7 +35,7 @@ class Expert(nn.Module):
 
 
 def loss(mixed: Tensor) -> Tensor:
-    """The loss of the experts' answers."""
+    """Return the loss of the experts' answers."""
     return functional.softplus(mixed).mean()
 
 
@@ -80,7 +80,7 @@ class Train(Program):
         return await rank.all_to_all_single(received, rows, into, out, label="samples")
 
     def draw(self, rank: Rank, step: int) -> tuple[Tensor, Tensor]:
-        """Samples in the order of their experts, and how many each gets: as that decides sizes, it is never meta."""
+        """Return samples by expert, and how many each expert gets, on the control device, because they decide sizes."""
         drawn = torch.Generator().manual_seed(1000 * step + rank.rank)
         popular = torch.arange(1, rank.world_size + 1, dtype=torch.float64) ** -self.options.skew
         chosen = torch.multinomial(popular, self.options.samples, replacement=True, generator=drawn)

@@ -66,7 +66,7 @@ class Train(Program):
                 rank.record("click", click)
 
     def draw(self, rank: Rank, step: int) -> list[Tensor]:
-        """This rank's samples: histories, and what came of them."""
+        """Return this rank's samples: histories and their outcomes."""
         drawn = torch.Generator().manual_seed(1000 * step + rank.rank)
         samples, history, width = self.options.samples, self.options.history, self.options.width
         shapes = [(samples, history, width), (samples,), (samples,)]

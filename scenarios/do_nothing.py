@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 def do_nothing(*_: object, **__: object) -> None:
-    """Ignore all arguments."""
+    """Ignore all arguments, and return nothing."""

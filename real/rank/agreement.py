@@ -77,7 +77,7 @@ class PairAgreement(GroupAgreement):
         self._gather = partial(_swap, joined, rank, pair)
 
     def disagreement(self, call: Call, *, is_checked: bool) -> str | None:
-        """See `GroupAgreement`."""
+        """Agree on the group, as `GroupAgreement` describes it."""
         if not self.is_on:
             return None
         compared = _compare(call, self._gather, goes_on=is_checked)

@@ -50,7 +50,7 @@ class CheckedCall:
         return self._released.wait(timeout_s)
 
     def is_over(self) -> bool:
-        """See `PendingCall.is_over`."""
+        """Return whether the call has ended."""
         return self._pending is not None and self._pending.is_over()
 
     def wait(self) -> None:

@@ -69,7 +69,7 @@ class Keeper:
         self.every_s = 0.0  # how much may be lost in a crash
 
     def step_begins(self, index: int) -> None:
-        """Report the step."""
+        """Report the step to the supervisor."""
         self._on_step(index)
 
     def step_ends(self, *, is_last: bool = False) -> None:

@@ -86,7 +86,7 @@ def disagreement(medians: Sequence[float]) -> float:
 
 
 def errors(signed: Sequence[float]) -> Errors:
-    """Summarize signed errors."""
+    """Return statistics of signed errors."""
     if not len(signed):
         return Errors(signed_median=math.nan, median=math.nan, p95=math.nan, worst=math.nan)
     sizes = np.abs(np.asarray(signed, float))

@@ -38,7 +38,7 @@ class Log(Generic[Row]):
         self.mistakes: list[str] = []
 
     def say(self, sentence: str) -> None:
-        """Add a mistake."""
+        """Add a mistake of a line."""
         self.mistakes.append(f"{self.name}: {sentence}")
 
     def note(self, sentence: str) -> None:

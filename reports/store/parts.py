@@ -53,7 +53,7 @@ class SpansInMemory:
         return len(self._spans)
 
     def whole(self) -> pd.DataFrame:
-        """Return all spans."""
+        """Return all spans in one frame."""
         return self._spans
 
     def parts(self, columns: Sequence[str], steps: Sequence[int] | None = None, *, beside: bool) -> Iterator[Part]:
@@ -81,7 +81,7 @@ class SpansInFile:
             return int(file.metadata.num_rows)
 
     def whole(self) -> pd.DataFrame:
-        """Return all spans."""
+        """Return all spans in one frame."""
         with self._open() as file:
             return self._frame(file.read(), self._schema.names)
 

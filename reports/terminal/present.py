@@ -31,7 +31,7 @@ class Tell(Protocol):
 
 
 def silent(words: str, number: int, of: int) -> None:
-    """Show no progress."""
+    """Show no progress at all."""
 
 
 @contextmanager

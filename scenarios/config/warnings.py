@@ -117,7 +117,7 @@ class NotesAfter:
         self._others: Counter[str] = Counter()
 
     def add(self, spans: Sequence[Span]) -> None:
-        """Add further spans."""
+        """Count the computations of further spans."""
         if self._times is None:
             return
         for span in spans:

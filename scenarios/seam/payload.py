@@ -40,7 +40,7 @@ class Payloads(dict[int, Payload]):
         return self._totals[part]
 
     def clear(self) -> None:
-        """Release all tensors."""
+        """Release all tensors of the payload."""
         super().clear()
         self._totals.clear()
 

@@ -37,7 +37,7 @@ def steady_steps(works: Sequence[Work], work_of: Sequence[int]) -> list[bool]:
 
 
 def _last_regime(names: Sequence[frozenset[_Operation]], work_of: Sequence[int]) -> int:
-    """The step with which it begins."""
+    """Return the step with which the last regime begins."""
     before = Counter(names[work] for work in work_of)
     after: set[frozenset[_Operation]] = set()
     shared = 0  # how many kinds of steps there are both before and after
@@ -56,7 +56,7 @@ def _last_regime(names: Sequence[frozenset[_Operation]], work_of: Sequence[int])
 
 
 def _usual(works: Sequence[Work], run: Counter[int], kept: Counter[int]) -> frozenset[_Operation]:
-    """What more than half of the kept steps do; of half, what most of the run does, or a pipeline calls ahead."""
+    """Return the operations of more than half of the kept steps, and of half of them where most of the run has them."""
     steps, calls, in_run = Counter[_Operation](), Counter[_Operation](), Counter[_Operation]()
     for work, count in run.items():
         for operation, times in works[work]:

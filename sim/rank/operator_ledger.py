@@ -32,7 +32,7 @@ class OperatorLedger:
         self._calls: Counter[object] = Counter()
 
     def add(self, kernel: Kernel) -> None:
-        """Count a computation."""
+        """Count a computation's operators."""
         key = id(kernel)
         if key not in self._kernels:
             if len(self._kernels) >= _MOST_KEPT:

@@ -91,7 +91,7 @@ def _check_csv_options(options: Namespace) -> None:
 
 
 def calibrate(options: Namespace) -> None:
-    """A hardware profile with what nccl-tests says of one's own NCCL."""
+    """Write a hardware profile whose NCCL figures are fitted to the user's nccl-tests output."""
     from scenarios.config.catalogue import profile_file
 
     found = _measurements(options, options.out)
@@ -113,7 +113,7 @@ def calibrate(options: Namespace) -> None:
 
 
 def _measurements(options: Namespace, out: Path | None) -> Measurements:
-    """The files' measurements; other options are checked first, as it would be too late after long work."""
+    """Return the files' measurements, after checks of other options, to fail before the long work."""
     found = nccl_tests.read_files(options.files, _taken(nccl_tests.RunHeader, options))
     if out is not None:
         replace.check_free(out)
@@ -123,7 +123,7 @@ def _measurements(options: Namespace, out: Path | None) -> Measurements:
 
 
 def _figures(name: str) -> Figures:
-    """What a profile, which must be there, says of NCCL."""
+    """Return the NCCL figures of a profile that must exist."""
     from scenarios.config.load import load_profile
     from scenarios.seam.errors import ScenarioError
 
@@ -162,7 +162,7 @@ def _predict_kernel(row: PublishedTime, profile_name: str | None) -> KernelPredi
 
 
 def _with_scenario(row: StepRow) -> StepRow:
-    """The row with the scenario that it is held against, if there is one."""
+    """Return the row with the scenario that it is compared with, if there is one."""
     from scenarios.seam.errors import ScenarioError
     from twinstep.published.simulated import ready_scenario
 
@@ -195,5 +195,5 @@ def _predict_step(row: StepRow, profile_name: str | None) -> StepPrediction:
 
 
 def _taken(kind: type[T], source: object) -> T:
-    """A dataclass whose fields are attributes of the source."""
+    """Return an instance of a dataclass whose fields are attributes of the source."""
     return kind(**{field.name: getattr(source, field.name) for field in dataclasses.fields(kind)})  # type: ignore[arg-type]

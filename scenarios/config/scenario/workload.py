@@ -29,7 +29,7 @@ class Workload:
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """The embedding tables."""
+        """The embedding tables, in order."""
         return ()
 
     @property

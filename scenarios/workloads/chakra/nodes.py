@@ -101,7 +101,7 @@ def read(path: Path) -> list[TraceNode]:
 
 
 def write(nodes: Iterable[TraceNode], path: Path) -> None:
-    """Write a trace."""
+    """Write one rank's trace."""
     with path.open("wb") as stream:
         for message in (wire.field(1, _VERSION), *map(_message, nodes)):
             stream.write(wire.to_varint(len(message)) + message)

@@ -48,7 +48,7 @@ class Traces:
 
     @property
     def world_size(self) -> int:
-        """Number of ranks."""
+        """The number of ranks."""
         return len(self.files)
 
     def key(self, node: TraceNode, rank: int, gpus_per_host: int) -> CallGroup:

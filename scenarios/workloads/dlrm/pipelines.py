@@ -94,7 +94,7 @@ class CopyToGpu(Stage):
     stream = "memcpy"
 
     async def run(self, batch: MicroBatch) -> MicroBatch:
-        """Copy the batch."""
+        """Copy the batch to the GPU."""
         drawer = self.parts.drawer
         return await self.rank.compute(drawer.copy_kernel(batch), drawer.copy, batch, label="data.copy", role=COPY)
 

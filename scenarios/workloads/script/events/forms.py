@@ -20,7 +20,7 @@ Form = Callable[[Any], bool]
 
 
 def is_anything(value: Any) -> bool:
-    """Accept any value."""
+    """Accept any value of a line."""
     return True
 
 

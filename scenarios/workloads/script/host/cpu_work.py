@@ -37,7 +37,7 @@ class CpuWork:
     _batches: dict[str, _LoadedBatches] = field(default_factory=dict)
 
     def clear(self) -> None:
-        """Reset all totals."""
+        """Reset all totals to zero."""
         self._ns, self._measured, self._batches = {}, set(), {}
 
     def note(self, told: Sequence[tuple[str, str, Sequence[int]]]) -> None:

@@ -73,7 +73,7 @@ class Stretches:
         self.start()
 
     def start(self) -> None:
-        """Start a stretch."""
+        """Start a stretch of CPU time."""
         now_ns = self.mark_ns = time.perf_counter_ns()
         self.seen = 0
         if now_ns - self._read_ns > _CPU_TIME_EVERY_NS:

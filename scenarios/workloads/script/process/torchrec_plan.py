@@ -35,7 +35,7 @@ class LookUps:
         self._hooks = [register_module_module_registration_hook(self._watch)]
 
     def end(self) -> None:
-        """Stop counting."""
+        """Stop counting what is created."""
         for hook in self._hooks:
             hook.remove()
         self._hooks.clear()

@@ -61,7 +61,7 @@ class Hint:
         self._scenario, self._begin_s = scenario, 0.0
 
     def begin(self) -> None:
-        """Start the clock."""
+        """Start the clock of the search."""
         self._begin_s = time.monotonic()
 
     def end(self, logs: Logs) -> None:

@@ -111,7 +111,7 @@ class _PlanCache:
         return self
 
     def clear(self) -> None:
-        """Do nothing."""
+        """Do nothing: a simulated GPU has no plans of FFTs."""
 
 
 class _Cudart:
