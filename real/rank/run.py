@@ -35,7 +35,6 @@ from real.supervise import spool
 from real.supervise.merge import merge, spool_head
 from real.supervise.rank_status import ENDED, PLAYING, READY
 from real.supervise.spool import Spool
-from scenarios.no_compiler import without_compiler
 from scenarios.seam.calls import never_awaited
 from scenarios.seam.errors import (
     CollectiveError,
@@ -149,8 +148,7 @@ class RankRun:
             dist.barrier()
         self.journal.stage = PLAYING
         try:
-            with without_compiler():
-                play(begin(program, rank), context.rank)
+            play(begin(program, rank), context.rank)
         except BaseException:
             context.tell_refused(TELLING_S)
             raise
