@@ -18,6 +18,7 @@ from reports.analysis.step_breakdown import step_shown
 from reports.errors import ReportError
 from reports.run import Run
 from reports.store.drafts import whole_folder
+from scenarios.seam.kernel import ELEMENT_BYTES
 from scenarios.workloads.chakra.nodes import COLLECTIVE, COMM_TYPES, COMPUTE, METADATA, ROOTS, TraceNode, Value, write
 
 NAME, GROUPS = "step", "groups.json"
@@ -170,6 +171,6 @@ def _of_call(span: Any, root: int | None) -> dict[str, Value]:
         "comm_type": COMM_TYPES.index(kind),
         "comm_size": int(size_bytes),
         "pg_name": span.group,
-        **({"comm_dtype": span.dtype} if span.dtype else {}),
+        **({"comm_dtype": span.dtype} if span.dtype in ELEMENT_BYTES else {}),
         **({ROOTS[kind]: root} if root is not None else {}),
     }
