@@ -6,13 +6,13 @@ from typing import Any
 
 import pandas as pd
 
-from reports.sections.model import Report, T
+from reports.sections.model import Report
 from reports.terminal.rows import records
 from reports.terminal.text import json_ready
 
 
 @json_ready
-def document(report: Report[T], of: T) -> dict[str, Any]:
+def document(report: Report, of: Any) -> dict[str, Any]:
     """Return what a report and its sections say of T, by key, as JSON-ready values; frames as lists of rows."""
     found = dict(report.data(of))
     for section in report.sections:

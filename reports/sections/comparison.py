@@ -19,7 +19,6 @@ from reports.run import Run
 from reports.sections.address import address
 from reports.sections.model import (
     PAGE,
-    TERMINAL,
     Block,
     Cell,
     Column,
@@ -32,12 +31,13 @@ from reports.sections.model import (
     Report,
     ReportTable,
     Section,
-    SectionPart,
     Words,
     figure,
+    on_page,
+    on_terminal,
     table_of,
 )
-from reports.sections.run.headline import folded, of_recording, rests_on, thinned, warm_up
+from reports.sections.run.headline import remarks, rests_on
 from reports.terminal import text
 from reports.terminal.render import rendered
 from reports.terminal.rows import cells, kind, operation_name, operation_names, records
@@ -106,9 +106,8 @@ def about(comparison: Compared) -> list[str]:
     for role, run in sides:
         world = WORLDS.get(run.info.world, run.info.world)
         early = "" if run.info.complete else f"; ENDED EARLY: {run.info.error or 'no reason was kept'}"
-        of_run = (rests_on(run.info), folded(run.info), thinned(run.info), warm_up(run), of_recording(run))
-        early += "".join(f"; {words}" for words in of_run if words)
-        lines.append(f"{role}: {world} run of {run.info.started or 'an unknown time'}{early}")
+        notes = "".join(f"; {words}" for words in (rests_on(run.info), *remarks(run)) if words)
+        lines.append(f"{role}: {world} run of {run.info.started or 'an unknown time'}{early}{notes}")
     lines += crowded(comparison.measured)
     residual_ns = comparison.measured.info.clock_residual_ns
     if residual_ns:
@@ -334,54 +333,43 @@ def _data(view: CompareView) -> dict[str, Any]:
     }
 
 
-COMPARISON: Report[CompareView] = Report(
+COMPARISON = Report(
     lines=lambda view: about(view.comparison),
     sections=[
-        Section(name="summary", title="Accuracy", parts=[SectionPart(_summary, PAGE)]),
-        Section(name="scatter", title="Predicted against measured", parts=[figure("compare.page.scatter")]),
+        Section("summary", "Accuracy", [on_page(_summary)]),
+        Section("scatter", "Predicted against measured", [figure("compare.page.scatter")]),
         Section(
-            name="steps",
-            title="Steps",
+            "steps",
+            "Steps",
+            [figure("compare.page.steps"), _steps],
             absent=lambda view: "" if len(view.comparison.steps) else "No step was completed in both runs.",
-            parts=[figure("compare.page.steps"), SectionPart(_steps)],
             data=lambda view: _frames_and_errors("steps", view),
         ),
         Section(
-            name="operations",
-            title="Errors by operation",
+            "operations",
+            "Errors by operation",
+            [figure("compare.page.operations"), _operations],
             absent=lambda view: "" if len(view.comparison.operations) else "No operation is in both runs.",
-            parts=[figure("compare.page.operations"), SectionPart(_operations)],
             data=lambda view: _frames_and_errors("operations", view),
         ),
         Section(
-            name="sizes",
-            title="Errors by size",
+            "sizes",
+            "Errors by size",
+            [figure("compare.page.sizes"), on_terminal(_by_class), on_page(_by_kind), on_page(_calls)],
             absent=_no_sizes,
-            parts=[
-                figure("compare.page.sizes"),
-                SectionPart(_by_class, TERMINAL),
-                SectionPart(_by_kind, PAGE),
-                SectionPart(_calls, PAGE),
-            ],
-            data=lambda view: {
-                **_frames_and_errors("calls", view),
-                "errors_by_size": view.comparison.errors_by_size,
-            },
+            data=lambda view: {**_frames_and_errors("calls", view), "errors_by_size": view.comparison.errors_by_size},
         ),
         Section(
-            name="worst",
-            title="The worst cases",
+            "worst",
+            "The worst cases",
+            [_worst],
             absent=lambda view: (
                 "" if len(view.comparison.worst) else "The runs have no operation of a rank and step in common."
             ),
-            parts=[SectionPart(_worst)],
             data=lambda view: {"worst": view.comparison.worst},
         ),
         Section(
-            name="checks",
-            title="Consistency checks",
-            parts=[SectionPart(_checks, TERMINAL), SectionPart(_checks_with_differences, PAGE)],
-            data=_check_data,
+            "checks", "Consistency checks", [on_terminal(_checks), on_page(_checks_with_differences)], data=_check_data
         ),
     ],
     data=_data,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
-from reports.sections.model import Bar, Block, Listing, Report, ReportTable, SectionPiece, Shown, T, Words
+from reports.sections.model import Bar, Block, Listing, Report, ReportTable, SectionPiece, Shown, Words
 from reports.terminal import text
 
 # Less of a whole is not named by itself, and still less not at all.
@@ -17,7 +18,7 @@ _LEAST_SHARE, _NOTHING = 0.005, 0.0005
 _REST, _GAP = "the rest", "   "
 
 
-def rendered(report: Report[T], of: T) -> RenderableType:
+def rendered(report: Report, of: Any) -> RenderableType:
     """Return the whole report; `text.as_text` makes it a string."""
     shown = (section.shown(of, "terminal") for section in report.sections)
     head = text.paragraph("\n".join(report.lines(of)), style="bold")

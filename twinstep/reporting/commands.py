@@ -16,6 +16,7 @@ from reports import report, trace_table
 from reports.analysis.step_breakdown import check_steps, step_shown, timed_steps
 from reports.compare import comparison
 from reports.errors import ReportError
+from reports.json_document import document
 from reports.kineto import compute_times, recording
 from reports.kineto import tables as kernel_tables
 from reports.nccl import fit, fit_tables, nccl_tests, profile
@@ -27,8 +28,8 @@ from reports.published.steps import StepPrediction, StepRow
 from reports.run import Run
 from reports.sections import comparison as compare_tables
 from reports.sections.run import report as run_tables
+from reports.sections.side_by_side import BESIDE, BesideView
 from reports.side_by_side import frames as side_by_side
-from reports.side_by_side import tables as side_by_side_tables
 from reports.store import replace
 from reports.store import run_folder as store
 from reports.store.drafts import whole_folder
@@ -37,6 +38,7 @@ from reports.study.frame import study_frame
 from reports.study.rows import about_of, is_study
 from reports.terminal import text
 from reports.terminal.present import Tell, check_free, print_json, progress_line, write_kernels
+from reports.terminal.render import rendered
 from reports.validation import folder as validation_folder
 from reports.validation import tables as validation_tables
 from reports.writer import write
@@ -64,11 +66,12 @@ def report_runs(options: Namespace) -> None:
         raise ReportError(f"--step {options.step}: expected with one run; several may not have that step")
     runs = zip(side_by_side.names_of(options.runs), map(store.load, options.runs), strict=True)
     found = side_by_side.side_by_side(list(runs))
+    view = BesideView(found)
     _present(
         options,
-        content=lambda: side_by_side_tables.as_json(found),
+        content=lambda: document(BESIDE, view),
         write_page=lambda tell: report.write_side_by_side(found, options.runs, options.out, tell),
-        tables=lambda: side_by_side_tables.summarize(found),
+        tables=lambda: rendered(BESIDE, view),
     )
 
 

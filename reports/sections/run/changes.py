@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from reports.run import Run
-from reports.sections.model import PAGE, Block, Column, Listing, ReportTable, Section, SectionPart, Words
+from reports.sections.model import PAGE, Block, Column, Listing, ReportTable, Section, Words
 from reports.sections.run.subject import RunView
 from reports.terminal import text
 from reports.terminal.rows import records
@@ -160,9 +160,5 @@ def _blocks(view: RunView) -> Iterator[Block]:
 
 
 CHANGES = Section(
-    name="what-if",
-    title="What would help",
-    absent=_absent,
-    parts=[SectionPart(_blocks)],
-    data=lambda view: {"what_if": ranked(view.run)},
+    "what-if", "What would help", [_blocks], absent=_absent, data=lambda view: {"what_if": ranked(view.run)}
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from reports.sections.model import PAGE, Column, FrameColumns, Most, ReportTable, Section, SectionPart, figure, table_of
+from reports.sections.model import PAGE, Column, FrameColumns, Most, ReportTable, Section, figure, table_of
 from reports.sections.run.subject import RunView
 from reports.terminal.rows import represented
 
@@ -45,9 +45,9 @@ def _absent(view: RunView) -> str:
 
 
 LINKS = Section(
-    name="links",
-    title="Links",
+    "links",
+    "Links",
+    [figure("run.links.hosts"), figure("run.links.over_time"), _classes, _hottest],
     absent=_absent,
-    parts=[figure("run.links.hosts"), figure("run.links.over_time"), SectionPart(_classes), SectionPart(_hottest)],
     data=lambda view: {"link_classes": view.run.link_classes, "links": view.run.links},
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from reports.sections.model import PAGE, Most, ReportTable, Section, SectionPart, Words, figure, table_of
+from reports.sections.model import Most, ReportTable, Section, Words, figure, on_page, table_of
 from reports.sections.run.headline import fits
 from reports.sections.run.ranks import rank_names
 from reports.sections.run.subject import RunView
@@ -49,14 +49,9 @@ def _absent(view: RunView) -> str:
 
 
 MEMORY = Section(
-    name="memory",
-    title="Memory",
+    "memory",
+    "Memory",
+    [on_page(lambda view: [Words(fits(view.run))]), figure("run.ranks.memory"), on_page(_ranks), _parts],
     absent=_absent,
-    parts=[
-        SectionPart(lambda view: [Words(fits(view.run))], PAGE),
-        figure("run.ranks.memory"),
-        SectionPart(_ranks, PAGE),
-        SectionPart(_parts),
-    ],
     data=lambda view: {"rank_memory": view.run.rank_memory, "memory": view.run.memory},
 )

@@ -15,8 +15,9 @@ from reports.sections.model import (
     Most,
     ReportTable,
     Section,
-    SectionPart,
     figure,
+    on_page,
+    on_terminal,
     table_of,
 )
 from reports.sections.run.headline import kernel_shares
@@ -107,15 +108,10 @@ def _named(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 OPERATIONS = Section(
-    name="hidden",
-    title="Hidden and exposed",
+    "hidden",
+    "Hidden and exposed",
+    [figure("run.times.hidden"), _operations, on_terminal(_bandwidths), _formulas],
     absent=RunView.why_absent,
-    parts=[
-        figure("run.times.hidden"),
-        SectionPart(_operations),
-        SectionPart(_bandwidths, TERMINAL),
-        SectionPart(_formulas),
-    ],
     data=lambda view: {"operations": view.run.operations, "formulas": view.run.formulas},
 )
 
@@ -143,11 +139,11 @@ def _communication(view: RunView) -> Iterator[ReportTable]:
 
 
 COMMUNICATION = Section(
-    name="communication",
-    title="Communication",
+    "communication",
+    "Communication",
+    [_communication],
     absent=lambda view: view.why_absent() or ("" if len(communication(view)) else "No operation communicates."),
     absent_in=PAGE,
-    parts=[SectionPart(_communication)],
     data=lambda view: {"communication": communication(view)},
 )
 
@@ -171,9 +167,9 @@ def _kernels(view: RunView) -> Iterator[ReportTable]:
 
 
 KERNELS = Section(
-    name="kernels",
-    title="Kernels",
+    "kernels",
+    "Kernels",
+    [on_page(_kernels)],
     absent=lambda view: "" if len(view.run.kernels) else "Only a prediction on GPUs lists its kernels.",
-    parts=[SectionPart(_kernels, PAGE)],
     data=lambda view: {"kernels": view.run.kernels, "kernels_priced_by": kernel_shares(view.run)},
 )

@@ -26,7 +26,7 @@ from reports.sections.run.subject import RunView
 from reports.sections.run.tables import BALANCE, PLAN
 from reports.terminal.render import rendered
 
-TIMELINE: Section[RunView] = Section(name="timeline", title="Timeline", parts=[figure("timeline.timeline")])
+TIMELINE = Section("timeline", "Timeline", [figure("timeline.timeline")])
 
 
 def _data(view: RunView) -> dict[str, Any]:

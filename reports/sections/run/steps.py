@@ -10,14 +10,14 @@ import pandas as pd
 from reports.analysis.step_breakdown import PARTS, parts_of_step, why_no_step
 from reports.sections.model import (
     PAGE,
-    TERMINAL,
     Column,
     Columns,
     Most,
     ReportTable,
     Section,
-    SectionPart,
     figure,
+    on_page,
+    on_terminal,
     table_of,
 )
 from reports.sections.run.subject import RunView
@@ -67,10 +67,10 @@ def _phase_notes(groups: list[pd.DataFrame]) -> Iterator[str]:
 
 
 STEPS = Section(
-    name="steps",
-    title="Step times",
+    "steps",
+    "Step times",
+    [figure("run.times.steps"), _steps],
     absent=lambda view: "" if len(view.run.steps) else f"No rank completed a step{why_no_step(view.run)}.",
-    parts=[figure("run.times.steps"), SectionPart(_steps)],
     data=lambda view: {"steps": view.run.steps, "unrecorded_steps": view.run.unrecorded_steps},
 )
 
@@ -91,11 +91,7 @@ def _no_breakdown(view: RunView) -> str:
 
 
 PARTS_OF_STEP = Section(
-    name="parts",
-    title="Parts of a step",
-    absent=_no_breakdown,
-    absent_in=PAGE,
-    parts=[figure("run.times.parts"), SectionPart(_breakdown)],
+    "parts", "Parts of a step", [figure("run.times.parts"), _breakdown], absent=_no_breakdown, absent_in=PAGE
 )
 
 
@@ -126,11 +122,11 @@ def _no_path(view: RunView) -> str:
 
 
 CRITICAL_PATH = Section(
-    name="critical-path",
-    title="Critical path",
+    "critical-path",
+    "Critical path",
+    [figure("run.times.critical_path"), _path],
     absent=_no_path,
     absent_in=PAGE,
-    parts=[figure("run.times.critical_path"), SectionPart(_path)],
     data=lambda view: {"waited_for": view.run.waited_for},
 )
 
@@ -163,9 +159,9 @@ def _by_name(view: RunView) -> Iterator[ReportTable]:
 
 
 METRICS = Section(
-    name="numbers",
-    title="Recorded metrics",
+    "numbers",
+    "Recorded metrics",
+    [figure("run.times.metrics"), on_terminal(_by_step), on_page(_by_name)],
     absent=lambda view: "" if len(view.run.metrics_by_step) else "The program recorded no metrics.",
-    parts=[figure("run.times.metrics"), SectionPart(_by_step, TERMINAL), SectionPart(_by_name, PAGE)],
     data=lambda view: {"metrics": view.run.metrics},
 )

@@ -18,9 +18,9 @@ from reports.sections.model import (
     Most,
     ReportTable,
     Section,
-    SectionPart,
     Words,
     figure,
+    on_page,
     table_of,
 )
 from reports.sections.run.subject import RunView
@@ -86,10 +86,10 @@ def _causes(most: int, view: RunView) -> Iterator[ReportTable]:
 
 
 BALANCE = Section(
-    name="tables",
-    title="Balance of tables",
+    "tables",
+    "Balance of tables",
+    [figure("run.ranks.tables"), _balance, partial(_causes, 5)],
     absent=_absent,
-    parts=[figure("run.ranks.tables"), SectionPart(_balance), SectionPart(partial(_causes, 5))],
     data=lambda view: {"imbalance": view.run.imbalance, "imbalance_causes": view.run.imbalance_causes},
 )
 
@@ -208,11 +208,11 @@ def _ms(ms: float) -> str:
 
 
 PLAN = Section(
-    name="plan",
-    title="Plan",
+    "plan",
+    "Plan",
+    [on_page(_placed), _costs, _sentences, on_page(_beside_ours)],
     absent=_absent,
     absent_in=PAGE,
-    parts=[SectionPart(_placed, PAGE), SectionPart(_costs), SectionPart(_sentences), SectionPart(_beside_ours, PAGE)],
     data=lambda view: {
         "plan_costs": view.run.plan_costs,
         "table_costs": [] if view.step is None else view.run.table_costs_of(view.step),
