@@ -119,10 +119,11 @@ def table_of(title: str, frame: pd.DataFrame, columns: FrameColumns, **others: A
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """A line or more; `items` are numbered below it."""
+    """A line or more; `items` are numbered below it. A terminal has them in bold if `strong`."""
 
     text: str
     items: Sequence[str] = ()
+    strong: bool = False
 
 
 class SectionPiece(NamedTuple):

@@ -29,6 +29,7 @@ from reports.run import Run
 from reports.sections import comparison as compare_tables
 from reports.sections.run import report as run_tables
 from reports.sections.side_by_side import BESIDE, BesideView
+from reports.sections.validation import VALIDATION, ValidationView
 from reports.side_by_side import frames as side_by_side
 from reports.store import replace
 from reports.store import run_folder as store
@@ -40,7 +41,6 @@ from reports.terminal import text
 from reports.terminal.present import Tell, check_free, print_json, progress_line, write_kernels
 from reports.terminal.render import rendered
 from reports.validation import folder as validation_folder
-from reports.validation import tables as validation_tables
 from reports.writer import write
 from twinstep.reporting import chakra as execution_traces
 
@@ -121,9 +121,9 @@ def _validation(options: Namespace) -> None:
     found = validation_folder.load(options.sim)
     _present(
         options,
-        content=lambda: validation_folder.as_json(found),
+        content=lambda: document(VALIDATION, ValidationView(found)),
         write_page=lambda tell: report.write_validation(found, tell),
-        tables=lambda: validation_tables.of_scenarios(found.scenarios),
+        tables=lambda: rendered(VALIDATION, ValidationView(found)),
     )
 
 
