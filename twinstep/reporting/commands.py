@@ -29,12 +29,12 @@ from reports.run import Run
 from reports.sections import comparison as compare_tables
 from reports.sections.run import report as run_tables
 from reports.sections.side_by_side import BESIDE, BesideView
+from reports.sections.study import STUDY, StudyView
 from reports.sections.validation import VALIDATION, ValidationView
 from reports.side_by_side import frames as side_by_side
 from reports.store import replace
 from reports.store import run_folder as store
 from reports.store.drafts import whole_folder
-from reports.study import tables as study_tables
 from reports.study.frame import study_frame
 from reports.study.rows import about_of, is_study
 from reports.terminal import text
@@ -83,9 +83,9 @@ def _study(folder: Path, options: Namespace) -> None:
     frame, about = study_frame(folder), about_of(folder)
     _present(
         options,
-        content=lambda: study_tables.as_json(frame, about, str(folder)),
+        content=lambda: document(STUDY, StudyView(frame, about, str(folder))),
         write_page=lambda _: report.write_study(folder, options.out),
-        tables=lambda: study_tables.summarize(frame, about),
+        tables=lambda: rendered(STUDY, StudyView(frame, about)),
     )
 
 
