@@ -14,29 +14,10 @@ from reports.analysis.frames import KEYS
 from reports.compare.calls import errors_by_size
 from reports.compare.checks import WORLDS, Check
 from reports.compare.sizes import classes, size_ranges
-from reports.json_document import document
 from reports.run import Run
+from reports.sections import model
 from reports.sections.address import address
-from reports.sections.model import (
-    PAGE,
-    Block,
-    Cell,
-    Column,
-    Columns,
-    Fact,
-    Facts,
-    FrameColumns,
-    Most,
-    PageLink,
-    Report,
-    ReportTable,
-    Section,
-    Words,
-    figure,
-    on_page,
-    on_terminal,
-    table_of,
-)
+from reports.sections.model import PAGE, Column, Fact, Most, ReportTable, Section, Words, figure, on_page, table_of
 from reports.sections.run.headline import remarks, rests_on
 from reports.terminal import text
 from reports.terminal.render import rendered
@@ -45,6 +26,7 @@ from reports.terminal.rows import cells, kind, operation_name, operation_names, 
 SIDES = ("predicted", "measured")
 TITLES = {"compute": "computation", "communication": "communication", "host": "neither"}
 _MOST = Most(20, 200)
+_NO_PAIR = "The runs have no operation of a rank and step in common."
 _WORST = 8
 _DIFFERENCES = Most(3, 20)
 TIMES = {"predicted_ns": "predicted", "measured_ns": "measured", "error": "error"}
@@ -133,7 +115,7 @@ def _about(frame: pd.DataFrame) -> str:
     return f"median error {text.percent(median)}, worst {text.signed_percent(worst)}"
 
 
-def _summary(view: CompareView) -> Iterator[Block]:
+def _summary(view: CompareView) -> Iterator[model.Block]:
     facts, comparison = [], view.comparison
     both = comparison.steps[comparison.steps["error"].notna().to_numpy(bool)]
     for side in SIDES if len(both) else ():
@@ -152,7 +134,7 @@ def _summary(view: CompareView) -> Iterator[Block]:
         facts.append(
             Fact(name, "not checked" if not check.compared else "same" if check.agrees else "different", found)
         )
-    yield Facts(facts)
+    yield model.Facts(facts)
     yield Words("An error is (predicted - measured) / measured: below zero the prediction is too fast.")
 
 
@@ -182,7 +164,7 @@ def _operations(view: CompareView) -> Iterator[ReportTable]:
         f"{side}_spread": list(map(text.interval, frame[f"{side}_low_ns"], frame[f"{side}_high_ns"])) for side in SIDES
     }
     shown = frame.assign(part=frame["part"].map(TITLES), kind=list(map(kind, records(frame))), **spreads)
-    columns: FrameColumns = {
+    columns: model.FrameColumns = {
         "name": "operation",
         "kind": "kind",
         "part": Column("part", PAGE),
@@ -241,11 +223,11 @@ def _keys(frame: pd.DataFrame) -> list[tuple[str, ...]]:
 def _worst(view: CompareView) -> Iterator[ReportTable]:
     frame, names = view.comparison.worst, names_of(view.comparison, view.comparison.worst)
     numbers = cells(frame, ["rank", "step", *TIMES, "error_of_step"])
-    rows: list[list[Cell]] = [
+    rows: list[list[model.Cell]] = [
         [name, *_links(view, row, name), *own] for name, row, own in zip(names, records(frame), numbers, strict=True)
     ]
     timelines = [Column("timeline", PAGE)] * (2 if any(view.pages) else 0)
-    columns: Columns = ["operation", *timelines, "rank", "step", *TIMES.values(), "of the step"]
+    columns: model.Columns = ["operation", *timelines, "rank", "step", *TIMES.values(), "of the step"]
     title, most = "Largest single differences", Most(_WORST, len(rows))
     left = 1 + len(timelines)
     yield ReportTable(
@@ -253,13 +235,13 @@ def _worst(view: CompareView) -> Iterator[ReportTable]:
     )
 
 
-def _links(view: CompareView, row: dict[str, Any], name: str) -> list[Cell]:
+def _links(view: CompareView, row: dict[str, Any], name: str) -> list[model.Cell]:
     """Return what leads to the operation in both timelines."""
     if not any(view.pages):
         return []
     sides = zip(SIDES, (view.comparison.predicted, view.comparison.measured), view.pages, strict=True)
     return [
-        PageLink(side, address(path, run, name, (row[f"{side}_start_ns"], row[f"{side}_end_ns"]))) if path else ""
+        model.PageLink(side, address(path, run, name, (row[f"{side}_start_ns"], row[f"{side}_end_ns"]))) if path else ""
         for side, run, path in sides
     ]
 
@@ -270,7 +252,7 @@ def _checks(view: CompareView) -> Iterator[Words]:
         yield Words("\n".join([sentence(check), *(f"  {difference(row)}" for row in records(shown))]))
 
 
-def _checks_with_differences(view: CompareView) -> Iterator[Block]:
+def _checks_with_differences(view: CompareView) -> Iterator[model.Block]:
     for check in view.comparison.checks:
         yield Words(sentence(check))
         rows = [[difference(row)] for row in records(check.differences.head(_DIFFERENCES.page))]
@@ -333,7 +315,7 @@ def _data(view: CompareView) -> dict[str, Any]:
     }
 
 
-COMPARISON = Report(
+COMPARISON = model.Report(
     lines=lambda view: about(view.comparison),
     sections=[
         Section("summary", "Accuracy", [on_page(_summary)]),
@@ -342,20 +324,20 @@ COMPARISON = Report(
             "steps",
             "Steps",
             [figure("compare.page.steps"), _steps],
-            absent=lambda view: "" if len(view.comparison.steps) else "No step was completed in both runs.",
+            absent=model.lacking(lambda view: view.comparison.steps, "No step was completed in both runs."),
             data=lambda view: _frames_and_errors("steps", view),
         ),
         Section(
             "operations",
             "Errors by operation",
             [figure("compare.page.operations"), _operations],
-            absent=lambda view: "" if len(view.comparison.operations) else "No operation is in both runs.",
+            absent=model.lacking(lambda view: view.comparison.operations, "No operation is in both runs."),
             data=lambda view: _frames_and_errors("operations", view),
         ),
         Section(
             "sizes",
             "Errors by size",
-            [figure("compare.page.sizes"), on_terminal(_by_class), on_page(_by_kind), on_page(_calls)],
+            [figure("compare.page.sizes"), model.on_terminal(_by_class), on_page(_by_kind), on_page(_calls)],
             absent=_no_sizes,
             data=lambda view: {**_frames_and_errors("calls", view), "errors_by_size": view.comparison.errors_by_size},
         ),
@@ -363,13 +345,16 @@ COMPARISON = Report(
             "worst",
             "The worst cases",
             [_worst],
-            absent=lambda view: (
-                "" if len(view.comparison.worst) else "The runs have no operation of a rank and step in common."
+            absent=model.lacking(
+                lambda view: view.comparison.worst, "The runs have no operation of a rank and step in common."
             ),
             data=lambda view: {"worst": view.comparison.worst},
         ),
         Section(
-            "checks", "Consistency checks", [on_terminal(_checks), on_page(_checks_with_differences)], data=_check_data
+            "checks",
+            "Consistency checks",
+            [model.on_terminal(_checks), on_page(_checks_with_differences)],
+            data=_check_data,
         ),
     ],
     data=_data,
@@ -379,8 +364,3 @@ COMPARISON = Report(
 def summarize(comparison: Compared) -> RenderableType:
     """Return errors by step, operation and size, the worst cases, then the checks."""
     return rendered(COMPARISON, CompareView(comparison))
-
-
-def as_json(comparison: Compared) -> dict[str, Any]:
-    """Return the comparison's frames, whole, as JSON-ready values."""
-    return document(COMPARISON, CompareView(comparison))

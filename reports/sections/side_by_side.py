@@ -12,27 +12,8 @@ import numpy as np
 import pandas as pd
 
 from reports.analysis.step_breakdown import ADDING_UP, PARTS
-from reports.sections.model import (
-    BOTH,
-    PAGE,
-    TERMINAL,
-    Cell,
-    Column,
-    Columns,
-    Fact,
-    Facts,
-    Most,
-    PageLink,
-    Report,
-    ReportTable,
-    Section,
-    Words,
-    figure,
-    lacking,
-    on_page,
-    on_terminal,
-    table_of,
-)
+from reports.sections import model
+from reports.sections.model import BOTH, PAGE, Cell, Column, ReportTable, Section, figure, lacking, on_page, on_terminal
 from reports.sections.run.headline import WORLDS, remarks
 from reports.sections.run.tables import MEASURE_WORDS
 from reports.side_by_side import words
@@ -43,7 +24,7 @@ from reports.terminal.rows import cells, records, written
 
 # So many runs have columns of their own on a terminal; of more, each is a row.
 _COLUMNS = 4
-_MOST = Most(16, 200)
+_MOST = model.Most(16, 200)
 # So much of a setting's name is to be seen, and on a page of its value.
 _KEY, _VALUE = 32, 48
 _TILES = ["step_ns", "samples_per_s", "compute_ns", "transfer_ns", "wait_ns", "memory_bytes"]
@@ -86,12 +67,12 @@ def lines(view: BesideView) -> list[str]:
     return [f"{text.counted(len(view.marks), 'run')} side by side, relative to the first:", *each]
 
 
-def _differences(view: BesideView) -> Iterator[Words]:
+def _differences(view: BesideView) -> Iterator[model.Words]:
     batches = [f"{DIFFERENT_BATCHES}."] if view.found.batches_differ else []
-    yield Words("\n".join([*words.sentences(view.found), *batches]))
+    yield model.Words("\n".join([*words.sentences(view.found), *batches]))
 
 
-def _tiles(view: BesideView) -> Iterator[Facts]:
+def _tiles(view: BesideView) -> Iterator[model.Facts]:
     """Yield the numbers of the second of two runs."""
     if len(view.marks) != 2:
         return
@@ -104,13 +85,13 @@ def _tiles(view: BesideView) -> Iterator[Facts]:
             is_time = column.endswith("_ns") and differ
             note = "" if np.isnan(change) else f"of {own['step_samples']:,.0f} samples" if is_time else before
             name = PARTS.get(column, NUMBERS[column])
-            facts.append(Fact(name, written(column, own[column]), note, float(own[column])))
-    yield Facts(facts)
+            facts.append(model.Fact(name, written(column, own[column]), note, float(own[column])))
+    yield model.Facts(facts)
 
 
 def _runs(view: BesideView) -> Iterator[ReportTable]:
     frame, pairs = view.found.results, zip(view.labels.values(), view.hrefs, strict=True)
-    links: list[Cell] = [PageLink(label, href) if href else label for label, href in pairs]
+    links: list[Cell] = [model.PageLink(label, href) if href else label for label, href in pairs]
     shown = frame.assign(world=frame["world"].map(lambda world: WORLDS.get(world, world)))
     columns = {"name": "scenario", "world": "", "world_size": "ranks", "steps": "steady steps"}
     columns |= {"step_ns": "step time", "step_change": "change"}
@@ -159,7 +140,7 @@ def _numbers(view: BesideView) -> Iterator[ReportTable]:
             rows.append([title, first, *chain.from_iterable(zip(others, changes, strict=True))])
     base, *short = view.marks
     change = Column("change", BOTH if len(short) == 1 else PAGE)
-    columns: Columns = ["", base, *chain.from_iterable((Column(mark), change) for mark in short)]
+    columns: model.Columns = ["", base, *chain.from_iterable((Column(mark), change) for mark in short)]
     raw = {f"compute_ns-{at}": float(value) for at, value in enumerate(frame["compute_ns"]) if not np.isnan(value)}
     title = "Step time, median of steady steps, and breakdown, means over ranks"
     yield ReportTable(title, columns, rows, raw=raw, name="Numbers of the runs")
@@ -172,7 +153,7 @@ def _in_short(view: BesideView) -> Iterator[ReportTable]:
         first = next(iter(words.numbers(view.found)))
         columns = {"run": "run", first: NUMBERS[first], CHANGES[first]: "change"}
         columns |= dict(zip(ADDING_UP, ["compute", "transfer", "waiting", "idle", "skew"], strict=True))
-        yield table_of(table.title, view.found.results.assign(run=view.marks), columns)
+        yield model.table_of(table.title, view.found.results.assign(run=view.marks), columns)
         return
     yield table
     if len(short) > 1:
@@ -214,8 +195,11 @@ def _operations(view: BesideView) -> Iterator[ReportTable]:
             found.append([*row, more(changes[at]), [base, *short][at]])
         return found
 
-    whole, alone = BOTH if len(short) == 1 else PAGE, TERMINAL if 0 < len(short) < _COLUMNS and len(short) != 1 else ()
-    largest = TERMINAL if len(short) >= _COLUMNS else ()
+    whole, alone = (
+        BOTH if len(short) == 1 else PAGE,
+        model.TERMINAL if 0 < len(short) < _COLUMNS and len(short) != 1 else (),
+    )
+    largest = model.TERMINAL if len(short) >= _COLUMNS else ()
     columns: list[str | Column] = ["operation", Column("kind", PAGE), base]
     for mark in short:
         columns += [*(Column(one, whole) for one in (mark, "change", "transfer", "waiting"))]
@@ -249,7 +233,7 @@ def _links(view: BesideView) -> Iterator[ReportTable]:
     columns |= {"bytes_carried": "carried", "mean_utilisation": "mean load", "peak_utilisation": "hottest, mean"}
     absent = ", ".join(own for name, own in label.items() if name not in {*frame["run"]})
     note = f"Not available: {absent}." if absent else ""
-    yield table_of("Links by class", by_class, {**columns, "busy_utilisation": "while busy"}, left=3, note=note)
+    yield model.table_of("Links by class", by_class, {**columns, "busy_utilisation": "while busy"}, left=3, note=note)
 
 
 def loads(view: BesideView) -> pd.DataFrame:
@@ -271,7 +255,7 @@ def _balance(view: BesideView) -> Iterator[ReportTable]:
     columns = {"load": "load", "run": "run", "most": "max", "rank": "on rank", "mean": "mean"}
     frame = loads(view)
     shown = frame.assign(run=frame["run"].map(view.labels))
-    yield table_of("Balance", shown, {**columns, "max_over_mean": "max/mean"}, left=2)
+    yield model.table_of("Balance", shown, {**columns, "max_over_mean": "max/mean"}, left=2)
 
 
 def _plan(view: BesideView, form: Callable[[dict[str, Any]], str]) -> Iterator[ReportTable]:
@@ -314,7 +298,7 @@ def _data(view: BesideView) -> dict[str, Any]:
     return {"base": found.names[0], "runs": found.names, **head, **found.frames()}
 
 
-BESIDE = Report(
+BESIDE = model.Report(
     lines=lines,
     data=_data,
     sections=[

@@ -10,24 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from reports.sections.model import (
-    PAGE,
-    Block,
-    Cell,
-    Figure,
-    Listing,
-    PageLink,
-    Report,
-    ReportTable,
-    Section,
-    SectionPart,
-    View,
-    Words,
-    lacking,
-    on_page,
-    on_terminal,
-    table_of,
-)
+from reports.sections import model
+from reports.sections.model import PAGE, Block, Cell, ReportTable, Section, View, Words, lacking, on_page, on_terminal
 from reports.study.frame import (
     ABSENT,
     Goal,
@@ -120,7 +104,7 @@ class StudyView:
     def points(self, rows: pd.DataFrame) -> list[Cell]:
         """Return what names points and leads to their runs."""
         words = [(f"#{self.frame['index'].iloc[at]}", self.hrefs[at]) for at in self.at(rows)]
-        return [PageLink(*pair) if pair[1] else pair[0] for pair in words]
+        return [model.PageLink(*pair) if pair[1] else pair[0] for pair in words]
 
 
 def _named(view: StudyView) -> Iterator[Block]:
@@ -138,7 +122,7 @@ def _named(view: StudyView) -> Iterator[Block]:
     for name, one, fidelity in zip(named, at, points["fidelity"], strict=True):
         values = {key: own[one] for key, own in labels.items() if own[one] != ABSENT and name != "baseline"}
         lines.append(f"# {name}\n{' '.join([command(about, fidelity), *(option(*each) for each in values.items())])}")
-    yield Listing("Commands that predict them", "\n".join(lines))
+    yield model.Listing("Commands that predict them", "\n".join(lines))
 
 
 def _measures(view: StudyView) -> list[tuple[str, Callable[[float], str], list[float]]]:
@@ -300,7 +284,7 @@ def _failure_table(view: StudyView) -> Iterator[ReportTable]:
     found = failures(view.frame)
     shown = found.assign(points=found["points"].map("{:,}".format), index=[f"#{index}" for index in found["index"]])
     columns = {"status": "status", "points": "points", "index": "such as", "sentence": "sentence"}
-    yield table_of("Why points failed", shown, columns, left=4, note=_FAILED)
+    yield model.table_of("Why points failed", shown, columns, left=4, note=_FAILED)
 
 
 def _data(view: StudyView) -> dict[str, Any]:
@@ -319,14 +303,14 @@ def _data(view: StudyView) -> dict[str, Any]:
     }
 
 
-def _filled(*blocks: View | str) -> SectionPart:
+def _filled(*blocks: View | str) -> model.SectionPart:
     """Return what the page's script fills, where any point came out; a name is that of a figure."""
     return on_page(
-        lambda view: [Figure(one, view) if isinstance(one, str) else one for one in blocks if view.has_results]
+        lambda view: [model.Figure(one, view) if isinstance(one, str) else one for one in blocks if view.has_results]
     )
 
 
-STUDY = Report(
+STUDY = model.Report(
     lines=lambda view: [headline(view.frame)],
     data=_data,
     sections=[

@@ -13,26 +13,9 @@ import pandas as pd
 
 from reports.analysis import statistics
 from reports.analysis.repeats import Plays
+from reports.sections import model
 from reports.sections.comparison import SIDES, TIMES, TITLES
-from reports.sections.model import (
-    PAGE,
-    Block,
-    Cell,
-    Column,
-    Columns,
-    Fact,
-    Facts,
-    Most,
-    PageLink,
-    Report,
-    ReportTable,
-    Section,
-    Words,
-    figure,
-    on_page,
-    on_terminal,
-    table_of,
-)
+from reports.sections.model import PAGE, Cell, Column, Fact, ReportTable, Section, Words, figure, on_page, on_terminal
 from reports.terminal import text
 from reports.terminal.rows import named, operation_name, records
 from reports.terminal.text import between
@@ -41,7 +24,7 @@ from reports.validation.validation import Validation
 
 # Of that many scenarios, those with the greatest errors, it is shown where the error comes from.
 _EXPLAINED = 3
-_OPERATIONS, _ROWS = Most(6, 6), Most(200, 200)
+_OPERATIONS, _ROWS = model.Most(6, 6), model.Most(200, 200)
 _ERRORS = "An error is predicted / measured - 1, of median steps: below zero the prediction is too fast."
 _NONE = "No scenario has both a prediction and a measurement."
 
@@ -70,7 +53,7 @@ class ValidationView:
         return self.known.loc[self.known["error"].abs().sort_values(ascending=False, kind="stable").index]
 
 
-def _summary(view: ValidationView) -> Iterator[Block]:
+def _summary(view: ValidationView) -> Iterator[model.Block]:
     known, scenarios = view.known, view.found.scenarios
     notes = [f"{row['scenario']}: ended early: {row['ended']}" for row in records(scenarios) if row["ended"]]
     if noisy := int(scenarios["is_too_noisy"].sum()):
@@ -79,7 +62,7 @@ def _summary(view: ValidationView) -> Iterator[Block]:
         errors = statistics.errors(known["error"].tolist())
         inside = f"{int(known['inside'].sum())} of {len(known)}"
         signed, worst = text.signed_percent(errors.signed_median), str(view.by_error["scenario"].iloc[0])
-        yield Facts(
+        yield model.Facts(
             [
                 Fact("signed median", signed, "is there a bias?", errors.signed_median),
                 Fact("median", text.percent(errors.median), "of the errors' sizes", errors.median),
@@ -107,14 +90,14 @@ def _scenarios(view: ValidationView) -> Iterator[ReportTable]:
         rows.append([row["scenario"], *(links if has_pages else []), *times, error, inside, noisy])
     to_pages = [Column("timelines", PAGE), Column("", PAGE)] if has_pages else []
     times = [name for side in SIDES for name in (side, "p10-p90")]
-    columns: Columns = ["scenario", *to_pages, *times, "error", "inside", Column("noisy", PAGE)]
+    columns: model.Columns = ["scenario", *to_pages, *times, "error", "inside", Column("noisy", PAGE)]
     title, left = "Step times (median, p10 to p90)", 1 + len(to_pages)
     yield ReportTable(title, columns, rows, left=left, name="All scenarios")
 
 
 def _page_of(folder: Path, scenario: str, side: str) -> Cell:
     path = Path(scenario, side, "reports", "report.html")
-    return PageLink(side, quote(path.as_posix())) if (folder / path).is_file() else ""
+    return model.PageLink(side, quote(path.as_posix())) if (folder / path).is_file() else ""
 
 
 def _notes(view: ValidationView) -> Iterator[Words]:
@@ -161,7 +144,7 @@ def _operations(view: ValidationView) -> Iterator[ReportTable]:
     columns = {"name": "operation", "scenario": "scenario", "part": "part", **TIMES, "error_of_step": "of the step"}
     shown, title = frame.assign(part=frame["part"].map(TITLES)).head(_ROWS.page), f"Each in its scenario{more}"
     if len(frame):
-        yield table_of(title, shown, columns, left=3, folded=True)
+        yield model.table_of(title, shown, columns, left=3, folded=True)
 
 
 def _explained(view: ValidationView) -> Iterator[ReportTable]:
@@ -171,7 +154,7 @@ def _explained(view: ValidationView) -> Iterator[ReportTable]:
     for name in view.by_error["scenario"].head(0 if view.live is None else _EXPLAINED):
         own = named(every[(every["scenario"] == name).to_numpy(bool)])
         title = f"{name}: where operations differ most"
-        yield table_of(title, own, columns, left=2, most=_OPERATIONS, others="others")
+        yield model.table_of(title, own, columns, left=2, most=_OPERATIONS, others="others")
 
 
 def _verdict(view: ValidationView) -> Iterator[Words]:
@@ -194,7 +177,7 @@ def _verdict(view: ValidationView) -> Iterator[Words]:
         yield Words(said, strong=True)
 
 
-VALIDATION = Report(
+VALIDATION = model.Report(
     lines=lambda view: [],
     data=lambda view: {"scenarios": view.found.scenarios, "operations": view.found.operations},
     sections=[

@@ -7,10 +7,9 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
-
-from rich.console import RenderableType
 
 from reports import report, trace_table
 from reports.analysis.step_breakdown import check_steps, step_shown, timed_steps
@@ -26,8 +25,11 @@ from reports.published.collectives import Measurements, Prediction, PublishedRow
 from reports.published.kernels import KernelPrediction, PublishedTime
 from reports.published.steps import StepPrediction, StepRow
 from reports.run import Run
-from reports.sections import comparison as compare_tables
+from reports.sections.comparison import COMPARISON, CompareView
+from reports.sections.model import Report
 from reports.sections.run import report as run_tables
+from reports.sections.run.report import RUN
+from reports.sections.run.subject import RunView
 from reports.sections.side_by_side import BESIDE, BesideView
 from reports.sections.study import STUDY, StudyView
 from reports.sections.validation import VALIDATION, ValidationView
@@ -55,24 +57,15 @@ def report_runs(options: Namespace) -> None:
     if len(options.runs) == 1:
         run, folder = store.load(options.runs[0]), report.folder_of(options.runs[0], options.out)
         step_shown(run, options.step)
-        _present(
-            options,
-            content=lambda: run_tables.as_json(run),
-            write_page=lambda tell: report.write(run, folder, step=options.step, tell=tell),
-            tables=lambda: run_tables.summarize(run, options.step),
-        )
+        view = RunView.of(run, None if options.json else options.step)
+        _present(options, RUN, view, lambda tell: report.write(run, folder, step=options.step, tell=tell))
         return
     if options.step is not None:
         raise ReportError(f"--step {options.step}: expected with one run; several may not have that step")
     runs = zip(side_by_side.names_of(options.runs), map(store.load, options.runs), strict=True)
     found = side_by_side.side_by_side(list(runs))
-    view = BesideView(found)
-    _present(
-        options,
-        content=lambda: document(BESIDE, view),
-        write_page=lambda tell: report.write_side_by_side(found, options.runs, options.out, tell),
-        tables=lambda: rendered(BESIDE, view),
-    )
+    write_page = partial(report.write_side_by_side, found, options.runs, options.out)
+    _present(options, BESIDE, BesideView(found), write_page)
 
 
 def _study(folder: Path, options: Namespace) -> None:
@@ -80,13 +73,8 @@ def _study(folder: Path, options: Namespace) -> None:
         raise ReportError(f"{folder}: a study; expected no run and no other study beside it")
     if options.step is not None:
         raise ReportError(f"--step {options.step}: expected with a run; a study has no steps")
-    frame, about = study_frame(folder), about_of(folder)
-    _present(
-        options,
-        content=lambda: document(STUDY, StudyView(frame, about, str(folder))),
-        write_page=lambda _: report.write_study(folder, options.out),
-        tables=lambda: rendered(STUDY, StudyView(frame, about)),
-    )
+    view = StudyView(study_frame(folder), about_of(folder), str(folder))
+    _present(options, STUDY, view, lambda _: report.write_study(folder, options.out))
 
 
 def show(options: Namespace) -> None:
@@ -107,40 +95,24 @@ def compare(options: Namespace) -> None:
     first, second = store.load(options.sim), store.load(options.real)
     found = comparison.compare(first, second, any_worlds=options.any)
     folders = [options.sim, options.real] if found.predicted is first else [options.real, options.sim]
-    _present(
-        options,
-        content=lambda: compare_tables.as_json(found),
-        write_page=lambda tell: report.write_comparison(found, folders, options.out, tell),
-        tables=lambda: compare_tables.summarize(found),
-    )
+    _present(options, COMPARISON, CompareView(found), partial(report.write_comparison, found, folders, options.out))
 
 
 def _validation(options: Namespace) -> None:
     if options.out is not None:
         raise ReportError(f"--out {options.out}: expected with runs; a validation's page lies beside its runs")
     found = validation_folder.load(options.sim)
-    _present(
-        options,
-        content=lambda: document(VALIDATION, ValidationView(found)),
-        write_page=lambda tell: report.write_validation(found, tell),
-        tables=lambda: rendered(VALIDATION, ValidationView(found)),
-    )
+    _present(options, VALIDATION, ValidationView(found), partial(report.write_validation, found))
 
 
-def _present(
-    options: Namespace,
-    *,
-    content: Callable[[], dict[str, Any]],
-    write_page: Callable[[Tell], Path],
-    tables: Callable[[], RenderableType],
-) -> None:
+def _present(options: Namespace, sections: Report, view: Any, write_page: Callable[[Tell], Path]) -> None:
     """All as JSON; or the page written, the tables printed."""
     if options.json:
-        print_json(content())
+        print_json(document(sections, view))
         return
     with progress_line() as tell:
         page = write_page(tell)
-    text.show(tables(), sys.stdout)
+    text.show(rendered(sections, view), sys.stdout)
     print(f"report: {page}")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from reports.sections.model import PAGE, Column, FrameColumns, Most, ReportTable, Section, figure, table_of
+from reports.sections.model import PAGE, Column, FrameColumns, Most, ReportTable, Section, figure, lacking, table_of
 from reports.sections.run.subject import RunView
 from reports.terminal.rows import represented
 
@@ -39,8 +39,6 @@ def _hottest(view: RunView) -> Iterator[ReportTable]:
 
 
 def _absent(view: RunView) -> str:
-    if len(view.run.links):
-        return ""
     return "Not available for real runs." if view.run.info.world == "real" else "This run used no links."
 
 
@@ -48,6 +46,6 @@ LINKS = Section(
     "links",
     "Links",
     [figure("run.links.hosts"), figure("run.links.over_time"), _classes, _hottest],
-    absent=_absent,
+    absent=lacking(lambda view: view.run.links, _absent),
     data=lambda view: {"link_classes": view.run.link_classes, "links": view.run.links},
 )

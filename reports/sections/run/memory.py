@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from reports.sections.model import Most, ReportTable, Section, Words, figure, on_page, table_of
+from reports.sections.model import Most, ReportTable, Section, Words, figure, lacking, on_page, table_of
 from reports.sections.run.headline import fits
 from reports.sections.run.ranks import rank_names
 from reports.sections.run.subject import RunView
@@ -43,8 +43,6 @@ def _parts(view: RunView) -> Iterator[ReportTable]:
 
 
 def _absent(view: RunView) -> str:
-    if len(view.run.rank_memory):
-        return ""
     return "A real run does not tell its parts." if view.run.info.world == "real" else "Nothing was recorded."
 
 
@@ -52,6 +50,6 @@ MEMORY = Section(
     "memory",
     "Memory",
     [on_page(lambda view: [Words(fits(view.run))]), figure("run.ranks.memory"), on_page(_ranks), _parts],
-    absent=_absent,
+    absent=lacking(lambda view: view.run.rank_memory, _absent),
     data=lambda view: {"rank_memory": view.run.rank_memory, "memory": view.run.memory},
 )

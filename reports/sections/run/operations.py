@@ -7,19 +7,8 @@ from collections.abc import Iterator
 import pandas as pd
 
 from reports.analysis.by_role import whats
-from reports.sections.model import (
-    PAGE,
-    TERMINAL,
-    Column,
-    FrameColumns,
-    Most,
-    ReportTable,
-    Section,
-    figure,
-    on_page,
-    on_terminal,
-    table_of,
-)
+from reports.sections import model
+from reports.sections.model import PAGE, TERMINAL, Column, FrameColumns, Most, ReportTable, Section, figure, table_of
 from reports.sections.run.headline import kernel_shares
 from reports.sections.run.subject import RunView
 from reports.terminal import text
@@ -110,7 +99,7 @@ def _named(frame: pd.DataFrame) -> pd.DataFrame:
 OPERATIONS = Section(
     "hidden",
     "Hidden and exposed",
-    [figure("run.times.hidden"), _operations, on_terminal(_bandwidths), _formulas],
+    [figure("run.times.hidden"), _operations, model.on_terminal(_bandwidths), _formulas],
     absent=RunView.why_absent,
     data=lambda view: {"operations": view.run.operations, "formulas": view.run.formulas},
 )
@@ -169,7 +158,7 @@ def _kernels(view: RunView) -> Iterator[ReportTable]:
 KERNELS = Section(
     "kernels",
     "Kernels",
-    [on_page(_kernels)],
+    [model.on_page(_kernels)],
     absent=lambda view: "" if len(view.run.kernels) else "Only a prediction on GPUs lists its kernels.",
     data=lambda view: {"kernels": view.run.kernels, "kernels_priced_by": kernel_shares(view.run)},
 )

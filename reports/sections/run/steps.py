@@ -8,18 +8,8 @@ import numpy as np
 import pandas as pd
 
 from reports.analysis.step_breakdown import PARTS, parts_of_step, why_no_step
-from reports.sections.model import (
-    PAGE,
-    Column,
-    Columns,
-    Most,
-    ReportTable,
-    Section,
-    figure,
-    on_page,
-    on_terminal,
-    table_of,
-)
+from reports.sections import model
+from reports.sections.model import PAGE, Column, Columns, Most, ReportTable, Section, figure, on_page, on_terminal
 from reports.sections.run.subject import RunView
 from reports.terminal import text
 from reports.terminal.rows import cells, named, records, represented, written
@@ -83,7 +73,7 @@ def _breakdown(view: RunView) -> Iterator[ReportTable]:
     columns = {"part": "part", "mean_ns": "mean", "share": "share", "max_ns": "max", "rank": "on rank"}
     columns["max_over_mean"] = "max/mean"
     frame, title = shown.assign(rank=represented(shown)), f"Step breakdown over ranks, {view.which}"
-    yield table_of(title, frame, columns, note=_PARTS_NOTE, raw=raw, name="Breakdown over ranks")
+    yield model.table_of(title, frame, columns, note=_PARTS_NOTE, raw=raw, name="Breakdown over ranks")
 
 
 def _no_breakdown(view: RunView) -> str:

@@ -10,19 +10,8 @@ import pandas as pd
 from reports.analysis.imbalance import MEASURES
 from reports.analysis.table_costs import PARTS
 from reports.run import Run
-from reports.sections.model import (
-    PAGE,
-    Block,
-    Column,
-    Columns,
-    Most,
-    ReportTable,
-    Section,
-    Words,
-    figure,
-    on_page,
-    table_of,
-)
+from reports.sections import model
+from reports.sections.model import PAGE, Block, Column, Columns, Most, ReportTable, Section, Words, figure, on_page
 from reports.sections.run.subject import RunView
 from reports.terminal import text
 from reports.terminal.rows import records
@@ -55,8 +44,7 @@ _COSTS_NOTE = (
 _BESIDE_COLUMNS = ["table", "TorchRec's sharding", "on ranks", "our sharding", "on ranks", "its time", "ours"]
 
 
-def _absent(view: RunView) -> str:
-    return "" if len(view.run.plan) else "The scenario has no embedding tables."
+_absent = model.lacking(lambda view: view.run.plan, "The scenario has no embedding tables.")
 
 
 def _balance(view: RunView) -> Iterator[ReportTable]:
@@ -114,7 +102,7 @@ def _placed(view: RunView) -> Iterator[ReportTable]:
     if count > _PLAN_ROWS:
         note += f" The first {_PLAN_ROWS} of {count:,} tables; all shards are in plan.csv."
     raw = {"storage_bytes": float(run.plan["storage_bytes"].sum())}
-    yield table_of("Tables and where they are", frame, columns, left=4, note=note, raw=raw)
+    yield model.table_of("Tables and where they are", frame, columns, left=4, note=note, raw=raw)
 
 
 def _costs(view: RunView) -> Iterator[Block]:

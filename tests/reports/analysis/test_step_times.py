@@ -13,11 +13,13 @@ from reports.analysis.repeats import Play
 from reports.analysis.step_breakdown import parts_of_step, steady_kept, steady_steps, timed_steps, typical_step
 from reports.analysis.step_times import leading
 from reports.compare.comparison import compare
+from reports.json_document import document
 from reports.page import render
 from reports.page.run import page as run_page
 from reports.page.side_by_side import page as side_by_side_page
 from reports.run import Run
 from reports.sections import comparison as compare_tables
+from reports.sections.comparison import COMPARISON, CompareView
 from reports.sections.run import headline as headline_module
 from reports.sections.run import report as run_tables
 from reports.sections.run.headline import headline
@@ -133,7 +135,7 @@ def test_a_comparison_leaves_the_steps_out_on_both_sides(run: Run):
     assert found.steps["step"].tolist() == [2, 3, 4, 5, 6, 7]
     assert found.operations.set_index("label").loc["forward", "predicted_high_ns"] == 60
     assert not {*found.worst["step"]} & {*STEPS}
-    assert compare_tables.as_json(found)["warm_up"] == [0, 1]
+    assert document(COMPARISON, CompareView(found))["warm_up"] == [0, 1]
     assert any("steps 0-1 are warm-up" in line for line in compare_tables.about(found))
 
 
