@@ -17,7 +17,7 @@ from reports.compare.sizes import classes, size_ranges
 from reports.run import Run
 from reports.sections import model
 from reports.sections.address import address
-from reports.sections.model import PAGE, Column, Fact, Most, ReportTable, Section, Words, figure, on_page, table_of
+from reports.sections.model import PAGE, Column, Fact, Most, ReportTable, ReportSection, Words, figure, on_page, table_of
 from reports.sections.run.headline import remarks, rests_on
 from reports.terminal import text
 from reports.terminal.render import rendered
@@ -318,30 +318,30 @@ def _data(view: CompareView) -> dict[str, Any]:
 COMPARISON = model.Report(
     lines=lambda view: about(view.comparison),
     sections=[
-        Section("summary", "Accuracy", [on_page(_summary)]),
-        Section("scatter", "Predicted against measured", [figure("compare.page.scatter")]),
-        Section(
+        ReportSection("summary", "Accuracy", [on_page(_summary)]),
+        ReportSection("scatter", "Predicted against measured", [figure("compare.page.scatter")]),
+        ReportSection(
             "steps",
             "Steps",
             [figure("compare.page.steps"), _steps],
             absent=model.lacking(lambda view: view.comparison.steps, "No step was completed in both runs."),
             data=lambda view: _frames_and_errors("steps", view),
         ),
-        Section(
+        ReportSection(
             "operations",
             "Errors by operation",
             [figure("compare.page.operations"), _operations],
             absent=model.lacking(lambda view: view.comparison.operations, "No operation is in both runs."),
             data=lambda view: _frames_and_errors("operations", view),
         ),
-        Section(
+        ReportSection(
             "sizes",
             "Errors by size",
             [figure("compare.page.sizes"), model.on_terminal(_by_class), on_page(_by_kind), on_page(_calls)],
             absent=_no_sizes,
             data=lambda view: {**_frames_and_errors("calls", view), "errors_by_size": view.comparison.errors_by_size},
         ),
-        Section(
+        ReportSection(
             "worst",
             "The worst cases",
             [_worst],
@@ -350,7 +350,7 @@ COMPARISON = model.Report(
             ),
             data=lambda view: {"worst": view.comparison.worst},
         ),
-        Section(
+        ReportSection(
             "checks",
             "Consistency checks",
             [model.on_terminal(_checks), on_page(_checks_with_differences)],

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from reports.sections.model import Block, Report, ReportTable, Section, Words, on_terminal, table_of
+from reports.sections.model import Block, Report, ReportTable, ReportSection, Words, on_terminal, table_of
 from reports.study.curves import COMMUNICATION, GRADIENTS, exposed_of, hiding, total_change
 from reports.terminal import text
 from reports.terminal.rows import records
@@ -141,14 +141,14 @@ def _data(view: CurvesView) -> dict[str, Any]:
     return content
 
 
-def _curve(name: str, title: str, blocks: Callable[[pd.DataFrame, About], Iterator[Block]]) -> Section:
+def _curve(name: str, title: str, blocks: Callable[[pd.DataFrame, About], Iterator[Block]]) -> ReportSection:
     """Return the section of one curve, where it is there."""
 
     def shown(view: CurvesView) -> Iterator[Block]:
         if name in view.frames:
             yield from blocks(view.frames[name], view.abouts[name]["curve"])
 
-    return Section(name, title, [on_terminal(shown)])
+    return ReportSection(name, title, [on_terminal(shown)])
 
 
 CURVES = Report(

@@ -221,7 +221,7 @@ def lacking(rows: Callable[[Any], Sized], why: str | Callable[[Any], str]) -> Ca
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class ReportSection:
     """A section of reports. `absent` says why there is nothing of it, which `absent_in` outputs show; "": it is
     there. `data` are its frames and values in JSON, by key.
     """
@@ -252,5 +252,5 @@ class Report:
     """What is shown of a subject: lines that say what it is, then sections in order; JSON begins with `data`."""
 
     lines: Callable[[Any], Sequence[str]]
-    sections: Sequence[Section]
+    sections: Sequence[ReportSection]
     data: Callable[[Any], Mapping[str, Any]] = lambda of: {}

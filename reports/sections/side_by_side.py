@@ -13,7 +13,7 @@ import pandas as pd
 
 from reports.analysis.step_breakdown import ADDING_UP, PARTS
 from reports.sections import model
-from reports.sections.model import BOTH, PAGE, Cell, Column, ReportTable, Section, figure, lacking, on_page, on_terminal
+from reports.sections.model import BOTH, PAGE, Cell, Column, ReportTable, ReportSection, figure, lacking, on_page, on_terminal
 from reports.sections.run.headline import WORLDS, remarks
 from reports.sections.run.tables import MEASURE_WORDS
 from reports.side_by_side import words
@@ -302,8 +302,8 @@ BESIDE = model.Report(
     lines=lines,
     data=_data,
     sections=[
-        Section("glance", "What differs", [_differences, on_page(_tiles), on_page(_runs)]),
-        Section(
+        ReportSection("glance", "What differs", [_differences, on_page(_tiles), on_page(_runs)]),
+        ReportSection(
             "settings",
             "Settings",
             [
@@ -312,7 +312,7 @@ BESIDE = model.Report(
             ],
             absent=lacking(lambda view: view.found.settings, _no_differences),
         ),
-        Section(
+        ReportSection(
             "parts",
             "Step time and its parts",
             [
@@ -321,25 +321,25 @@ BESIDE = model.Report(
                 on_page(lambda view: _numbers(view) if view.found.results["step_ns"].notna().any() else ()),
             ],
         ),
-        Section(
+        ReportSection(
             "steps",
             "Step times",
             [figure("side_by_side.page.steps"), on_page(_steps)],
             absent=lacking(lambda view: view.found.steps, _NO_STEP),
         ),
-        Section(
+        ReportSection(
             "operations",
             "Operations",
             [figure("side_by_side.page.operations"), _operations],
             absent=lacking(lambda view: view.found.operations, lambda view: words.no_operations(view.found)),
         ),
-        Section(
+        ReportSection(
             "memory",
             "Memory of the fullest rank",
             [figure("side_by_side.page.memory"), on_page(_memory)],
             absent=lacking(lambda view: view.found.memory, "No run has recorded its memory."),
         ),
-        Section(
+        ReportSection(
             "links",
             "Links",
             [figure("side_by_side.page.links"), on_page(_links)],
@@ -347,13 +347,13 @@ BESIDE = model.Report(
                 lambda view: view.found.link_classes, "Not available: no run has links, as real runs record none."
             ),
         ),
-        Section(
+        ReportSection(
             "balance",
             "Balance of ranks",
             [figure("side_by_side.page.balance"), on_page(_balance)],
             absent=lacking(loads, "No run has a plan, or spans of its steady steps."),
         ),
-        Section(
+        ReportSection(
             "plan",
             "Plan",
             [

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from reports.sections import model
-from reports.sections.model import PAGE, Block, Cell, ReportTable, Section, View, Words, lacking, on_page, on_terminal
+from reports.sections.model import PAGE, Block, Cell, ReportTable, ReportSection, View, Words, lacking, on_page, on_terminal
 from reports.study.frame import (
     ABSENT,
     Goal,
@@ -314,29 +314,29 @@ STUDY = model.Report(
     lines=lambda view: [headline(view.frame)],
     data=_data,
     sections=[
-        Section(
+        ReportSection(
             "glance",
             "At a glance",
             [on_page(_named), on_page(_best), on_terminal(_beside_baseline), on_terminal(_plans)],
             absent=lambda view: "" if view.has_results else _NOTHING,
             absent_in=PAGE,
         ),
-        Section("front", "Pareto front", [_filled(View("axes"), "study.page.front")]),
-        Section("parallel", "Parallel coordinates", [_filled(View("parallel", _PARALLEL))]),
-        Section("keys", "Each key against the goal", [_filled(View("levels", _LEVELS))]),
-        Section(
+        ReportSection("front", "Pareto front", [_filled(View("axes"), "study.page.front")]),
+        ReportSection("parallel", "Parallel coordinates", [_filled(View("parallel", _PARALLEL))]),
+        ReportSection("keys", "Each key against the goal", [_filled(View("levels", _LEVELS))]),
+        ReportSection(
             "pair",
             "Two keys",
             [_filled(View("pair", _PAIR))],
             absent=lambda view: "Only one key is varied." if len(view.keys) == 1 and view.has_results else "",
         ),
-        Section(
+        ReportSection(
             "points",
             "All points",
             [on_page(lambda view: [View("table", _TABLE)])],
             absent=lacking(lambda view: view.frame, _NOTHING),
         ),
-        Section(
+        ReportSection(
             "failed",
             "Failed points",
             [on_terminal(_failures), on_page(_failure_table)],

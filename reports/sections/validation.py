@@ -15,7 +15,7 @@ from reports.analysis import statistics
 from reports.analysis.repeats import Plays
 from reports.sections import model
 from reports.sections.comparison import SIDES, TIMES, TITLES
-from reports.sections.model import PAGE, Cell, Column, Fact, ReportTable, Section, Words, figure, on_page, on_terminal
+from reports.sections.model import PAGE, Cell, Column, Fact, ReportTable, ReportSection, Words, figure, on_page, on_terminal
 from reports.terminal import text
 from reports.terminal.rows import named, operation_name, records
 from reports.terminal.text import between
@@ -181,9 +181,9 @@ VALIDATION = model.Report(
     lines=lambda view: [],
     data=lambda view: {"scenarios": view.found.scenarios, "operations": view.found.operations},
     sections=[
-        Section("summary", "Accuracy", [on_page(_summary)]),
-        Section("scatter", "Predicted against measured", [figure("compare.validation.scatter")]),
-        Section(
+        ReportSection("summary", "Accuracy", [on_page(_summary)]),
+        ReportSection("scatter", "Predicted against measured", [figure("compare.validation.scatter")]),
+        ReportSection(
             "scenarios",
             "Errors by scenario",
             [
@@ -193,12 +193,12 @@ VALIDATION = model.Report(
                 on_terminal(_notes),
             ],
         ),
-        Section(
+        ReportSection(
             "operations",
             "Errors by operation",
             [figure("compare.validation.operations"), on_page(_operations), on_terminal(_explained)],
         ),
-        Section("verdict", "Errors", [on_terminal(_verdict)]),
+        ReportSection("verdict", "Errors", [on_terminal(_verdict)]),
     ],
 )
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from reports.run import Run
-from reports.sections.model import PAGE, Block, Column, Listing, ReportTable, Section, Words, lacking
+from reports.sections.model import PAGE, Block, Column, Listing, ReportTable, ReportSection, Words, lacking
 from reports.sections.run.subject import RunView
 from reports.terminal import text
 from reports.terminal.rows import records
@@ -157,7 +157,7 @@ def _blocks(view: RunView) -> Iterator[Block]:
     yield Listing("How each is made", "\n".join(options(changes)))
 
 
-CHANGES = Section(
+CHANGES = ReportSection(
     "what-if",
     "What would help",
     [_blocks],

@@ -20,7 +20,7 @@ from reports.analysis.step_breakdown import (
     utilisation_of,
 )
 from reports.run import Run
-from reports.sections.model import PAGE, Bar, Fact, Facts, Section, SectionPiece, Words, on_page
+from reports.sections.model import PAGE, Bar, Fact, Facts, ReportSection, SectionPiece, Words, on_page
 from reports.sections.run import changes
 from reports.sections.run.causes import dominant
 from reports.sections.run.headline import of_recording
@@ -179,7 +179,7 @@ def _data(view: RunView) -> dict[str, Any]:
     }
 
 
-GLANCE = Section(
+GLANCE = ReportSection(
     "glance",
     "At a glance",
     [on_page(_tiles), _bar, _what_helps, _dominant, _stragglers],

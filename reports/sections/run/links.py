@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from reports.sections.model import PAGE, Column, FrameColumns, Most, ReportTable, Section, figure, lacking, table_of
+from reports.sections.model import PAGE, Column, FrameColumns, Most, ReportTable, ReportSection, figure, lacking, table_of
 from reports.sections.run.subject import RunView
 from reports.terminal.rows import represented
 
@@ -42,7 +42,7 @@ def _absent(view: RunView) -> str:
     return "Not available for real runs." if view.run.info.world == "real" else "This run used no links."
 
 
-LINKS = Section(
+LINKS = ReportSection(
     "links",
     "Links",
     [figure("run.links.hosts"), figure("run.links.over_time"), _classes, _hottest],

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from reports.sections.model import Most, ReportTable, Section, Words, figure, lacking, on_page, table_of
+from reports.sections.model import Most, ReportTable, ReportSection, Words, figure, lacking, on_page, table_of
 from reports.sections.run.headline import fits
 from reports.sections.run.ranks import rank_names
 from reports.sections.run.subject import RunView
@@ -46,7 +46,7 @@ def _absent(view: RunView) -> str:
     return "A real run does not tell its parts." if view.run.info.world == "real" else "Nothing was recorded."
 
 
-MEMORY = Section(
+MEMORY = ReportSection(
     "memory",
     "Memory",
     [on_page(lambda view: [Words(fits(view.run))]), figure("run.ranks.memory"), on_page(_ranks), _parts],

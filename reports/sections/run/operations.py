@@ -8,7 +8,7 @@ import pandas as pd
 
 from reports.analysis.by_role import whats
 from reports.sections import model
-from reports.sections.model import PAGE, TERMINAL, Column, FrameColumns, Most, ReportTable, Section, figure, table_of
+from reports.sections.model import PAGE, TERMINAL, Column, FrameColumns, Most, ReportTable, ReportSection, figure, table_of
 from reports.sections.run.headline import kernel_shares
 from reports.sections.run.subject import RunView
 from reports.terminal import text
@@ -96,7 +96,7 @@ def _named(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(name=operation_names(frame))
 
 
-OPERATIONS = Section(
+OPERATIONS = ReportSection(
     "hidden",
     "Hidden and exposed",
     [figure("run.times.hidden"), _operations, model.on_terminal(_bandwidths), _formulas],
@@ -127,7 +127,7 @@ def _communication(view: RunView) -> Iterator[ReportTable]:
     yield table_of(title, communication(view), columns, note=note)
 
 
-COMMUNICATION = Section(
+COMMUNICATION = ReportSection(
     "communication",
     "Communication",
     [_communication],
@@ -155,7 +155,7 @@ def _kernels(view: RunView) -> Iterator[ReportTable]:
     yield table_of(title, shown, columns, left=3, note=note, raw=raw, most=most, file="kernels.csv")
 
 
-KERNELS = Section(
+KERNELS = ReportSection(
     "kernels",
     "Kernels",
     [model.on_page(_kernels)],

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from reports.sections.model import PAGE, Most, ReportTable, Section, figure, on_page, table_of
+from reports.sections.model import PAGE, Most, ReportTable, ReportSection, figure, on_page, table_of
 from reports.sections.run.subject import RunView
 from reports.terminal.rows import represented
 
@@ -62,7 +62,7 @@ def _rank_classes(view: RunView) -> list[dict[str, object]]:
     return [dict(zip(_CLASS_KEYS, each, strict=True)) for each in view.run.info.rank_classes]
 
 
-RANKS = Section(
+RANKS = ReportSection(
     "ranks",
     "Balance of ranks",
     [figure("run.ranks.ranks"), on_page(_worst), _classes],

@@ -12,7 +12,7 @@ from reports.analysis.prediction.uncertainty import uncertainty
 from reports.analysis.step_breakdown import steady_steps, sync_period, timed_steps
 from reports.json_document import document
 from reports.run import Run
-from reports.sections.model import Report, Section, figure
+from reports.sections.model import Report, ReportSection, figure
 from reports.sections.run.changes import CHANGES
 from reports.sections.run.glance import GLANCE
 from reports.sections.run.headline import headline, rests_on
@@ -26,7 +26,7 @@ from reports.sections.run.subject import RunView
 from reports.sections.run.tables import BALANCE, PLAN
 from reports.terminal.render import rendered
 
-TIMELINE = Section("timeline", "Timeline", [figure("timeline.timeline")])
+TIMELINE = ReportSection("timeline", "Timeline", [figure("timeline.timeline")])
 
 
 def _data(view: RunView) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from reports.analysis.step_breakdown import PARTS, parts_of_step, why_no_step
 from reports.sections import model
-from reports.sections.model import PAGE, Column, Columns, Most, ReportTable, Section, figure, on_page, on_terminal
+from reports.sections.model import PAGE, Column, Columns, Most, ReportTable, ReportSection, figure, on_page, on_terminal
 from reports.sections.run.subject import RunView
 from reports.terminal import text
 from reports.terminal.rows import cells, named, records, represented, written
@@ -56,7 +56,7 @@ def _phase_notes(groups: list[pd.DataFrame]) -> Iterator[str]:
         previous = phase
 
 
-STEPS = Section(
+STEPS = ReportSection(
     "steps",
     "Step times",
     [figure("run.times.steps"), _steps],
@@ -80,7 +80,7 @@ def _no_breakdown(view: RunView) -> str:
     return view.why_absent() or ("" if len(parts_of_step(view.run, view.kept)) else "No rank completed a step.")
 
 
-PARTS_OF_STEP = Section(
+PARTS_OF_STEP = ReportSection(
     "parts", "Parts of a step", [figure("run.times.parts"), _breakdown], absent=_no_breakdown, absent_in=PAGE
 )
 
@@ -111,7 +111,7 @@ def _no_path(view: RunView) -> str:
     return "" if len(view.run.waited_for_of(view.step)) else f"Step {view.step} took no time."
 
 
-CRITICAL_PATH = Section(
+CRITICAL_PATH = ReportSection(
     "critical-path",
     "Critical path",
     [figure("run.times.critical_path"), _path],
@@ -148,7 +148,7 @@ def _by_name(view: RunView) -> Iterator[ReportTable]:
     yield ReportTable("Recorded metrics, mean over ranks", columns, rows, most=most, file="metrics_by_step.csv")
 
 
-METRICS = Section(
+METRICS = ReportSection(
     "numbers",
     "Recorded metrics",
     [figure("run.times.metrics"), on_terminal(_by_step), on_page(_by_name)],

@@ -11,7 +11,7 @@ from reports.analysis.imbalance import MEASURES
 from reports.analysis.table_costs import PARTS
 from reports.run import Run
 from reports.sections import model
-from reports.sections.model import PAGE, Block, Column, Columns, Most, ReportTable, Section, Words, figure, on_page
+from reports.sections.model import PAGE, Block, Column, Columns, Most, ReportTable, ReportSection, Words, figure, on_page
 from reports.sections.run.subject import RunView
 from reports.terminal import text
 from reports.terminal.rows import records
@@ -73,7 +73,7 @@ def _causes(most: int, view: RunView) -> Iterator[ReportTable]:
         yield ReportTable("Tables that cause imbalance", _CAUSE_COLUMNS, rows, left=3)
 
 
-BALANCE = Section(
+BALANCE = ReportSection(
     "tables",
     "Balance of tables",
     [figure("run.ranks.tables"), _balance, partial(_causes, 5)],
@@ -195,7 +195,7 @@ def _ms(ms: float) -> str:
     return text.duration(ms * 1e6)
 
 
-PLAN = Section(
+PLAN = ReportSection(
     "plan",
     "Plan",
     [on_page(_placed), _costs, _sentences, on_page(_beside_ours)],

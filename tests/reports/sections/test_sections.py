@@ -13,7 +13,7 @@ from reports.page import render
 from reports.page.blocks import Page
 from reports.page.sections import drawn
 from reports.run import Run
-from reports.sections.model import BOTH, Block, Most, Report, ReportTable, Section, Words, on_page, table_of
+from reports.sections.model import BOTH, Block, Most, Report, ReportTable, ReportSection, Words, on_page, table_of
 from reports.sections.run.report import RUN
 from reports.sections.run.subject import RunView
 from reports.terminal import text
@@ -48,17 +48,17 @@ def view(request: pytest.FixtureRequest) -> RunView:
     return RunView.of(Run.of(RECORDINGS[request.param]))
 
 
-def only(section: Section) -> Report:
+def only(section: ReportSection) -> Report:
     """Return the report that has this section alone."""
     return dataclasses.replace(RUN, sections=[section], lines=lambda view: [], data=lambda view: {})
 
 
-def page_of(section: Section, view: RunView) -> str:
+def page_of(section: ReportSection, view: RunView) -> str:
     return render.html(Page(title="", about=[], sections=drawn(only(section), view))).split("<main>")[1]
 
 
 @pytest.mark.parametrize("section", RUN.sections, ids=lambda section: section.name)
-def test_a_section_is_rendered_by_each_renderer_that_it_names(section: Section, view: RunView) -> None:
+def test_a_section_is_rendered_by_each_renderer_that_it_names(section: ReportSection, view: RunView) -> None:
     outputs = {output for output in BOTH if section.parts_for(output)}
     absent = section.absent(view)
     assert not absent or absent.endswith(".")
@@ -85,7 +85,7 @@ def test_a_new_section_shows_up_in_the_terminal_on_the_page_and_in_json() -> Non
         columns = {"step": "step", "step_ns": "took"}
         yield table_of("Slowest steps", steps, columns, most=Most(1, 2), others="quicker ones", file="steps.csv")
 
-    new: Section = Section(
+    new: ReportSection = ReportSection(
         name="slowest",
         title="Slowest",
         parts=[slowest],
@@ -107,6 +107,6 @@ def test_an_output_has_only_the_columns_and_rows_that_are_for_it() -> None:
     table = ReportTable("t", ["a", "b"], [["1", "2"], ["3", "4"]], most=Most(1, 2))
     assert (table.grid("terminal").rows, table.grid("terminal").left_out) == ([["1", "2"]], 1)
     assert table.grid("page").left_out == 0
-    section: Section[None] = Section(name="s", title="S", parts=[on_page(lambda of: [table])], absent=lambda of: "")
+    section: ReportSection[None] = ReportSection(name="s", title="S", parts=[on_page(lambda of: [table])], absent=lambda of: "")
     assert section.shown(None, "terminal") is None
     assert isinstance(rendered(Report(lines=lambda of: [], sections=[section]), None), Group)
