@@ -155,7 +155,7 @@ def baseline_of(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def named_points(frame: pd.DataFrame, about: Mapping[str, Any]) -> dict[str, pd.DataFrame]:
-    """Return the named points that exist: the best by the first goal, the knee of the front of all goals, the baseline."""
+    """Return the named points that exist: the best by the first goal, the knee of the goals' front, the baseline."""
     goals = goals_of(frame, about)
     front = pareto(came_out(frame, about["stages"]), goals)
     found = {
