@@ -43,9 +43,10 @@ class Machine:
         self.fabric = Fabric(cluster, hosts, has_host_lanes=has_host_lanes)
         self.traffic = Traffic(cluster.host.gpus, hosts or ())
         self.draw = draw
-        self.prices, self.runs_on_cores = Prices(cluster.host.gpu), cluster.host.gpu.device.runs_on_cores
-        self.cost = self.prices.cost if cluster.host.gpu.has_laws else partial(cost, gpu=cluster.host.gpu)
-        self._kernels = Varying(cluster.host.gpu.spread, None if draw is None else f"kernels {draw}")
+        self._gpu = gpu = cluster.host.gpu
+        self.prices, self.runs_on_cores = Prices(gpu), gpu.device.runs_on_cores
+        self.cost = self.prices.cost if gpu.has_laws else partial(cost, gpu=gpu)
+        self._kernels = Varying(gpu.spread, None if draw is None else f"kernels {draw}")
         self._sharing = Sharing()
         self._resolving = False
         self._wake_ns = -1
@@ -96,8 +97,7 @@ class Machine:
         """Run a kernel on a rank's GPU, sharing the GPU with other work; the signal fires at its end.
 
         On an idle GPU its time is its roofline's, or `price`'s, or `measured_ns` from its first launch; a slow GPU
-        stretches all of them. Bytes in the host's memory are flows on the GPU's path to that memory, concurrent with
-        the work on the GPU; the kernel ends with the last of them. A kernel with `lasts_ns` is a pause.
+        stretches all of them. Bytes in the host's memory are concurrent flows there, with the last of which it ends.
 
         Args:
             rank: global rank.
@@ -105,8 +105,7 @@ class Machine:
             run_on_core: runs the kernel, of a duration in ns, on a core of the host if the GPU is a CPU.
             price: cost to use instead of the roofline's.
             measured_ns: measured time on an idle GPU.
-            launched_ns: when the first and the last launch are complete; None, and on CPUs: launches begin now and
-                precede the kernel.
+            launched_ns: when the first and the last launch are complete; None, and on CPUs: launches precede it.
             launching: called once or twice with the time in ns that the kernel waits for its launches.
         """
         if kernel.lasts_ns:
@@ -115,7 +114,9 @@ class Machine:
         if self.runs_on_cores or not kernel.launches:
             launched_ns = None
         host = self._host_transfers(rank, price) if price.host_read or price.host_written else []
-        times = self._stretch(price, host, measured_ns, is_launched_ahead=launched_ns is not None)
+        host_s, is_ahead = _seconds_of(host) if host else 0.0, launched_ns is not None
+        times = stretch(price, self._gpu, measured_ns, is_launched_ahead=is_ahead, host_s=host_s)
+        times *= self._kernels.next() if self._kernels.varies else 1.0
         host = [(path, times * size) for path, size in host] if host else host
         launch_ns = round(price.launch_ns * times) if kernel.launches else 0
         # After `launch_ns` is set: launches are the host's work, which a slow GPU does not stretch.
@@ -153,19 +154,6 @@ class Machine:
             return done
         return self._not_before(last_ns, done, launching)
 
-    def _stretch(
-        self,
-        price: KernelCost,
-        host: Sequence[tuple[Path, float]],
-        measured_ns: int | None,
-        *,
-        is_launched_ahead: bool,
-    ) -> float:
-        """Return by what to multiply a price on a GPU at its nominal speed, varied as the draw has it."""
-        varied, gpu = self._kernels.next() if self._kernels.varies else 1.0, self.fabric.cluster.host.gpu
-        host_s = _seconds_of(host) if host else 0.0
-        return varied * stretch(price, gpu, measured_ns, is_launched_ahead=is_launched_ahead, host_s=host_s)
-
     def _speed(self, rank: int) -> float:
         """Return the speed of a rank's GPU at this time, as a share of the nominal one."""
         if not self.fabric.cluster.faults:
@@ -177,7 +165,7 @@ class Machine:
         """Return the time of a launched kernel on a rank's GPU when that is idle and at its nominal speed."""
         has_host = price.host_read or price.host_written
         host_s = _seconds_of(self._host_transfers(rank, price)) if has_host else 0.0
-        return alone_ns(price, self.fabric.cluster.host.gpu, host_s)
+        return alone_ns(price, self._gpu, host_s)
 
     def _not_before(self, delay_ns: int, done: Signal[None], launching: Callable[[int], None]) -> Signal[None]:
         """Return a signal for the later of `done` and `delay_ns`; call `launching` with the time that launches outlast
