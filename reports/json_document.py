@@ -6,14 +6,14 @@ from typing import Any
 
 import pandas as pd
 
-from reports.sections.model import Report, T
+from reports.sections.model import Report
 from reports.terminal.rows import records
 from reports.terminal.text import json_ready
 
 
 @json_ready
-def document(report: Report[T], of: T) -> dict[str, Any]:
-    """Return the data of a report and of its sections for T as JSON-ready values by key; frames as lists of rows."""
+def document(report: Report, of: Any) -> dict[str, Any]:
+    """Return what a report and its sections say of T, by key, as JSON-ready values; frames as lists of rows."""
     found = dict(report.data(of))
     for section in report.sections:
         found |= section.data(of)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from reports.sections.model import Block, Shown
+from reports.sections.model import Shown
 
 if TYPE_CHECKING:
     from bokeh.models import LayoutDOM
@@ -51,9 +51,6 @@ class TimelinePlace(NamedTuple):
     from_ms: float
     until_ms: float
     step: int
-
-
-PageBlock = Block | Chart | Timeline
 
 
 @dataclass(frozen=True, slots=True)

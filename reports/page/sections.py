@@ -8,14 +8,14 @@ from typing import Any
 
 from reports.page import charts, theme
 from reports.page.blocks import Chart, Timeline
-from reports.sections.model import Bar, Figure, Report, Shown, T, Words
+from reports.sections.model import Bar, Figure, Report, Shown, Words
 from reports.terminal import text
 
 # The result of a figure's function: drawings, words in their place, or the reason why there are none.
 Drawn = Iterable[Chart | Timeline | Words] | str
 
 
-def drawn(report: Report[T], of: T) -> list[Shown]:
+def drawn(report: Report, of: Any) -> list[Shown]:
     """Return the sections of a page, with their figures."""
     shown = (section.shown(of, "page") for section in report.sections)
     return [_drawn(one) for one in shown if one is not None]

@@ -14,30 +14,22 @@ from reports.analysis.frames import KEYS
 from reports.compare.calls import errors_by_size
 from reports.compare.checks import WORLDS, Check
 from reports.compare.sizes import classes, size_ranges
-from reports.json_document import document
 from reports.run import Run
+from reports.sections import model
 from reports.sections.address import address
 from reports.sections.model import (
     PAGE,
-    TERMINAL,
-    Block,
-    Cell,
     Column,
-    Columns,
     Fact,
-    Facts,
-    FrameColumns,
     Most,
-    PageLink,
-    Report,
     ReportSection,
     ReportTable,
-    SectionPart,
     Words,
     figure,
+    on_page,
     table_of,
 )
-from reports.sections.run.headline import folded, of_recording, rests_on, thinned, warm_up
+from reports.sections.run.headline import remarks, rests_on
 from reports.terminal import text
 from reports.terminal.render import rendered
 from reports.terminal.rows import cells, kind, operation_name, operation_names, records
@@ -45,6 +37,7 @@ from reports.terminal.rows import cells, kind, operation_name, operation_names, 
 SIDES = ("predicted", "measured")
 TITLES = {"compute": "computation", "communication": "communication", "host": "neither"}
 _MOST = Most(20, 200)
+_NO_PAIR = "The runs have no operation of a rank and step in common."
 _WORST = 8
 _DIFFERENCES = Most(3, 20)
 TIMES = {"predicted_ns": "predicted", "measured_ns": "measured", "error": "error"}
@@ -106,9 +99,8 @@ def about(comparison: Compared) -> list[str]:
     for role, run in sides:
         world = WORLDS.get(run.info.world, run.info.world)
         early = "" if run.info.complete else f"; ENDED EARLY: {run.info.error or 'no reason was kept'}"
-        of_run = (rests_on(run.info), folded(run.info), thinned(run.info), warm_up(run), of_recording(run))
-        early += "".join(f"; {words}" for words in of_run if words)
-        lines.append(f"{role}: {world} run of {run.info.started or 'an unknown time'}{early}")
+        notes = "".join(f"; {words}" for words in (rests_on(run.info), *remarks(run)) if words)
+        lines.append(f"{role}: {world} run of {run.info.started or 'an unknown time'}{early}{notes}")
     lines += crowded(comparison.measured)
     residual_ns = comparison.measured.info.clock_residual_ns
     if residual_ns:
@@ -134,7 +126,7 @@ def _about(frame: pd.DataFrame) -> str:
     return f"median error {text.percent(median)}, worst {text.signed_percent(worst)}"
 
 
-def _summary(view: CompareView) -> Iterator[Block]:
+def _summary(view: CompareView) -> Iterator[model.Block]:
     facts, comparison = [], view.comparison
     both = comparison.steps[comparison.steps["error"].notna().to_numpy(bool)]
     for side in SIDES if len(both) else ():
@@ -153,7 +145,7 @@ def _summary(view: CompareView) -> Iterator[Block]:
         facts.append(
             Fact(name, "not checked" if not check.compared else "same" if check.agrees else "different", found)
         )
-    yield Facts(facts)
+    yield model.Facts(facts)
     yield Words("An error is (predicted - measured) / measured: below zero the prediction is too fast.")
 
 
@@ -183,7 +175,7 @@ def _operations(view: CompareView) -> Iterator[ReportTable]:
         f"{side}_spread": list(map(text.interval, frame[f"{side}_low_ns"], frame[f"{side}_high_ns"])) for side in SIDES
     }
     shown = frame.assign(part=frame["part"].map(TITLES), kind=list(map(kind, records(frame))), **spreads)
-    columns: FrameColumns = {
+    columns: model.FrameColumns = {
         "name": "operation",
         "kind": "kind",
         "part": Column("part", PAGE),
@@ -242,11 +234,11 @@ def _keys(frame: pd.DataFrame) -> list[tuple[str, ...]]:
 def _worst(view: CompareView) -> Iterator[ReportTable]:
     frame, names = view.comparison.worst, names_of(view.comparison, view.comparison.worst)
     numbers = cells(frame, ["rank", "step", *TIMES, "error_of_step"])
-    rows: list[list[Cell]] = [
+    rows: list[list[model.Cell]] = [
         [name, *_links(view, row, name), *own] for name, row, own in zip(names, records(frame), numbers, strict=True)
     ]
     timelines = [Column("timeline", PAGE)] * (2 if any(view.pages) else 0)
-    columns: Columns = ["operation", *timelines, "rank", "step", *TIMES.values(), "of the step"]
+    columns: model.Columns = ["operation", *timelines, "rank", "step", *TIMES.values(), "of the step"]
     title, most = "Largest single differences", Most(_WORST, len(rows))
     left = 1 + len(timelines)
     yield ReportTable(
@@ -254,13 +246,13 @@ def _worst(view: CompareView) -> Iterator[ReportTable]:
     )
 
 
-def _links(view: CompareView, row: dict[str, Any], name: str) -> list[Cell]:
-    """Return links to the operation in both timelines."""
+def _links(view: CompareView, row: dict[str, Any], name: str) -> list[model.Cell]:
+    """Return what leads to the operation in both timelines."""
     if not any(view.pages):
         return []
     sides = zip(SIDES, (view.comparison.predicted, view.comparison.measured), view.pages, strict=True)
     return [
-        PageLink(side, address(path, run, name, (row[f"{side}_start_ns"], row[f"{side}_end_ns"]))) if path else ""
+        model.PageLink(side, address(path, run, name, (row[f"{side}_start_ns"], row[f"{side}_end_ns"]))) if path else ""
         for side, run, path in sides
     ]
 
@@ -271,7 +263,7 @@ def _checks(view: CompareView) -> Iterator[Words]:
         yield Words("\n".join([sentence(check), *(f"  {difference(row)}" for row in records(shown))]))
 
 
-def _checks_with_differences(view: CompareView) -> Iterator[Block]:
+def _checks_with_differences(view: CompareView) -> Iterator[model.Block]:
     for check in view.comparison.checks:
         yield Words(sentence(check))
         rows = [[difference(row)] for row in records(check.differences.head(_DIFFERENCES.page))]
@@ -334,53 +326,45 @@ def _data(view: CompareView) -> dict[str, Any]:
     }
 
 
-COMPARISON: Report[CompareView] = Report(
+COMPARISON = model.Report(
     lines=lambda view: about(view.comparison),
     sections=[
-        ReportSection(name="summary", title="Accuracy", parts=[SectionPart(_summary, PAGE)]),
-        ReportSection(name="scatter", title="Predicted against measured", parts=[figure("compare.page.scatter")]),
+        ReportSection("summary", "Accuracy", [on_page(_summary)]),
+        ReportSection("scatter", "Predicted against measured", [figure("compare.page.scatter")]),
         ReportSection(
-            name="steps",
-            title="Steps",
-            absent=lambda view: "" if len(view.comparison.steps) else "No step was completed in both runs.",
-            parts=[figure("compare.page.steps"), SectionPart(_steps)],
+            "steps",
+            "Steps",
+            [figure("compare.page.steps"), _steps],
+            absent=model.lacking(lambda view: view.comparison.steps, "No step was completed in both runs."),
             data=lambda view: _frames_and_errors("steps", view),
         ),
         ReportSection(
-            name="operations",
-            title="Errors by operation",
-            absent=lambda view: "" if len(view.comparison.operations) else "No operation is in both runs.",
-            parts=[figure("compare.page.operations"), SectionPart(_operations)],
+            "operations",
+            "Errors by operation",
+            [figure("compare.page.operations"), _operations],
+            absent=model.lacking(lambda view: view.comparison.operations, "No operation is in both runs."),
             data=lambda view: _frames_and_errors("operations", view),
         ),
         ReportSection(
-            name="sizes",
-            title="Errors by size",
+            "sizes",
+            "Errors by size",
+            [figure("compare.page.sizes"), model.on_terminal(_by_class), on_page(_by_kind), on_page(_calls)],
             absent=_no_sizes,
-            parts=[
-                figure("compare.page.sizes"),
-                SectionPart(_by_class, TERMINAL),
-                SectionPart(_by_kind, PAGE),
-                SectionPart(_calls, PAGE),
-            ],
-            data=lambda view: {
-                **_frames_and_errors("calls", view),
-                "errors_by_size": view.comparison.errors_by_size,
-            },
+            data=lambda view: {**_frames_and_errors("calls", view), "errors_by_size": view.comparison.errors_by_size},
         ),
         ReportSection(
-            name="worst",
-            title="The worst cases",
-            absent=lambda view: (
-                "" if len(view.comparison.worst) else "The runs have no operation of a rank and step in common."
+            "worst",
+            "The worst cases",
+            [_worst],
+            absent=model.lacking(
+                lambda view: view.comparison.worst, "The runs have no operation of a rank and step in common."
             ),
-            parts=[SectionPart(_worst)],
             data=lambda view: {"worst": view.comparison.worst},
         ),
         ReportSection(
-            name="checks",
-            title="Consistency checks",
-            parts=[SectionPart(_checks, TERMINAL), SectionPart(_checks_with_differences, PAGE)],
+            "checks",
+            "Consistency checks",
+            [model.on_terminal(_checks), on_page(_checks_with_differences)],
             data=_check_data,
         ),
     ],
@@ -391,8 +375,3 @@ COMPARISON: Report[CompareView] = Report(
 def summarize(comparison: Compared) -> RenderableType:
     """Return errors by step, operation and size, the worst cases, then the checks."""
     return rendered(COMPARISON, CompareView(comparison))
-
-
-def as_json(comparison: Compared) -> dict[str, Any]:
-    """Return the comparison's frames, whole, as JSON-ready values."""
-    return document(COMPARISON, CompareView(comparison))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 
 from reports.terminal.rows import cells
 
-T = TypeVar("T")
 Output = Literal["terminal", "page"]
 TERMINAL: tuple[Output, ...] = ("terminal",)
 PAGE: tuple[Output, ...] = ("page",)
@@ -118,10 +117,11 @@ def table_of(title: str, frame: pd.DataFrame, columns: FrameColumns, **others: A
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """A line or more; `items` are numbered below it."""
+    """A line or more; `items` are numbered below it. A terminal has them in bold if `strong`."""
 
     text: str
     items: Sequence[str] = ()
+    strong: bool = False
 
 
 class SectionPiece(NamedTuple):
@@ -188,46 +188,67 @@ class Shown:
         assert bool(self.blocks) != bool(self.absent), f"{self.name}: shows something, or says why not"
 
 
-@dataclass(frozen=True, slots=True)
-class SectionPart(Generic[T]):
-    """A part of a section: a function that yields blocks, and the outputs that show them."""
+Blocks = Callable[[Any], Iterable[Block]]
 
-    blocks: Callable[[T], Iterable[Block]]
+
+class SectionPart(NamedTuple):
+    """Blocks of a section, made for these outputs only."""
+
+    blocks: Blocks
     outputs: Sequence[Output] = BOTH
 
 
-def figure(draw: str) -> SectionPart[Any]:
+def on_page(blocks: Blocks) -> SectionPart:
+    """Return the part that pages alone have."""
+    return SectionPart(blocks, PAGE)
+
+
+def on_terminal(blocks: Blocks) -> SectionPart:
+    """Return the part that terminals alone have."""
+    return SectionPart(blocks, TERMINAL)
+
+
+def figure(draw: str) -> SectionPart:
     """Return the part that a page draws."""
-    return SectionPart(lambda of: [Figure(draw, of)], PAGE)
+    return on_page(lambda of: [Figure(draw, of)])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportSection(Generic[T]):
-    """A section of reports on a T; `absent` returns why it is empty, or "", and `absent_in` outputs show that reason.
+def lacking(rows: Callable[[Any], Sized], why: str | Callable[[Any], str]) -> Callable[[Any], str]:
+    """Return an `absent` that says why there is nothing where there are no rows."""
+    return lambda of: "" if len(rows(of)) else why if isinstance(why, str) else why(of)
 
-    `data` returns its frames and values in JSON, by key.
+
+@dataclass(frozen=True, slots=True)
+class ReportSection:
+    """A section of reports. `absent` says why there is nothing of it, which `absent_in` outputs show; "": it is
+    there. `data` are its frames and values in JSON, by key.
     """
 
     name: str
     title: str
-    parts: Sequence[SectionPart[T]] = ()
-    absent: Callable[[T], str] = lambda of: ""
+    parts: Sequence[SectionPart | Blocks] = ()
+    absent: Callable[[Any], str] = lambda of: ""
     absent_in: Sequence[Output] = BOTH
-    data: Callable[[T], Mapping[str, Any]] = lambda of: {}
+    data: Callable[[Any], Mapping[str, Any]] = lambda of: {}
 
-    def shown(self, of: T, output: Output) -> Shown | None:
-        """Return the section for an output; None where the output shows nothing of it."""
-        parts = [part for part in self.parts if output in part.outputs]
+    def parts_for(self, output: Output) -> list[Blocks]:
+        """Return what makes its blocks for an output."""
+        parts = (part if isinstance(part, SectionPart) else SectionPart(part) for part in self.parts)
+        return [part.blocks for part in parts if output in part.outputs]
+
+    def shown(self, of: Any, output: Output) -> Shown | None:
+        """Return the section as it is for an output; None where it has nothing of it."""
+        parts = self.parts_for(output)
         if parts and (why := self.absent(of)):
             return Shown(self.name, self.title, absent=why) if output in self.absent_in else None
-        blocks = [block for part in parts for block in part.blocks(of)]
+        blocks = [block for part in parts for block in part(of)]
         return Shown(self.name, self.title, blocks) if blocks else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report(Generic[T]):
-    """A report on a T: introductory lines, then sections in order; JSON begins with `data`."""
+class Report:
+    """What is shown of a subject: lines that say what it is, then sections in order; JSON begins with `data`."""
 
-    lines: Callable[[T], Sequence[str]]
-    sections: Sequence[ReportSection[T]]
-    data: Callable[[T], Mapping[str, Any]] = lambda of: {}
+    lines: Callable[[Any], Sequence[str]]
+    sections: Sequence[ReportSection]
+    data: Callable[[Any], Mapping[str, Any]] = lambda of: {}

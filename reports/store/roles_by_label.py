@@ -25,6 +25,7 @@ _SENT = [
     (r"output_dist", roles.ROWS),
     (r"data_parallel", roles.TABLE_REDUCTION),
     (r"replication", roles.REPLICAS),
+    (r"powersgd\.(?!vanilla)", roles.COMPRESSION),
     (r"gradients|powersgd|\.reduce \S+\.shards", roles.REDUCTION),
 ]
 _COMPUTED = [
@@ -44,7 +45,7 @@ _COMPUTED = [
 _KERNELS = {
     "embedding_lookup": (r"\.lookup$", roles.LOOKUP),
     "embedding_update": (r"\.update$|data_parallel\w*\.gradients$", roles.UPDATE),
-    "optimizer": (r"\.update$", roles.OPTIMIZER),
+    "optimizer": (r"(^|\.)update$", roles.OPTIMIZER),
     "data_loader": (r"", roles.LOAD),
     "memcpy": (r"", roles.COPY),
 }

@@ -18,7 +18,8 @@ from reports.study.rows import COLUMNS, about_of, kind_of, stored
 
 # Stages in the order in which points pass through them.
 _ORDER = {"": 0, "estimate": 1, "links": 2, "flows": 3}
-# A point this near to the line between a front's ends lies on it, because numbers are rounded.
+ABSENT = "-"  # a key that a point leaves as it is in the scenario
+# So near to the line between a front's ends a point lies on it; numbers are rounded.
 _ON_LINE = 1e-9
 _NULLABLE = {pa.bool_(): "boolean", pa.int64(): "Int64", pa.float64(): "Float64", pa.string(): "str"}
 
@@ -151,3 +152,42 @@ def knee(front: pd.DataFrame, goals: Sequence[Goal]) -> pd.DataFrame:
 def baseline_of(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the baseline's row if it succeeded, else no row."""
     return frame[((frame["index"] == 0) & (frame["status"] == "done")).to_numpy(bool)]
+
+
+def named_points(frame: pd.DataFrame, about: Mapping[str, Any]) -> dict[str, pd.DataFrame]:
+    """Return the named points that exist: the best by the first goal, the knee of the front of all goals, the baseline."""
+    goals = goals_of(frame, about)
+    front = pareto(came_out(frame, about["stages"]), goals)
+    found = {
+        "best": best_first(frame, goals[0], about["stages"]).head(1),
+        "knee": knee(front, goals),
+        "baseline": baseline_of(frame),
+    }
+    return {name: row for name, row in found.items() if len(row)}
+
+
+def labels_of(frame: pd.DataFrame, key: str, about: Mapping[str, Any]) -> list[str]:
+    """Each point's value of a key as text; of the baseline the scenario's own."""
+    own = about.get("as_it_is", {}).get(key, ABSENT)
+    values = frame[key].astype(object).where(frame[key].notna(), None).tolist()
+    return [
+        label(own if value is None and index == 0 else ABSENT if value is None else value)
+        for index, value in zip(frame["index"].tolist(), values, strict=True)
+    ]
+
+
+def label(value: object) -> str:
+    """Return a value as text: booleans as in TOML, arrays and tables as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def short_names(keys: Sequence[str]) -> dict[str, str]:
+    """Each key's last part, or as many as tell it from others."""
+    names = {}
+    for key in keys:
+        parts = key.split(".")
+        endings = [".".join(parts[at:]) for at in range(len(parts) - 1, -1, -1)]
+        names[key] = next(
+            (one for one in endings if not any(other != key and f".{other}".endswith(f".{one}") for other in keys)), key
+        )
+    return names

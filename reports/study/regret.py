@@ -11,9 +11,8 @@ import pandas as pd
 from rich.console import Group, RenderableType
 
 from reports.analysis.statistics import Errors, disagreement, errors
-from reports.study.frame import came_out
+from reports.study.frame import came_out, short_names
 from reports.study.measures import SHOWN
-from reports.study.tables import short_names
 from reports.terminal import text
 from reports.terminal.rows import records
 

@@ -15,10 +15,10 @@ from reports.analysis.repeats import Plays
 from reports.errors import ReportError
 from reports.run import Run
 from reports.sections.run import report as tables
+from reports.sections.validation import spread_json, spread_line
 from reports.store import drafts, replace
 from reports.store import run_folder as store
 from reports.terminal import text
-from reports.validation.tables import spread_json, spread_line
 from scenarios.progress_line import ProgressLine
 
 _QUIET_S = 1.0

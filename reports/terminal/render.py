@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
-from reports.sections.model import Bar, Block, Listing, Report, ReportTable, SectionPiece, Shown, T, Words
+from reports.sections.model import Bar, Block, Listing, Report, ReportTable, SectionPiece, Shown, Words
 from reports.terminal import text
 
 # Smaller shares are summed as "the rest"; a rest smaller than the second figure is not shown.
@@ -17,11 +18,12 @@ _LEAST_SHARE, _NOTHING = 0.005, 0.0005
 _REST, _GAP = "the rest", "   "
 
 
-def rendered(report: Report[T], of: T) -> RenderableType:
+def rendered(report: Report, of: Any) -> RenderableType:
     """Return the whole report; `text.as_text` makes it a string."""
     shown = (section.shown(of, "terminal") for section in report.sections)
-    head = text.paragraph("\n".join(report.lines(of)), style="bold")
-    return Group(head, *(one for section in shown if section is not None for one in _section(section)))
+    lines = report.lines(of)
+    head = [text.paragraph("\n".join(lines), style="bold")] if lines else []
+    return Group(*head, *(one for section in shown if section is not None for one in _section(section)))
 
 
 def _section(section: Shown) -> Iterator[RenderableType]:
@@ -39,7 +41,7 @@ def block(one: Block) -> RenderableType:
             lines = [f"{at}. {item}" for at, item in enumerate(items, 1)]
             return Group(Text(words, style="bold"), text.paragraph("\n".join(lines)))
         case Words(words):
-            return text.paragraph(words)
+            return text.paragraph(words, style="bold" if one.strong else "")
         case Bar():
             return Group(Text(one.title, style="bold"), _Letters(one.pieces, one.short_note))
         case Listing(title, words):

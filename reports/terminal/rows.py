@@ -33,7 +33,7 @@ _FORMS: tuple[tuple[re.Pattern[str], Callable[[Any], str]], ...] = (
     (re.compile(r"_ns$"), text.duration),
     (re.compile(r"bytes_per_s$"), text.rate),
     (re.compile(r"bytes"), text.size),
-    (re.compile(r"error|worst|difference|signed_median"), text.signed_percent),
+    (re.compile(r"error|worst|difference|signed_median|_change$"), text.signed_percent),
     (re.compile(r"over_mean$"), ratio),
     (re.compile(r"share$|utilisation$|spread$|mean|median|p95"), text.percent),
     (re.compile(r"calls_per_step"), lambda calls: f"{calls:.4g}"),

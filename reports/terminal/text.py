@@ -100,6 +100,15 @@ def interval(low: float, high: float, form: Callable[[float], str] = duration) -
     return "-" if math.isnan(low) else f"{form(low)} to {form(high)}"
 
 
+def between(low: float, high: float) -> str:
+    """ "7.90-8.41 ms"; with two units where they differ."""
+    first, second = duration(low), duration(high)
+    if first == second:
+        return first
+    number, _, unit = first.rpartition(" ")
+    return f"{number}-{second}" if second.endswith(f" {unit}") else f"{first}-{second}"
+
+
 def counted(count: int, noun: str) -> str:
     """Return "1 rank", "2 ranks", "3 classes"."""
     plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,14 +12,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from reports.analysis.repeats import Plays
 from reports.errors import ReportError
 from reports.store.columns import fixed
 from reports.store.replace import replaced
 from reports.store.run_folder import RUN_FILE
 from reports.terminal import text
 from reports.terminal.rows import records
-from reports.validation import tables as validation_tables
-from reports.validation.validation import VALIDATED_OPERATIONS, Validation
+from reports.validation.validation import VALIDATED_OPERATIONS, Validation, errors_of
 from scenarios import given_file
 
 _SIDES = ("predicted", "measured")
@@ -65,16 +66,20 @@ def load(folder: Path) -> Validated:
         raise ReportError(f"{folder}: expected two run folders, or that of a validation, which has {VALIDATION_FILE}")
     content = _content(folder / VALIDATION_FILE)
     try:
-        scenarios = [_scenario(one) for one in content["scenarios"]]
-        operations = [{"scenario": one["name"], **row} for one in content["scenarios"] for row in one["operations"]]
-        return Validated(
-            folder=folder,
-            head={name: value for name, value in content.items() if name != "scenarios"},
-            scenarios=_frame(scenarios, SCENARIOS),
-            operations=_frame(operations, OPERATIONS),
-        )
+        return _validated(folder, content)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ReportError(f"{folder / VALIDATION_FILE}: not a validation's: {error!r}") from None
+
+
+def _validated(folder: Path, content: Mapping[str, Any]) -> Validated:
+    scenarios = [_scenario(one) for one in content["scenarios"]]
+    operations = [{"scenario": one["name"], **row} for one in content["scenarios"] for row in one["operations"]]
+    return Validated(
+        folder=folder,
+        head={name: value for name, value in content.items() if name != "scenarios"},
+        scenarios=_frame(scenarios, SCENARIOS),
+        operations=_frame(operations, OPERATIONS),
+    )
 
 
 def _content(path: Path) -> dict[str, Any]:
@@ -110,8 +115,24 @@ def _frame(rows: list[dict[str, Any]], kinds: Mapping[str, str]) -> pd.DataFrame
 
 @text.json_ready
 def content(head: Mapping[str, Any], validations: Sequence[Validation]) -> dict[str, Any]:
-    """Return the whole validation as JSON-ready values; `head` has the command's settings."""
-    return {"schema_version": SCHEMA_VERSION, **head, **validation_tables.as_json(validations)}
+    """All that is known, as JSON-ready values; `head` says how it was found."""
+    scenarios = [
+        {
+            **_head(one),
+            "predicted": _side(one.predicted, "draw"),
+            "measured": _side(one.measured, "round"),
+            **_outcome(one),
+            "operations": records(one.operations),
+        }
+        for one in validations
+    ]
+    errors = dataclasses.asdict(errors_of(validations))
+    return {"schema_version": SCHEMA_VERSION, **head, "errors": errors, "scenarios": scenarios}
+
+
+def held(folder: Path, head: Mapping[str, Any], validations: Sequence[Validation]) -> Validated:
+    """Return what `load` does, of what `write` writes."""
+    return _validated(folder, content(head, validations))
 
 
 def write(folder: Path, head: Mapping[str, Any], validations: Sequence[Validation]) -> None:
@@ -123,14 +144,54 @@ def write(folder: Path, head: Mapping[str, Any], validations: Sequence[Validatio
     whole = json.dumps(content(head, validations), indent=1, ensure_ascii=False, allow_nan=False)
     files = {VALIDATION_FILE: whole + "\n"}
     if validations:
-        files["validation.csv"] = validation_tables.frame(validations).to_csv(index=False)
-        files["operations.csv"] = validation_tables.operations_frame(validations).to_csv(index=False)
-    for name, words in sorted(files.items()):  # validation.json last: its presence marks the folder as a validation's
+        files["validation.csv"] = _frame_of(validations).to_csv(index=False)
+        files["operations.csv"] = _operations_of(validations).to_csv(index=False)
+    for name, words in sorted(files.items()):  # validation.json comes last
         with replaced(folder / name) as draft:
             draft.write_text(words, encoding="utf-8")
 
 
-@text.json_ready
-def as_json(found: Validated) -> dict[str, Any]:
-    """Return the validation's whole frames."""
-    return {"scenarios": records(found.scenarios), "operations": records(found.operations)}
+def _frame_of(validations: Sequence[Validation]) -> pd.DataFrame:
+    """One row a scenario, for a file: as objects, so that whole numbers stay so beside what is unknown, nan."""
+    rows = []
+    for one in validations:
+        row = _head(one)
+        for side, plays, play in (("predicted", one.predicted, "draw"), ("measured", one.measured, "round")):
+            values = {key: value for key, value in (_side(plays, play) or {}).items() if not isinstance(value, list)}
+            row |= {f"{side}_{key}": value for key, value in values.items()}
+        rows.append({**row, **_outcome(one)})
+    return pd.DataFrame(rows, dtype=object)
+
+
+def _operations_of(validations: Sequence[Validation]) -> pd.DataFrame:
+    """One row for each scenario and operation."""
+    each = [one.operations for one in validations]
+    both = pd.concat(each, ignore_index=True)
+    both.insert(
+        0, "scenario", [one.name for one, rows in zip(validations, each, strict=True) for _ in range(len(rows))]
+    )
+    return both
+
+
+def _head(one: Validation) -> dict[str, Any]:
+    return {name: getattr(one, name) for name in ("name", "file", "digest", "library", "world_size", "steps")}
+
+
+def _side(plays: Plays | None, play: str) -> dict[str, Any] | None:
+    if plays is None:
+        return None
+    sample = plays.sample
+    return {
+        **{f"{name}_ns": getattr(sample, name) for name in ("median", "median_low", "median_high", "low", "high")},
+        **{name: getattr(sample, name) for name in ("spread", "uncertainty")},
+        "disagreement": plays.disagreement,
+        "steps": sample.count,
+        f"{play}s": len(plays.each),
+        f"{play}_medians_ns": plays.medians_ns,
+        f"{play}_steps_ns": [list(one.step_ns) for one in plays.each],
+    }
+
+
+def _outcome(one: Validation) -> dict[str, Any]:
+    names = ("error", "error_low", "error_high", "inside", "is_too_noisy", "ended")
+    return {name: getattr(one, name) for name in names}

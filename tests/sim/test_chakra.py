@@ -13,7 +13,7 @@ from reports.errors import ReportError
 from reports.run import Run
 from scenarios.config.load import load
 from scenarios.config.scenario import Scenario
-from scenarios.seam.trace import Recording, Span
+from scenarios.seam.trace import Recording, Span, Thinned
 from scenarios.workloads.build import build
 from scenarios.workloads.chakra.nodes import COLLECTIVE, COMM_TYPES, COMPUTE, METADATA, RECV, SEND, TraceNode, read
 from sim.run import simulate
@@ -128,6 +128,19 @@ def _dims(dims: dict[str, list[int]]) -> list[TraceNode]:
     return found
 
 
+def test_a_rank_that_does_nothing_is_written_and_played(tmp_path: Path) -> None:
+    run = play(written(tmp_path, [work(1)], [TraceNode(id=1, type=METADATA)]))
+    write_traces(Run.of(run), tmp_path / "traces", 0)
+    assert [each.type for rank in range(2) for each in read(tmp_path / "traces" / f"step.{rank}.et")] == [4, METADATA]
+
+
+def test_what_is_called_in_other_dtypes_is_played_as_bytes(tmp_path: Path) -> None:
+    run = play(written(tmp_path, *[[call(comm_type=2)]] * 2))
+    run.spans = [replace(each, dtype="float8_e4m3fn") if each.group else each for each in run.spans]
+    write_traces(Run.of(run), tmp_path / "traces", 0)
+    assert calls(again(load(tmp_path / "a.toml"), tmp_path / "traces"), 0) == calls(run, 0)
+
+
 def test_a_call_without_a_root_reads_none(tmp_path: Path) -> None:
     assert by_label(play(written(tmp_path, *[[named("call", call(comm_src=-1))]] * 2)))["call"].bytes_in == 64
 
@@ -219,6 +232,11 @@ def test_runs_that_cannot_be_written_are_one_sentence(tmp_path: Path) -> None:
     folded = load("powersgd_4x2_3g", {"ranks": "alike", "fidelity": "links", "steps": 2})
     with pytest.raises(ReportError, match=r"^some ranks of the run stand for others; expected one of run"):
         write_traces(Run.of(simulate(folded, build(folded))), tmp_path / "folded", None)
+    alike = load("all_to_all_4x2", {"ranks": "each", "steps": 1})
+    run = simulate(alike, build(alike))
+    run.info = replace(run.info, thinned=Thinned(ranks=(0,), steps=None, left_out=1, phases=()))
+    with pytest.raises(ReportError, match=r"^the run kept the spans of some ranks alone; expected one with --keep-r"):
+        write_traces(Run.of(run), tmp_path / "thinned", None)
     sends = play(written(tmp_path, [message(SEND, 1)], [message(RECV, 0)]))
     with pytest.raises(ReportError, match=r"^the step has recv and send, and a run does not keep to whom"):
         write_traces(Run.of(sends), tmp_path / "sends", 0)

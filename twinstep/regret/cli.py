@@ -24,13 +24,13 @@ from real.launch.launcher import Hosts, RunEnded, job_of, launch
 from real.machine import cores, cpu_name
 from reports.analysis.statistics import disagreement
 from reports.errors import NoStepError, ReportError
+from reports.sections.study import headline
 from reports.store import run_folder
 from reports.store.replace import replaced
 from reports.study import regret as judging
 from reports.study.frame import came_out, goals_of, study_frame
 from reports.study.measures import measures_of
 from reports.study.rows import StudyRows, opened, stored
-from reports.study.tables import headline
 from reports.terminal import text
 from reports.terminal.present import output, print_json
 from scenarios.config.scenario import Scenario

@@ -18,7 +18,8 @@ from reports.analysis.step_breakdown import step_shown
 from reports.errors import ReportError
 from reports.run import Run
 from reports.store.drafts import whole_folder
-from scenarios.workloads.chakra.nodes import COLLECTIVE, COMM_TYPES, COMPUTE, ROOTS, TraceNode, Value, write
+from scenarios.seam.kernel import ELEMENT_BYTES
+from scenarios.workloads.chakra.nodes import COLLECTIVE, COMM_TYPES, COMPUTE, METADATA, ROOTS, TraceNode, Value, write
 
 NAME, GROUPS = "step", "groups.json"
 _COLUMNS = ["rank", "rank_count", "stream", "step", "sequence", "kind", "label", "group", "issued_ns", "start_ns"]
@@ -41,11 +42,15 @@ def write_traces(run: Run, folder: Path, step: int | None) -> int:
     """Write a step of a run, a typical one by default, and its groups into a new folder; return the step's number.
 
     Raises:
-        ReportError: the run has no such step, the step sends messages, or some ranks represent others.
+        ReportError: the run has no such step or the spans of some ranks alone, the step sends messages, or some ranks
+            represent others.
     """
     number = step_shown(run, step)
     if number is None:
         raise ReportError("the run has no step whose spans were kept; expected one to write as execution traces")
+    thinned = run.info.thinned
+    if thinned is not None and thinned.ranks is not None and len(thinned.ranks) < run.info.world_size:
+        raise ReportError("the run kept the spans of some ranks alone; expected one with --keep-ranks all")
     ranks = dict(_spans(run, number))
     begin_ns = {rank: each.pop(0).start_ns for rank, each in ranks.items()}
     groups = _groups(ranks)
@@ -103,6 +108,8 @@ def _nodes(
     spans: Sequence[Any], first_ns: int, groups: Mapping[str, _Members], *, has_host: bool
 ) -> Iterator[TraceNode]:
     """Yield a rank's nodes: span n is node 2n; it follows node 2n - 1 if its host was late to issue it on a GPU."""
+    if not spans:  # of a rank that does nothing: a trace has a node
+        yield TraceNode(id=0, type=METADATA)
     issued, counts = defaultdict[str, list[int]](list), Counter[str]()  # by stream and by group, in order
     for number, span in enumerate(spans, 1):
         own = issued[f"group {span.group}" if span.group else f"stream {span.stream}"]
@@ -164,6 +171,6 @@ def _of_call(span: Any, root: int | None) -> dict[str, Value]:
         "comm_type": COMM_TYPES.index(kind),
         "comm_size": int(size_bytes),
         "pg_name": span.group,
-        **({"comm_dtype": span.dtype} if span.dtype else {}),
+        **({"comm_dtype": span.dtype} if span.dtype in ELEMENT_BYTES else {}),
         **({ROOTS[kind]: root} if root is not None else {}),
     }

@@ -5,31 +5,35 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
-
-from rich.console import RenderableType
 
 from reports import report, trace_table
 from reports.analysis.step_breakdown import step_shown
 from reports.compare import comparison
 from reports.errors import ReportError
+from reports.json_document import document
 from reports.kineto import compute_times, recording
 from reports.kineto import tables as kernel_tables
-from reports.sections import comparison as compare_tables
+from reports.sections.comparison import COMPARISON, CompareView
+from reports.sections.model import Report
 from reports.sections.run import report as run_tables
+from reports.sections.run.report import RUN
+from reports.sections.run.subject import RunView
+from reports.sections.side_by_side import BESIDE, BesideView
+from reports.sections.study import STUDY, StudyView
+from reports.sections.validation import VALIDATION, ValidationView
 from reports.side_by_side import frames as side_by_side
-from reports.side_by_side import tables as side_by_side_tables
 from reports.store import replace
 from reports.store import run_folder as store
 from reports.store.drafts import whole_folder
-from reports.study import tables as study_tables
 from reports.study.frame import study_frame
 from reports.study.rows import about_of, is_study
 from reports.terminal import text
 from reports.terminal.present import Tell, check_free, print_json, progress_line, say_notes, write_kernels
+from reports.terminal.render import rendered
 from reports.validation import folder as validation_folder
-from reports.validation import tables as validation_tables
 from reports.writer import write
 from twinstep.reporting import chakra as execution_traces
 
@@ -42,23 +46,15 @@ def report_runs(options: Namespace) -> None:
     if len(options.runs) == 1:
         run, folder = store.load(options.runs[0]), report.folder_of(options.runs[0], options.out)
         step_shown(run, options.step)
-        _present(
-            options,
-            content=lambda: run_tables.as_json(run),
-            write_page=lambda tell: report.write(run, folder, step=options.step, tell=tell),
-            tables=lambda: run_tables.summarize(run, options.step),
-        )
+        view = RunView.of(run, None if options.json else options.step)
+        _present(options, RUN, view, lambda tell: report.write(run, folder, step=options.step, tell=tell))
         return
     if options.step is not None:
         raise ReportError(f"--step {options.step}: expected with one run; several may not have that step")
     runs = zip(side_by_side.names_of(options.runs), map(store.load, options.runs), strict=True)
     found = side_by_side.side_by_side(list(runs))
-    _present(
-        options,
-        content=lambda: side_by_side_tables.as_json(found),
-        write_page=lambda tell: report.write_side_by_side(found, options.runs, options.out, tell),
-        tables=lambda: side_by_side_tables.summarize(found),
-    )
+    write_page = partial(report.write_side_by_side, found, options.runs, options.out)
+    _present(options, BESIDE, BesideView(found), write_page)
 
 
 def _study(folder: Path, options: Namespace) -> None:
@@ -66,13 +62,8 @@ def _study(folder: Path, options: Namespace) -> None:
         raise ReportError(f"{folder}: a study; expected no run and no other study beside it")
     if options.step is not None:
         raise ReportError(f"--step {options.step}: expected with a run; a study has no steps")
-    frame, about = study_frame(folder), about_of(folder)
-    _present(
-        options,
-        content=lambda: study_tables.as_json(frame, about, str(folder)),
-        write_page=lambda _: report.write_study(folder, options.out),
-        tables=lambda: study_tables.summarize(frame, about),
-    )
+    view = StudyView(study_frame(folder), about_of(folder), str(folder))
+    _present(options, STUDY, view, lambda _: report.write_study(folder, options.out))
 
 
 def show(options: Namespace) -> None:
@@ -93,39 +84,24 @@ def compare(options: Namespace) -> None:
     first, second = store.load(options.sim), store.load(options.real)
     found = comparison.compare(first, second, any_worlds=options.any)
     folders = [options.sim, options.real] if found.predicted is first else [options.real, options.sim]
-    _present(
-        options,
-        content=lambda: compare_tables.as_json(found),
-        write_page=lambda tell: report.write_comparison(found, folders, options.out, tell),
-        tables=lambda: compare_tables.summarize(found),
-    )
+    _present(options, COMPARISON, CompareView(found), partial(report.write_comparison, found, folders, options.out))
 
 
 def _validation(options: Namespace) -> None:
     if options.out is not None:
         raise ReportError(f"--out {options.out}: expected with runs; a validation's page lies beside its runs")
     found = validation_folder.load(options.sim)
-    _present(
-        options,
-        content=lambda: validation_folder.as_json(found),
-        write_page=lambda tell: report.write_validation(found, tell),
-        tables=lambda: validation_tables.of_scenarios(found.scenarios),
-    )
+    _present(options, VALIDATION, ValidationView(found), partial(report.write_validation, found))
 
 
-def _present(
-    options: Namespace,
-    *,
-    content: Callable[[], dict[str, Any]],
-    write_page: Callable[[Tell], Path],
-    tables: Callable[[], RenderableType],
-) -> None:
+def _present(options: Namespace, sections: Report, view: Any, write_page: Callable[[Tell], Path]) -> None:
+    """All as JSON; or the page written, the tables printed."""
     if options.json:
-        print_json(content())
+        print_json(document(sections, view))
         return
     with progress_line() as tell:
         page = write_page(tell)
-    text.show(tables(), sys.stdout)
+    text.show(rendered(sections, view), sys.stdout)
     print(f"report: {page}")
 
 

@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reports.errors import ReportError
+from reports.json_document import document
+from reports.sections.study import STUDY, StudyView
 from reports.study.frame import front_of, goals_of, study_frame
 from reports.study.measures import MEASURES, SHOWN
 from reports.study.rows import about_of, opened
-from reports.study.tables import as_json, summarize
 from reports.terminal import text
 from reports.terminal.present import output, print_json
+from reports.terminal.render import rendered
 from scenarios.config.load import report_mistakes
 from scenarios.config.overrides.option import given_by
 from scenarios.interruption import code_of
@@ -215,12 +217,12 @@ def _show(folder: Path, options: argparse.Namespace) -> None:
 
     about, frame = about_of(folder), study_frame(folder)
     if options.json:
-        print_json(as_json(frame, about, str(folder)))
+        print_json(document(STUDY, StudyView(frame, about, str(folder))))
         return
     page = write_study(folder)
     if options.quiet:
         print(folder)
         return
-    text.show(summarize(frame, about), sys.stdout)
+    text.show(rendered(STUDY, StudyView(frame, about)), sys.stdout)
     print(f"study folder: {folder}; its rows: {folder}/rows; its best points as scenarios: {folder}/front")
     print(f"page: {page}")

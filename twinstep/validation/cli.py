@@ -27,11 +27,12 @@ from real.machine import cores, cpu_name
 from reports.analysis.repeats import Play, Plays
 from reports.errors import NoStepError, ReportError
 from reports.run import Run
+from reports.sections.validation import VALIDATION, ValidationView
 from reports.store import run_folder as store
 from reports.terminal import text
 from reports.terminal.present import check_free, output, print_json
+from reports.terminal.render import rendered
 from reports.validation import folder as validation_folder
-from reports.validation import tables as validation_tables
 from reports.validation.validation import Validation
 from reports.writer import write
 from scenarios.config.scenario import Scenario
@@ -201,7 +202,9 @@ class _Session:
             elif options.json:
                 print_json(validation_folder.content(self._head, self._results))
             else:
-                text.show(validation_tables.summarize(self._results, options.precision, max_error), sys.stdout)
+                held = validation_folder.held(self._folder, self._head, self._results)
+                view = ValidationView(held, self._results, options.precision, max_error)
+                text.show(rendered(VALIDATION, view), sys.stdout)
                 print(f"validation folder: {self._folder}")
         past = [one for one in self._results if max_error is not None and one.is_past(max_error)]
         say(f"{one.name}: error {one.error:+.1%}: expected at most --max-error = {max_error:g}" for one in past)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -12,32 +11,16 @@ import numpy as np
 import pandas as pd
 
 from reports.page import FOLDER, PAGE_FILE
-from reports.study.frame import baseline_of, best_first, came_out, goals_of, knee, pareto
+from reports.sections.study import FIRST
+from reports.study.frame import ABSENT, came_out, goals_of, labels_of, named_points, short_names
 from reports.study.measures import MEASURES, RATED, SHOWN
 from reports.study.options import command, option
-from reports.study.tables import short_names
 from reports.terminal import text
 
-ABSENT = "-"  # a key that a point leaves unchanged
 _DIGITS = 10
 # More values of a key than these are merged with their neighbours, where each has a row or a column.
 _MOST_LEVELS = 16
 _QUANTITY = re.compile(r"([+-]?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)\s*(.*)")
-# Measures shown at first; a reader can add others.
-FIRST = ("step_ns", "samples_per_s", "usd_per_1e9_samples", "kwh_per_1e9_samples", "exposed_share",
-          "memory_spare_bytes", "world_size")  # fmt: skip
-
-
-def named_points(frame: pd.DataFrame, about: Mapping[str, Any]) -> dict[str, pd.DataFrame]:
-    """Return the best point by the first goal, the knee of the front of all goals, and the baseline, if they exist."""
-    goals = goals_of(frame, about)
-    front = pareto(came_out(frame, about["stages"]), goals)
-    found = {
-        "best": best_first(frame, goals[0], about["stages"]).head(1),
-        "knee": knee(front, goals),
-        "baseline": baseline_of(frame),
-    }
-    return {name: row for name, row in found.items() if len(row)}
 
 
 def payload(frame: pd.DataFrame, about: Mapping[str, Any], folder: Path, away: str = "") -> dict[str, Any]:
@@ -81,21 +64,6 @@ def _front_axes(frame: pd.DataFrame, goals: Sequence[str]) -> list[str]:
     others = ("world_size", "exposed_share", "memory_spare_bytes", "bytes_sent", "step_ns", "samples_per_s")
     varied = [name for name in others if name not in goals and frame[name].nunique() > 1]
     return [*goals, *varied, *goals][:2][::-1]
-
-
-def labels_of(frame: pd.DataFrame, key: str, about: Mapping[str, Any]) -> list[str]:
-    """Return each point's value of a key as text; for the baseline the scenario's own."""
-    own = about.get("as_it_is", {}).get(key, ABSENT)
-    values = frame[key].astype(object).where(frame[key].notna(), None).tolist()
-    return [
-        label(own if value is None and index == 0 else ABSENT if value is None else value)
-        for index, value in zip(frame["index"].tolist(), values, strict=True)
-    ]
-
-
-def label(value: object) -> str:
-    """Return a value as text: TOML's words for booleans, arrays and tables as JSON."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _key(name: str, title: str, frame: pd.DataFrame, about: Mapping[str, Any]) -> dict[str, Any]:

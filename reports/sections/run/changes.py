@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from reports.run import Run
-from reports.sections.model import PAGE, Block, Column, Listing, ReportSection, ReportTable, SectionPart, Words
+from reports.sections.model import PAGE, Block, Column, Listing, ReportSection, ReportTable, Words, lacking
 from reports.sections.run.subject import RunView
 from reports.terminal import text
 from reports.terminal.rows import records
@@ -146,8 +146,6 @@ def options(changes: pd.DataFrame) -> list[str]:
 
 
 def _absent(view: RunView) -> str:
-    if len(view.run.what_if):
-        return ""
     return _NOT_ASKED if view.run.info.world == "sim" else "Not predicted."
 
 
@@ -160,9 +158,9 @@ def _blocks(view: RunView) -> Iterator[Block]:
 
 
 CHANGES = ReportSection(
-    name="what-if",
-    title="What would help",
-    absent=_absent,
-    parts=[SectionPart(_blocks)],
+    "what-if",
+    "What would help",
+    [_blocks],
+    absent=lacking(lambda view: view.run.what_if, _absent),
     data=lambda view: {"what_if": ranked(view.run)},
 )

@@ -20,7 +20,7 @@ from reports.analysis.step_breakdown import (
     utilisation_of,
 )
 from reports.run import Run
-from reports.sections.model import PAGE, Bar, Fact, Facts, ReportSection, SectionPart, SectionPiece, Words
+from reports.sections.model import PAGE, Bar, Fact, Facts, ReportSection, SectionPiece, Words, on_page
 from reports.sections.run import changes
 from reports.sections.run.causes import dominant
 from reports.sections.run.headline import of_recording
@@ -180,16 +180,10 @@ def _data(view: RunView) -> dict[str, Any]:
 
 
 GLANCE = ReportSection(
-    name="glance",
-    title="At a glance",
+    "glance",
+    "At a glance",
+    [on_page(_tiles), _bar, _what_helps, _dominant, _stragglers],
     absent=_absent,
     absent_in=PAGE,
-    parts=[
-        SectionPart(_tiles, PAGE),
-        SectionPart(_bar),
-        SectionPart(_what_helps),
-        SectionPart(_dominant),
-        SectionPart(_stragglers),
-    ],
     data=_data,
 )

@@ -221,6 +221,11 @@ def of_recording(run: Run) -> str:
     return ""
 
 
+def remarks(run: Run) -> list[str]:
+    """Return what else to know of a run's times: ranks simulated once, spans left out, warm-up, recording."""
+    return list(filter(None, (folded(run.info), thinned(run.info), warm_up(run), of_recording(run))))
+
+
 def _step_time(timed: pd.DataFrame, run: Run) -> list[str]:
     numbers = timed["step"].tolist()
     of = text.steps(numbers) if len(numbers) == 1 else f"the median of {text.steps(numbers)}"

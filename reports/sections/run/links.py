@@ -11,8 +11,8 @@ from reports.sections.model import (
     Most,
     ReportSection,
     ReportTable,
-    SectionPart,
     figure,
+    lacking,
     table_of,
 )
 from reports.sections.run.subject import RunView
@@ -49,15 +49,13 @@ def _hottest(view: RunView) -> Iterator[ReportTable]:
 
 
 def _absent(view: RunView) -> str:
-    if len(view.run.links):
-        return ""
     return "Not available for real runs." if view.run.info.world == "real" else "This run used no links."
 
 
 LINKS = ReportSection(
-    name="links",
-    title="Links",
-    absent=_absent,
-    parts=[figure("run.links.hosts"), figure("run.links.over_time"), SectionPart(_classes), SectionPart(_hottest)],
+    "links",
+    "Links",
+    [figure("run.links.hosts"), figure("run.links.over_time"), _classes, _hottest],
+    absent=lacking(lambda view: view.run.links, _absent),
     data=lambda view: {"link_classes": view.run.link_classes, "links": view.run.links},
 )

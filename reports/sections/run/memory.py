@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from reports.sections.model import PAGE, Most, ReportSection, ReportTable, SectionPart, Words, figure, table_of
+from reports.sections.model import Most, ReportSection, ReportTable, Words, figure, lacking, on_page, table_of
 from reports.sections.run.headline import fits
 from reports.sections.run.ranks import rank_names
 from reports.sections.run.subject import RunView
@@ -43,20 +43,13 @@ def _parts(view: RunView) -> Iterator[ReportTable]:
 
 
 def _absent(view: RunView) -> str:
-    if len(view.run.rank_memory):
-        return ""
     return "A real run does not tell its parts." if view.run.info.world == "real" else "Nothing was recorded."
 
 
 MEMORY = ReportSection(
-    name="memory",
-    title="Memory",
-    absent=_absent,
-    parts=[
-        SectionPart(lambda view: [Words(fits(view.run))], PAGE),
-        figure("run.ranks.memory"),
-        SectionPart(_ranks, PAGE),
-        SectionPart(_parts),
-    ],
+    "memory",
+    "Memory",
+    [on_page(lambda view: [Words(fits(view.run))]), figure("run.ranks.memory"), on_page(_ranks), _parts],
+    absent=lacking(lambda view: view.run.rank_memory, _absent),
     data=lambda view: {"rank_memory": view.run.rank_memory, "memory": view.run.memory},
 )

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from reports.analysis.by_role import whats
+from reports.sections import model
 from reports.sections.model import (
     PAGE,
     TERMINAL,
@@ -15,7 +16,6 @@ from reports.sections.model import (
     Most,
     ReportSection,
     ReportTable,
-    SectionPart,
     figure,
     table_of,
 )
@@ -107,15 +107,10 @@ def _named(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 OPERATIONS = ReportSection(
-    name="hidden",
-    title="Hidden and exposed",
+    "hidden",
+    "Hidden and exposed",
+    [figure("run.times.hidden"), _operations, model.on_terminal(_bandwidths), _formulas],
     absent=RunView.why_absent,
-    parts=[
-        figure("run.times.hidden"),
-        SectionPart(_operations),
-        SectionPart(_bandwidths, TERMINAL),
-        SectionPart(_formulas),
-    ],
     data=lambda view: {"operations": view.run.operations, "formulas": view.run.formulas},
 )
 
@@ -143,11 +138,11 @@ def _communication(view: RunView) -> Iterator[ReportTable]:
 
 
 COMMUNICATION = ReportSection(
-    name="communication",
-    title="Communication",
+    "communication",
+    "Communication",
+    [_communication],
     absent=lambda view: view.why_absent() or ("" if len(communication(view)) else "No operation communicates."),
     absent_in=PAGE,
-    parts=[SectionPart(_communication)],
     data=lambda view: {"communication": communication(view)},
 )
 
@@ -171,9 +166,9 @@ def _kernels(view: RunView) -> Iterator[ReportTable]:
 
 
 KERNELS = ReportSection(
-    name="kernels",
-    title="Kernels",
+    "kernels",
+    "Kernels",
+    [model.on_page(_kernels)],
     absent=lambda view: "" if len(view.run.kernels) else "Only a prediction on GPUs lists its kernels.",
-    parts=[SectionPart(_kernels, PAGE)],
     data=lambda view: {"kernels": view.run.kernels, "kernels_priced_by": kernel_shares(view.run)},
 )

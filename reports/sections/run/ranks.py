@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from reports.sections.model import PAGE, Most, ReportSection, ReportTable, SectionPart, figure, table_of
+from reports.sections.model import PAGE, Most, ReportSection, ReportTable, figure, on_page, table_of
 from reports.sections.run.subject import RunView
 from reports.terminal.rows import represented
 
@@ -63,11 +63,11 @@ def _rank_classes(view: RunView) -> list[dict[str, object]]:
 
 
 RANKS = ReportSection(
-    name="ranks",
-    title="Balance of ranks",
+    "ranks",
+    "Balance of ranks",
+    [figure("run.ranks.ranks"), on_page(_worst), _classes],
     absent=_absent,
     absent_in=PAGE,
-    parts=[figure("run.ranks.ranks"), SectionPart(_worst, PAGE), SectionPart(_classes)],
     data=lambda view: {
         "ranks": view.run.ranks,
         "late_ranks": view.run.late_ranks_of(view.kept),

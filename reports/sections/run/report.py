@@ -26,7 +26,7 @@ from reports.sections.run.subject import RunView
 from reports.sections.run.tables import BALANCE, PLAN
 from reports.terminal.render import rendered
 
-TIMELINE: ReportSection[RunView] = ReportSection(name="timeline", title="Timeline", parts=[figure("timeline.timeline")])
+TIMELINE = ReportSection("timeline", "Timeline", [figure("timeline.timeline")])
 
 
 def _data(view: RunView) -> dict[str, Any]:
@@ -51,26 +51,9 @@ def _data(view: RunView) -> dict[str, Any]:
     }
 
 
-RUN = Report(
-    lines=lambda view: headline(view.run, view.spread),
-    sections=[
-        *(
-            GLANCE,
-            CHANGES,
-            STEPS,
-            PARTS_OF_STEP,
-            TIMELINE,
-            OPERATIONS,
-            COMMUNICATION,
-            KERNELS,
-            CRITICAL_PATH,
-            LINKS,
-            RANKS,
-        ),
-        *(BALANCE, MEMORY, PLAN, METRICS, SCENARIO),
-    ],
-    data=_data,
-)
+_TIMES = (GLANCE, CHANGES, STEPS, PARTS_OF_STEP, TIMELINE, OPERATIONS, COMMUNICATION, KERNELS, CRITICAL_PATH)
+_LOADS = (LINKS, RANKS, BALANCE, MEMORY, PLAN, METRICS, SCENARIO)
+RUN = Report(lines=lambda view: headline(view.run, view.spread), sections=[*_TIMES, *_LOADS], data=_data)
 
 
 def summarize(run: Run, step: int | None = None, spread: str = "") -> RenderableType:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from reports.sections.model import PAGE, Block, Listing, ReportSection, SectionPart, Words
+from reports.sections.model import Block, Listing, ReportSection, Words, on_page
 from reports.sections.run.headline import WORLDS
 from reports.sections.run.subject import RunView
 from reports.terminal import text
@@ -29,4 +29,4 @@ def _blocks(view: RunView) -> Iterator[Block]:
     yield Listing("Versions", known or "none were kept", open=True)
 
 
-SCENARIO = ReportSection(name="scenario", title="Scenario and versions", parts=[SectionPart(_blocks, PAGE)])
+SCENARIO = ReportSection("scenario", "Scenario and versions", [on_page(_blocks)])

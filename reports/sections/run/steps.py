@@ -8,18 +8,8 @@ import numpy as np
 import pandas as pd
 
 from reports.analysis.step_breakdown import PARTS, parts_of_step, why_no_step
-from reports.sections.model import (
-    PAGE,
-    TERMINAL,
-    Column,
-    Columns,
-    Most,
-    ReportSection,
-    ReportTable,
-    SectionPart,
-    figure,
-    table_of,
-)
+from reports.sections import model
+from reports.sections.model import PAGE, Column, Columns, Most, ReportSection, ReportTable, figure, on_page, on_terminal
 from reports.sections.run.subject import RunView
 from reports.terminal import text
 from reports.terminal.rows import cells, named, records, represented, written
@@ -67,10 +57,10 @@ def _phase_notes(groups: list[pd.DataFrame]) -> Iterator[str]:
 
 
 STEPS = ReportSection(
-    name="steps",
-    title="Step times",
+    "steps",
+    "Step times",
+    [figure("run.times.steps"), _steps],
     absent=lambda view: "" if len(view.run.steps) else f"No rank completed a step{why_no_step(view.run)}.",
-    parts=[figure("run.times.steps"), SectionPart(_steps)],
     data=lambda view: {"steps": view.run.steps, "unrecorded_steps": view.run.unrecorded_steps},
 )
 
@@ -83,7 +73,7 @@ def _breakdown(view: RunView) -> Iterator[ReportTable]:
     columns = {"part": "part", "mean_ns": "mean", "share": "share", "max_ns": "max", "rank": "on rank"}
     columns["max_over_mean"] = "max/mean"
     frame, title = shown.assign(rank=represented(shown)), f"Step breakdown over ranks, {view.which}"
-    yield table_of(title, frame, columns, note=_PARTS_NOTE, raw=raw, name="Breakdown over ranks")
+    yield model.table_of(title, frame, columns, note=_PARTS_NOTE, raw=raw, name="Breakdown over ranks")
 
 
 def _no_breakdown(view: RunView) -> str:
@@ -91,11 +81,7 @@ def _no_breakdown(view: RunView) -> str:
 
 
 PARTS_OF_STEP = ReportSection(
-    name="parts",
-    title="Parts of a step",
-    absent=_no_breakdown,
-    absent_in=PAGE,
-    parts=[figure("run.times.parts"), SectionPart(_breakdown)],
+    "parts", "Parts of a step", [figure("run.times.parts"), _breakdown], absent=_no_breakdown, absent_in=PAGE
 )
 
 
@@ -126,11 +112,11 @@ def _no_path(view: RunView) -> str:
 
 
 CRITICAL_PATH = ReportSection(
-    name="critical-path",
-    title="Critical path",
+    "critical-path",
+    "Critical path",
+    [figure("run.times.critical_path"), _path],
     absent=_no_path,
     absent_in=PAGE,
-    parts=[figure("run.times.critical_path"), SectionPart(_path)],
     data=lambda view: {"waited_for": view.run.waited_for},
 )
 
@@ -163,9 +149,9 @@ def _by_name(view: RunView) -> Iterator[ReportTable]:
 
 
 METRICS = ReportSection(
-    name="numbers",
-    title="Recorded metrics",
+    "numbers",
+    "Recorded metrics",
+    [figure("run.times.metrics"), on_terminal(_by_step), on_page(_by_name)],
     absent=lambda view: "" if len(view.run.metrics_by_step) else "The program recorded no metrics.",
-    parts=[figure("run.times.metrics"), SectionPart(_by_step, TERMINAL), SectionPart(_by_name, PAGE)],
     data=lambda view: {"metrics": view.run.metrics},
 )

@@ -10,6 +10,7 @@ import pandas as pd
 from reports.analysis.imbalance import MEASURES
 from reports.analysis.table_costs import PARTS
 from reports.run import Run
+from reports.sections import model
 from reports.sections.model import (
     PAGE,
     Block,
@@ -18,10 +19,9 @@ from reports.sections.model import (
     Most,
     ReportSection,
     ReportTable,
-    SectionPart,
     Words,
     figure,
-    table_of,
+    on_page,
 )
 from reports.sections.run.subject import RunView
 from reports.terminal import text
@@ -55,8 +55,7 @@ _COSTS_NOTE = (
 _BESIDE_COLUMNS = ["table", "TorchRec's sharding", "on ranks", "our sharding", "on ranks", "its time", "ours"]
 
 
-def _absent(view: RunView) -> str:
-    return "" if len(view.run.plan) else "The scenario has no embedding tables."
+_absent = model.lacking(lambda view: view.run.plan, "The scenario has no embedding tables.")
 
 
 def _balance(view: RunView) -> Iterator[ReportTable]:
@@ -86,10 +85,10 @@ def _causes(most: int, view: RunView) -> Iterator[ReportTable]:
 
 
 BALANCE = ReportSection(
-    name="tables",
-    title="Balance of tables",
+    "tables",
+    "Balance of tables",
+    [figure("run.ranks.tables"), _balance, partial(_causes, 5)],
     absent=_absent,
-    parts=[figure("run.ranks.tables"), SectionPart(_balance), SectionPart(partial(_causes, 5))],
     data=lambda view: {"imbalance": view.run.imbalance, "imbalance_causes": view.run.imbalance_causes},
 )
 
@@ -114,7 +113,7 @@ def _placed(view: RunView) -> Iterator[ReportTable]:
     if count > _PLAN_ROWS:
         note += f" The first {_PLAN_ROWS} of {count:,} tables; all shards are in plan.csv."
     raw = {"storage_bytes": float(run.plan["storage_bytes"].sum())}
-    yield table_of("Tables and where they are", frame, columns, left=4, note=note, raw=raw)
+    yield model.table_of("Tables and where they are", frame, columns, left=4, note=note, raw=raw)
 
 
 def _costs(view: RunView) -> Iterator[Block]:
@@ -208,11 +207,11 @@ def _ms(ms: float) -> str:
 
 
 PLAN = ReportSection(
-    name="plan",
-    title="Plan",
+    "plan",
+    "Plan",
+    [on_page(_placed), _costs, _sentences, on_page(_beside_ours)],
     absent=_absent,
     absent_in=PAGE,
-    parts=[SectionPart(_placed, PAGE), SectionPart(_costs), SectionPart(_sentences), SectionPart(_beside_ours, PAGE)],
     data=lambda view: {
         "plan_costs": view.run.plan_costs,
         "table_costs": [] if view.step is None else view.run.table_costs_of(view.step),

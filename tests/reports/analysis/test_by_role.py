@@ -61,6 +61,12 @@ def test_without_roles_a_span_is_what_its_kind_kernel_and_label_say(
     assert what(kind, kernel, role_of(kind, kernel, label, "main")) == expected
 
 
+def test_labels_say_the_roles_that_programs_give_now() -> None:
+    assert role_of("all_reduce", "", "powersgd.P", "gradients") == roles.COMPRESSION
+    assert role_of("all_reduce", "", "powersgd.vanilla", "gradients") == roles.REDUCTION
+    assert role_of("compute", "optimizer", "update", "main") == roles.OPTIMIZER
+
+
 @pytest.mark.parametrize(
     ("kind", "kernel", "role", "expected"),
     [

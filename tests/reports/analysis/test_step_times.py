@@ -13,18 +13,21 @@ from reports.analysis.repeats import Play
 from reports.analysis.step_breakdown import parts_of_step, steady_kept, steady_steps, timed_steps, typical_step
 from reports.analysis.step_times import leading
 from reports.compare.comparison import compare
+from reports.json_document import document
 from reports.page import render
 from reports.page.run import page as run_page
 from reports.page.side_by_side import page as side_by_side_page
 from reports.run import Run
 from reports.sections import comparison as compare_tables
+from reports.sections.comparison import COMPARISON, CompareView
 from reports.sections.run import headline as headline_module
 from reports.sections.run import report as run_tables
 from reports.sections.run.headline import headline
-from reports.side_by_side import tables as beside
+from reports.sections.side_by_side import BESIDE, BesideView
 from reports.side_by_side.frames import side_by_side
 from reports.study.measures import measures_of
 from reports.terminal import text
+from reports.terminal.render import rendered
 from scenarios.seam.trace import Recording, Span
 from tests.reports.recordings import info, span
 
@@ -123,7 +126,7 @@ def test_tables_pages_and_json_name_it_and_leave_it_out(run: Run):
     assert {row["steps"] for row in content["operations"]} == {6}
     assert said in render.html(run_page.page(run))
     both = side_by_side([("a", run), ("b", run)])
-    assert said in " ".join(text.as_text(beside.summarize(both)).split())
+    assert said in " ".join(text.as_text(rendered(BESIDE, BesideView(both))).split())
     assert both.results["steps"].tolist() == [6, 6]
 
 
@@ -132,7 +135,7 @@ def test_a_comparison_leaves_the_steps_out_on_both_sides(run: Run):
     assert found.steps["step"].tolist() == [2, 3, 4, 5, 6, 7]
     assert found.operations.set_index("label").loc["forward", "predicted_high_ns"] == 60
     assert not {*found.worst["step"]} & {*STEPS}
-    assert compare_tables.as_json(found)["warm_up"] == [0, 1]
+    assert document(COMPARISON, CompareView(found))["warm_up"] == [0, 1]
     assert any("steps 0-1 are warm-up" in line for line in compare_tables.about(found))
 
 
@@ -260,7 +263,7 @@ def test_tables_pages_and_json_say_that_the_recording_was_off():
     assert [row["step_ns"] for row in content["unrecorded_steps"]] == [80, 81, 82]
     assert said in render.html(run_page.page(run))
     both = side_by_side([("a", run), ("b", run)])
-    assert said in " ".join(text.as_text(beside.summarize(both)).split())
+    assert said in " ".join(text.as_text(rendered(BESIDE, BesideView(both))).split())
     assert both.results["step_ns"].tolist() == [81, 81]
     assert said in " ".join(render.html(side_by_side_page.page(both, ["a", "b"])).split())
 

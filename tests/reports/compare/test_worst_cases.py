@@ -7,8 +7,10 @@ from hypothesis import given
 
 from reports.compare.calls import MOST, MOST_OF_ONE, WORST, calls_of_both, worst_cases
 from reports.compare.comparison import compare
+from reports.json_document import document
 from reports.run import Run
 from reports.sections import comparison as compare_tables
+from reports.sections.comparison import COMPARISON, CompareView
 from reports.terminal import text
 from scenarios.seam.trace import Recording
 from tests.reports.recordings import PATIENT, by_hand, recordings, span, thinned, with_spans
@@ -126,7 +128,7 @@ def test_the_terminal_and_scripts_have_them():
     shown = [" ".join(line.split()) for line in printed.splitlines() if "-7.0 %" in line]
     assert shown == [f"update 1 {step} 5 ns 12 ns -58.3 % -7.0 %" for step in range(3)]
     assert max(map(len, printed.splitlines())) <= 80
-    written = compare_tables.as_json(comparison)
+    written = document(COMPARISON, CompareView(comparison))
     assert written["worst"][0]["difference_ns"] == -7
     assert written["calls"]["worst_error"] == pytest.approx(-7 / 12)
     assert [row["kind"] for row in written["errors_by_size"]] == ["all_reduce", "compute"]

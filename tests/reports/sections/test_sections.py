@@ -13,18 +13,7 @@ from reports.page import render
 from reports.page.blocks import Page
 from reports.page.sections import drawn
 from reports.run import Run
-from reports.sections.model import (
-    BOTH,
-    PAGE,
-    Block,
-    Most,
-    Report,
-    ReportSection,
-    ReportTable,
-    SectionPart,
-    Words,
-    table_of,
-)
+from reports.sections.model import BOTH, Block, Most, Report, ReportSection, ReportTable, Words, on_page, table_of
 from reports.sections.run.report import RUN
 from reports.sections.run.subject import RunView
 from reports.terminal import text
@@ -59,22 +48,22 @@ def view(request: pytest.FixtureRequest) -> RunView:
     return RunView.of(Run.of(RECORDINGS[request.param]))
 
 
-def only(section: ReportSection[RunView]) -> Report[RunView]:
+def only(section: ReportSection) -> Report:
     """Return the report that has this section alone."""
     return dataclasses.replace(RUN, sections=[section], lines=lambda view: [], data=lambda view: {})
 
 
-def on_page(section: ReportSection[RunView], view: RunView) -> str:
+def page_of(section: ReportSection, view: RunView) -> str:
     return render.html(Page(title="", about=[], sections=drawn(only(section), view))).split("<main>")[1]
 
 
 @pytest.mark.parametrize("section", RUN.sections, ids=lambda section: section.name)
-def test_a_section_is_rendered_by_each_renderer_that_it_names(section: ReportSection[RunView], view: RunView) -> None:
-    outputs = {output for part in section.parts for output in part.outputs}
+def test_a_section_is_rendered_by_each_renderer_that_it_names(section: ReportSection, view: RunView) -> None:
+    outputs = {output for output in BOTH if section.parts_for(output)}
     absent = section.absent(view)
     assert not absent or absent.endswith(".")
     if "page" in outputs:
-        assert f'<section id="{section.name}"' in on_page(section, view)
+        assert f'<section id="{section.name}"' in page_of(section, view)
     shown, printed = section.shown(view, "terminal"), text.as_text(rendered(only(section), view)).strip()
     assert bool(printed) == (shown is not None)
     assert shown is None or "terminal" in outputs
@@ -96,10 +85,10 @@ def test_a_new_section_shows_up_in_the_terminal_on_the_page_and_in_json() -> Non
         columns = {"step": "step", "step_ns": "took"}
         yield table_of("Slowest steps", steps, columns, most=Most(1, 2), others="quicker ones", file="steps.csv")
 
-    new: ReportSection[RunView] = ReportSection(
+    new: ReportSection = ReportSection(
         name="slowest",
         title="Slowest",
-        parts=[SectionPart(slowest, BOTH)],
+        parts=[slowest],
         data=lambda view: {"slowest": view.run.steps},
     )
     report, view = dataclasses.replace(RUN, sections=[*RUN.sections, new]), RunView.of(Run.of(by_hand()))
@@ -118,8 +107,6 @@ def test_an_output_has_only_the_columns_and_rows_that_are_for_it() -> None:
     table = ReportTable("t", ["a", "b"], [["1", "2"], ["3", "4"]], most=Most(1, 2))
     assert (table.grid("terminal").rows, table.grid("terminal").left_out) == ([["1", "2"]], 1)
     assert table.grid("page").left_out == 0
-    section: ReportSection[None] = ReportSection(
-        name="s", title="S", parts=[SectionPart(lambda of: [table], PAGE)], absent=lambda of: ""
-    )
+    section = ReportSection("s", "S", [on_page(lambda of: [table])])
     assert section.shown(None, "terminal") is None
     assert isinstance(rendered(Report(lines=lambda of: [], sections=[section]), None), Group)

@@ -6,18 +6,20 @@ from typing import Any
 
 import pytest
 
+from reports.json_document import document
 from reports.run import Run
-from reports.side_by_side import tables as side_by_side_tables
+from reports.sections.side_by_side import BESIDE, BesideView
 from reports.side_by_side.frames import SideBySide, side_by_side
 from reports.side_by_side.words import marks, more, sentences, value_shown
 from reports.terminal import text
+from reports.terminal.render import rendered
 from scenarios.seam.trace import Recording
 from tests.reports.recordings import SCENARIO, by_hand, span, thinned, with_spans
 from tests.reports.side_by_side.test_frames import changed, of, slower
 
 
 def printed(both: SideBySide) -> str:
-    return text.as_text(side_by_side_tables.summarize(both))
+    return text.as_text(rendered(BESIDE, BesideView(both)))
 
 
 def section(summary: str, title: str) -> list[str]:
@@ -136,7 +138,7 @@ def test_missing_parts_are_stated():
     nothing = printed(of(Recording(info=bare.info), Recording(info=bare.info)))
     assert "Settings: no differences; 13 identical." in nothing
     assert "no two step times to compare" in nothing
-    assert "Operations: No rank of any run completed a step." in nothing
+    assert "Operations: no rank of any run completed a step." in nothing
 
 
 def test_a_step_that_waits_for_a_slow_rank_says_so():
@@ -213,7 +215,7 @@ def test_differences_have_signs():
 
 def test_json_has_the_frames_whole():
     both = of(by_hand(), placed_elsewhere())
-    content: dict[str, Any] = json.loads(json.dumps(side_by_side_tables.as_json(both), allow_nan=False))
+    content: dict[str, Any] = json.loads(json.dumps(document(BESIDE, BesideView(both)), allow_nan=False))
     head = {key: content.pop(key) for key in ("base", "runs", "same_settings", "same_tables")}
     assert head == {"base": "run0", "runs": ["run0", "run1"], "same_settings": 12, "same_tables": 1}
     assert {name: len(rows) for name, rows in content.items()} == {

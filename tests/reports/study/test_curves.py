@@ -7,7 +7,7 @@ import math
 import pandas as pd
 import pytest
 
-from reports.study.curve_tables import verdict
+from reports.sections.curves import verdict
 from reports.study.curves import batches_between, hiding, overlap, sensitivity, total_change
 
 CURVE = {"batch_key": "run.batch_size", "threshold": 0.01}

@@ -11,11 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from reports.errors import ReportError
+from reports.json_document import document
+from reports.sections.study import STUDY, StudyView, failures, headline, plans
 from reports.study import rows as rowing
-from reports.study.frame import Goal, best_first, front_of, goals_of, pareto, study_frame
+from reports.study.frame import Goal, best_first, front_of, goals_of, pareto, short_names, study_frame
 from reports.study.rows import opened, parts_of, stored
-from reports.study.tables import as_json, failures, headline, plans, short_names, summarize
 from reports.terminal import text
+from reports.terminal.render import rendered
 
 ABOUT = {
     "keys": ["a.x", "b"],
@@ -25,6 +27,10 @@ ABOUT = {
     "version": "1",
 }
 VALUES: Mapping[str, list[object]] = {"a.x": [1, 2, 3], "b": ["nccl", ["row_wise"]]}
+
+
+def printed(frame: pd.DataFrame, about: Mapping[str, Any]) -> str:
+    return text.as_text(rendered(STUDY, StudyView(frame, about)))
 
 
 def row(index: int, **more: Any) -> dict[str, Any]:
@@ -161,12 +167,12 @@ def test_the_best_stand_first_and_failures_are_grouped_by_their_sentence(tmp_pat
     grouped = failures(frame)
     assert grouped["points"].tolist() == [3, 1]
     assert grouped["sentence"].tolist() == ["rank 2: 92 GiB: expected at most 80 GiB", "expected to end"]
-    shown = text.as_text(summarize(frame, ABOUT))
+    shown = printed(frame, ABOUT)
     assert "6 points; 4 failed" in shown
     assert "+300.0 %" in shown
     assert "baseline  77" in shown
     assert "3 x scenario error, such as #2: rank 2: 92 GiB" in shown
-    content = as_json(frame, ABOUT, "s")
+    content = document(STUDY, StudyView(frame, ABOUT, "s"))
     assert content["best"] == [1, 3, 0]
     assert content["points"][0]["a.x"] is None
     assert len(content["points"]) == 7
@@ -177,14 +183,14 @@ def test_points_within_the_uncertainty_of_the_best_are_told(tmp_path: Path) -> N
     points = [row(index, step_ns=ns, samples_per_s=1e9 / ns, uncertainty_share=0.05) for index, ns in times.items()]
     kept(tmp_path / "s", *points)
     frame = study_frame(tmp_path / "s")
-    assert as_json(frame, ABOUT, "s")["within_bar"] == [1, 2]
-    assert "Points within the uncertainty of the best (±5.0 %): 2 (#1, #2)" in text.as_text(summarize(frame, ABOUT))
+    assert document(STUDY, StudyView(frame, ABOUT, "s"))["within_bar"] == [1, 2]
+    assert "Points within the uncertainty of the best (±5.0 %): 2 (#1, #2)" in printed(frame, ABOUT)
     by_memory = {**ABOUT, "goals": {"memory_spare_bytes": "most"}}
-    assert as_json(frame, by_memory, "s")["within_bar"] == []
+    assert document(STUDY, StudyView(frame, by_memory, "s"))["within_bar"] == []
     kept(tmp_path / "unknown", row(1))
     unknown = study_frame(tmp_path / "unknown")
-    assert as_json(unknown, ABOUT, "s")["within_bar"] == []
-    assert "How far off these may be is not known" in text.as_text(summarize(unknown, ABOUT))
+    assert document(STUDY, StudyView(unknown, ABOUT, "s"))["within_bar"] == []
+    assert "How far off these may be is not known" in printed(unknown, ABOUT)
 
 
 def test_rows_of_a_release_that_had_fewer_measures_read(tmp_path: Path) -> None:
@@ -200,7 +206,7 @@ def test_points_without_samples_are_called_better_by_their_steps(tmp_path: Path)
     kept(tmp_path / "s", row(1, samples_per_s=None), row(2, samples_per_s=None))
     frame = study_frame(tmp_path / "s")
     assert goals_of(frame, ABOUT) == [Goal("step_ns", most=False)]
-    assert "#1" in text.as_text(summarize(frame, ABOUT))
+    assert "#1" in printed(frame, ABOUT)
 
 
 def test_of_stages_the_last_counts(tmp_path: Path) -> None:
@@ -240,9 +246,9 @@ def test_points_that_break_a_constraint_are_marked_and_are_none_of_the_best(tmp_
     frame = study_frame(tmp_path / "s")
     assert frame["feasible"].tolist() == [False, True, False, False, False, False]
     assert front_of(frame, about)["index"].tolist() == [2]
-    assert as_json(frame, about, "")["front"] == [2]
+    assert document(STUDY, StudyView(frame, about, ""))["front"] == [2]
     assert headline(frame) == "6 points; 1 failed; 1 of 5 keep the constraints"
     free = {**about, "constraints": {}}
     assert front_of(frame, free)["index"].tolist() == [1, 2, 3, 4, 6]
-    printed = text.as_text(summarize(frame, free))
-    assert "Pareto front of samples/s and GPUs (fidelity flows)" in printed
+    words = printed(frame, free)
+    assert "Pareto front of samples/s and GPUs (fidelity flows)" in words

@@ -12,9 +12,11 @@ import pytest
 
 from reports.analysis.repeats import OUTSIDE, Play, Plays
 from reports.run import Run
-from reports.terminal.text import as_text
+from reports.sections.validation import VALIDATION, ValidationView
+from reports.terminal.render import rendered
+from reports.terminal.text import as_text, between
 from reports.validation import folder as validation_folder
-from reports.validation.tables import as_json, between, summarize
+from reports.validation.folder import content, held
 from reports.validation.validation import Validation, errors_of
 from scenarios.seam.trace import Recording, Span
 from tests.reports.recordings import info, span
@@ -46,6 +48,11 @@ def validation(predicted: Plays | None, measured: Plays | None, **changes: objec
         measured=measured,
     )  # fmt: skip
     return dataclasses.replace(known, **changes)  # type: ignore[arg-type]
+
+
+def printed(validations: list[Validation], precision: float, max_error: float | None) -> str:
+    found = held(Path("folder"), {}, validations)
+    return as_text(rendered(VALIDATION, ValidationView(found, validations, precision, max_error)))
 
 
 def test_warm_up_of_measured_plays_does_not_count() -> None:
@@ -100,17 +107,17 @@ def test_a_scenario_with_one_side_has_no_error_and_is_in_no_summary() -> None:
     assert len(half.operations) == 0
     whole = validation(plays([1100] * 9), plays([1000] * 9), name="other")
     assert errors_of([half, whole]).worst == pytest.approx(0.1)
-    shown = as_text(summarize([half, whole], 0.02, 0.05))
+    shown = printed([half, whole], 0.02, 0.05)
     assert "one: ENDED EARLY: rank 1 was lost" in shown
     assert "Errors of 1 scenario: median +10.0 %; sizes: median 10.0 %," in shown
     assert "Past 5.0 %: other" in shown
     assert max(map(len, shown.splitlines())) <= 80
-    assert "Errors: none of 1 scenario was compared." in as_text(summarize([half], 0.02, None))
+    assert "Errors: none of 1 scenario was compared." in printed([half], 0.02, None)
 
 
 def test_the_table_says_how_noisy_it_was() -> None:
     noisy = validation(plays([1000] * 9), plays([900] * 30, [1100] * 30), is_too_noisy=True)
-    shown = " ".join(as_text(summarize([noisy], 0.02, None)).split())
+    shown = " ".join(printed([noisy], 0.02, None).split())
     assert (
         "one: TOO NOISY: median known to ±10.0 % after 2 rounds, whose own medians are 900 ns-1.10 us;"
         " asked for ±2.0 %" in shown
@@ -137,13 +144,13 @@ def test_the_files_hold_every_scenario_and_are_replaced(tmp_path: Path) -> None:
     assert {row["scenario"] for row in operations} == {"one"}
     stored = json.loads((tmp_path / "validation.json").read_text())
     assert (stored["schema_version"], stored["command"]) == (1, "c")
-    assert stored["scenarios"] == as_json([whole, half])["scenarios"]
+    assert stored["scenarios"] == content({}, [whole, half])["scenarios"]
     assert stored["scenarios"][0]["measured"]["round_steps_ns"] == [[1000] * 9, [1001] * 9]
     assert stored["scenarios"][1]["measured"] is None
 
 
 def test_every_key_is_documented() -> None:
-    one = as_json([validation(plays([1100] * 9), plays([1000] * 9))])["scenarios"][0]
+    one = content({}, [validation(plays([1100] * 9), plays([1000] * 9))])["scenarios"][0]
     keys = {*one, *one["predicted"], *one["measured"], *one["operations"][0]}
     assert [key for key in sorted(keys) if f"`{key}`" not in DOCUMENT] == []
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from reports.page import render
 from reports.page.blocks import Chart
+from reports.page.sections import drawn
 from reports.page.side_by_side import page as pages
 from reports.page.side_by_side.charts import colors, dots
-from reports.sections.model import Facts, PageLink, ReportTable, Shown, Words
+from reports.sections.model import Facts, Grid, PageLink, ReportTable, Shown, Words
+from reports.sections.side_by_side import BESIDE, BesideView
 from reports.side_by_side.frames import SideBySide
 from reports.side_by_side.words import sentences
 from reports.terminal import text
@@ -29,16 +32,24 @@ def both() -> SideBySide:
     return of(by_hand(), placed_elsewhere())
 
 
+def sections_of(runs: SideBySide, hrefs: Sequence[str]) -> list[Shown]:
+    return drawn(BESIDE, BesideView(runs, hrefs))
+
+
 def found(sections: list[Shown], name: str) -> Shown:
     return next(one for one in sections if one.name == name)
 
 
-def table(sections: list[Shown], name: str) -> ReportTable:
+def block(sections: list[Shown], name: str) -> ReportTable:
     return next(block for block in found(sections, name).blocks if isinstance(block, ReportTable))
 
 
-def test_sections_are_not_empty_and_charts_have_tables(both: SideBySide):
-    kinds = {one.name: [type(block) for block in one.blocks] for one in pages.sections(both, HREFS)}
+def table(sections: list[Shown], name: str) -> Grid:
+    return block(sections, name).grid("page")
+
+
+def test_each_section_shows_something_and_each_chart_has_a_table(both: SideBySide):
+    kinds = {one.name: [type(block) for block in one.blocks] for one in sections_of(both, HREFS)}
     assert kinds == {
         "glance": [Words, Facts, ReportTable],
         "settings": [ReportTable],
@@ -58,22 +69,22 @@ def test_the_page_begins_with_what_differs_and_leads_to_each_run(both: SideBySid
     assert isinstance(words, Words)
     assert isinstance(facts, Facts)
     assert isinstance(runs, ReportTable)
-    assert words.text == sentences(both)[0]
+    assert words.text.splitlines()[0] == sentences(both)[0]
     rate, step = facts.items[:2]
     assert (rate.name, rate.note) == ("samples/s", "+0.0 % against 1,280,000,000"), "batches differ"
     assert (step.name, step.value, step.note, step.raw) == ("step time", "200 ns", "of 256 samples", 200.0)
-    assert [row[0] for row in runs.rows] == [PageLink("run0", HREFS[0]), PageLink("run1", HREFS[1])]
+    assert [row[0] for row in runs.grid("page").rows] == [PageLink("run0", HREFS[0]), PageLink("run1", HREFS[1])]
     assert runs.raw == {"step_ns-0": 100.0, "step_ns-1": 200.0}
     assert page.foot[0].startswith("All numbers here are those of the tables in side_by_side/")
 
 
 def test_tables_have_the_numbers_of_the_frames(both: SideBySide):
-    sections = pages.sections(both, HREFS)
+    sections = sections_of(both, HREFS)
     assert table(sections, "settings").rows == [["run.batch_size", "64", "128"]]
     numbers = table(sections, "parts")
     assert [row[0] for row in numbers.rows[:2]] == ["samples/s", "samples per step"], "batches differ"
     assert numbers.rows[2] == ["step time", "100 ns", "200 ns", "+100.0 %"]
-    assert numbers.raw == {"compute_ns-0": 67.5, "compute_ns-1": 135.0}
+    assert block(sections, "parts").raw == {"compute_ns-0": 67.5, "compute_ns-1": 135.0}
     assert table(sections, "steps").rows == [
         ["run0", "3", "100 ns", "100 ns", "100 ns"],
         ["run1", "3", "200 ns", "200 ns", "200 ns"],
@@ -89,40 +100,41 @@ def test_tables_have_the_numbers_of_the_frames(both: SideBySide):
     ]
     assert table(sections, "links").rows[2] == ["nic", "run0", "nic1", "2", "225 B", "37.5 %", "50.0 %", "100.0 %"]
     assert table(sections, "balance").rows[:3] == [
-        ["compute of a step", "run0", "70 ns", "0", "68 ns", "1.037"],
-        ["compute of a step", "run1", "140 ns", "0", "135 ns", "1.037"],
-        ["planner's ids per step", "run0", "300", "1", "200", "1.500"],
+        ["compute of a step", "run0", "70 ns", "0", "68 ns", "1.04"],
+        ["compute of a step", "run1", "140 ns", "0", "135 ns", "1.04"],
+        ["planner's ids per step", "run0", "300", "1", "200", "1.50"],
     ]
     assert table(sections, "plan").rows == [["t0", "table_wise 0, 4.00 KiB", "table_wise 1, 4.00 KiB"]]
 
 
 def test_empty_sections_have_a_reason():
     bare = Recording(info=info(world="real"))
-    assert {one.name: one.absent for one in pages.sections(of(bare, bare), HREFS) if one.absent} == {
-        "settings": "No differences; 13 settings identical.",
+    assert {one.name: one.absent for one in sections_of(of(bare, bare), HREFS) if one.absent} == {
+        "settings": "No differences; 13 identical.",
         "parts": "No rank of any run completed a step.",
         "steps": "No rank of any run completed a step.",
         "operations": "No rank of any run completed a step.",
         "memory": "No run has recorded its memory.",
         "links": "Not available: no run has links, as real runs record none.",
         "balance": "No run has a plan, or spans of its steady steps.",
-        "plan": "Fewer than two runs have a plan.",
+        "plan": "Fewer than two runs have one.",
     }
-    left_out = found(pages.sections(of(thinned(ranks=(), steps=())), HREFS[:1]), "operations")
+    left_out = found(sections_of(of(thinned(ranks=(), steps=())), HREFS[:1]), "operations")
     assert left_out.absent == "No run has kept spans of its steady steps."
-    half = pages.sections(of(by_hand(), bare), HREFS)
+    half = sections_of(of(by_hand(), bare), HREFS)
     assert {one.name for one in half if one.absent} == {"plan"}
-    assert table(half, "links").note == "Not available: run1."
+    assert block(half, "links").note == "Not available: run1."
 
 
-def test_left_out_spans_and_early_ends_are_stated():
-    sections = pages.sections(of(by_hand(complete=False, error="interrupted"), thinned(), slower()), [""] * 3)
-    notes = found(sections, "glance").blocks[-1]
-    assert isinstance(notes, Words)
-    assert notes.items == [
-        "run0 ended early: interrupted.",
-        "run1: spans kept of 1 of 2 ranks in 2 steps; 12 others left out.",
+def test_what_was_left_out_or_ended_early_is_said():
+    runs = of(by_hand(complete=False, error="interrupted"), thinned(), slower())
+    assert pages.page(runs, [""] * 3).about == [
+        "3 runs side by side, relative to the first:",
+        "run0: by_hand, predicted, 2 ranks; ENDED EARLY: interrupted",
+        "run1: by_hand, predicted, 2 ranks; spans kept of 1 of 2 ranks in 2 steps; 12 others left out",
+        "run2: slower, predicted, 2 ranks",
     ]
+    sections = sections_of(runs, [""] * 3)
     assert table(sections, "glance").rows[0][0] == "run0", "there is no page to lead to"
 
 

@@ -1,0 +1,377 @@
+"""The report of several runs: what differs first, then step times, operations, memory, links, balance and the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain, islice
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from reports.analysis.step_breakdown import ADDING_UP, PARTS
+from reports.sections import model
+from reports.sections.model import (
+    BOTH,
+    PAGE,
+    Cell,
+    Column,
+    ReportSection,
+    ReportTable,
+    figure,
+    lacking,
+    on_page,
+    on_terminal,
+)
+from reports.sections.run.headline import WORLDS, remarks
+from reports.sections.run.tables import MEASURE_WORDS
+from reports.side_by_side import words
+from reports.side_by_side.frames import CHANGES, SideBySide
+from reports.side_by_side.words import DIFFERENT_BATCHES, NUMBERS, exposed_shown, medians_shown, more, placement
+from reports.terminal import text
+from reports.terminal.rows import cells, records, written
+
+# So many runs have columns of their own on a terminal; of more, each is a row.
+_COLUMNS = 4
+_MOST = model.Most(16, 200)
+# So much of a setting's name is to be seen, and on a page of its value.
+_KEY, _VALUE = 32, 48
+_TILES = ["step_ns", "samples_per_s", "compute_ns", "transfer_ns", "wait_ns", "memory_bytes"]
+_NO_STEP = "No rank of any run completed a step."
+_CHANGES_NOTE = "A dash: not in this run. Transfer and waiting: changes of the mean exposed times."
+
+
+@dataclass(frozen=True, slots=True)
+class BesideView:
+    """Runs side by side, and the paths of their own pages as seen from theirs; "" or none without one."""
+
+    found: SideBySide
+    hrefs: Sequence[str] = ()
+
+    @property
+    def marks(self) -> list[str]:
+        """What runs are called where room is short."""
+        return words.marks(self.found.names)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What runs are called where there is room, by name."""
+        return words.labels(self.found)
+
+    @property
+    def are_many(self) -> bool:
+        """Whether a terminal has no room for a column of each run."""
+        return len(self.found.runs) > _COLUMNS
+
+    def marks_of(self, frame: pd.DataFrame) -> list[str]:
+        """Return the marks of the runs that a frame has."""
+        held = {*frame["run"].tolist()}
+        return [mark for mark, name in zip(self.marks, self.found.names, strict=True) if name in held]
+
+
+def lines(view: BesideView) -> list[str]:
+    """Say which runs these are."""
+    runs = zip(view.labels.values(), view.found.runs, strict=True)
+    each = ("; ".join([f"{label}: {words.about_run(run.info)}", *remarks(run)]) for label, (_, run) in runs)
+    return [f"{text.counted(len(view.marks), 'run')} side by side, relative to the first:", *each]
+
+
+def _differences(view: BesideView) -> Iterator[model.Words]:
+    batches = [f"{DIFFERENT_BATCHES}."] if view.found.batches_differ else []
+    yield model.Words("\n".join([*words.sentences(view.found), *batches]))
+
+
+def _tiles(view: BesideView) -> Iterator[model.Facts]:
+    """Yield the numbers of the second of two runs."""
+    if len(view.marks) != 2:
+        return
+    differ, facts = view.found.batches_differ, []
+    base, own = records(view.found.results)
+    for column in sorted(_TILES, key=lambda name: differ and name != "samples_per_s"):
+        if not np.isnan(own[column]):
+            change = own[CHANGES[column]]
+            before = f"{text.signed_percent(change)} against {written(column, base[column])}"
+            is_time = column.endswith("_ns") and differ
+            note = "" if np.isnan(change) else f"of {own['step_samples']:,.0f} samples" if is_time else before
+            name = PARTS.get(column, NUMBERS[column])
+            facts.append(model.Fact(name, written(column, own[column]), note, float(own[column])))
+    yield model.Facts(facts)
+
+
+def _runs(view: BesideView) -> Iterator[ReportTable]:
+    frame, pairs = view.found.results, zip(view.labels.values(), view.hrefs, strict=True)
+    links: list[Cell] = [model.PageLink(label, href) if href else label for label, href in pairs]
+    shown = frame.assign(world=frame["world"].map(lambda world: WORLDS.get(world, world)))
+    columns = {"name": "scenario", "world": "", "world_size": "ranks", "steps": "steady steps"}
+    columns |= {"step_ns": "step time", "step_change": "change"}
+    columns |= {"samples_per_s": "samples/s", "samples_change": "change"}
+    rows = [[link, *own] for link, own in zip(links, cells(shown, list(columns)), strict=True)]
+    raw = {f"step_ns-{at}": float(value) for at, value in enumerate(frame["step_ns"])}
+    yield ReportTable("Runs", ["run", *columns.values()], rows, left=3, raw=raw)
+
+
+def _narrow(tables: Iterator[ReportTable], value: str) -> Iterator[ReportTable]:
+    """Yield tables with a column for each run; those with too many have a row for each value, beside its runs."""
+    for table in tables:
+        grid = table.grid("page")
+        first, *runs = (column.title for column in grid.columns)
+        is_wide = len(runs) > _COLUMNS
+        columns, rows = [first, value, "runs"], partial(_by_value, grid.rows, runs)
+        yield replace(table, columns=columns, rows=rows, left=3) if is_wide else table
+
+
+def _by_value(rows: Sequence[Sequence[Cell]], runs: list[str], most: int) -> list[list[Cell]]:
+    found: dict[tuple[Cell, Cell], list[str]] = {}
+    for key, *values in rows[:most]:
+        for value, run in zip(values, runs, strict=True):
+            found.setdefault((key, value), []).append(run)
+    return [[*pair, ", ".join(those)] for pair, those in found.items()]
+
+
+def _settings(view: BesideView, width: int = 0) -> Iterator[ReportTable]:
+    """Yield settings that differ, a column for each run; `width` cuts values, but not to the same words."""
+    rows = words.settings_shown(view.found)
+    if width:
+        rows = [[key, *map(text.told_apart(dict.fromkeys(own), width).__getitem__, own)] for key, *own in rows]
+    columns = [Column("setting", kept=_KEY), *(Column(mark, kept=9) for mark in view.marks)]
+    title, name = f"Settings that differ; {view.found.same_settings:,} identical", "Settings that differ"
+    count, left = len(rows), len(columns)
+    yield ReportTable(title, columns, rows, left=left, name=name, most=_MOST, count=count, file="settings.csv")
+
+
+def _numbers(view: BesideView) -> Iterator[ReportTable]:
+    """Yield every number with its change, a column for each run."""
+    frame, rows = view.found.results, []
+    for name, title in words.numbers(view.found).items():
+        if frame[name].notna().any():
+            first, *others = [written(name, value) for value in frame[name].tolist()]
+            changes = map(text.signed_percent, frame[CHANGES[name]].tolist()[1:])
+            rows.append([title, first, *chain.from_iterable(zip(others, changes, strict=True))])
+    base, *short = view.marks
+    change = Column("change", BOTH if len(short) == 1 else PAGE)
+    columns: model.Columns = ["", base, *chain.from_iterable((Column(mark), change) for mark in short)]
+    raw = {f"compute_ns-{at}": float(value) for at, value in enumerate(frame["compute_ns"]) if not np.isnan(value)}
+    title = "Step time, median of steady steps, and breakdown, means over ranks"
+    yield ReportTable(title, columns, rows, raw=raw, name="Numbers of the runs")
+
+
+def _in_short(view: BesideView) -> Iterator[ReportTable]:
+    """Yield the numbers for a terminal: changes in a table of their own, or each of many runs in a row."""
+    (table,), (base, *short) = _numbers(view), view.marks
+    if view.are_many:
+        first = next(iter(words.numbers(view.found)))
+        columns = {"run": "run", first: NUMBERS[first], CHANGES[first]: "change"}
+        columns |= dict(zip(ADDING_UP, ["compute", "transfer", "waiting", "idle", "skew"], strict=True))
+        yield model.table_of(table.title, view.found.results.assign(run=view.marks), columns)
+        return
+    yield table
+    if len(short) > 1:
+        rows = [[row[0], *row[3::2]] for row in table.grid("page").rows]
+        yield ReportTable(f"The same, changes against {base}", ["", *short], rows)
+
+
+def steps_of(view: BesideView) -> dict[str, pd.DataFrame]:
+    """Return the steps of the runs that have any, by label."""
+    frame = view.found.steps
+    each = {label: frame[(frame["run"] == name).to_numpy(bool)] for name, label in view.labels.items()}
+    return {label: own for label, own in each.items() if len(own)}
+
+
+def _steps(view: BesideView) -> Iterator[ReportTable]:
+    rows, early = [], False
+    for label, own in steps_of(view).items():
+        for is_warm_up, group in own.groupby("warm_up", sort=True):
+            times = group["step_ns"].median(), group["step_ns"].min(), group["step_ns"].max()
+            name, early = f"{label}, warm-up" if is_warm_up else label, early or bool(is_warm_up)
+            rows.append([name, f"{len(group):,}", *(text.duration(float(one)) for one in times)])
+    note = "Steps that warm a measured run up are not among its others." if early else ""
+    yield ReportTable("All steps", ["run", "steps", "median", "min", "max"], rows, note=note)
+
+
+def _operations(view: BesideView) -> Iterator[ReportTable]:
+    """Yield operations by change: all of it of two runs, on a terminal of more the change alone, or the largest."""
+    frame, (base, *short) = view.found.operations, view.marks_of(view.found.operations)
+
+    def rows(most: int) -> list[list[str]]:
+        found = []
+        for name, own in islice(words.operations_by_change(view.found), most):
+            (first, *medians), (_, *exposed) = medians_shown(own), exposed_shown(own)
+            changes = own["change_ns"].tolist()
+            at = max(range(len(changes)), key=lambda place: abs(changes[place]))
+            shown = list(map(more, changes[1:]))
+            each = ([mark, change, *parts, change] for mark, change, parts in zip(medians, shown, exposed, strict=True))
+            row = [name, own["kind"].iloc[0], first, *chain.from_iterable(each)]
+            found.append([*row, more(changes[at]), [base, *short][at]])
+        return found
+
+    whole, alone = (
+        BOTH if len(short) == 1 else PAGE,
+        model.TERMINAL if 0 < len(short) < _COLUMNS and len(short) != 1 else (),
+    )
+    largest = model.TERMINAL if len(short) >= _COLUMNS else ()
+    columns: list[str | Column] = ["operation", Column("kind", PAGE), base]
+    for mark in short:
+        columns += [*(Column(one, whole) for one in (mark, "change", "transfer", "waiting"))]
+        columns.append(Column(f"{mark} - {base}", alone))
+    columns += [Column("largest change", largest), Column("in", largest)]
+    batches = "; batches differ" if view.found.batches_differ else ""
+    yield ReportTable(
+        f"Operations per rank and step, by change{batches}", columns, rows, left=2, note=_CHANGES_NOTE, folded=True,
+        name="All operations", most=_MOST, count=len(frame) // (1 + len(short)), file="operations.csv",
+    )  # fmt: skip
+
+
+def memory_by_part(view: BesideView) -> pd.DataFrame:
+    """Return bytes of each run's fullest rank, a column for each run by its name, the largest part first."""
+    table = view.found.memory.pivot_table(index="part", columns="run", values="size_bytes", aggfunc="sum", fill_value=0)
+    table = table.loc[table.max(axis=1) > 0, [name for name in view.found.names if name in table.columns]]
+    return table.loc[table.sum(axis=1).sort_values(ascending=False, kind="stable").index]
+
+
+def _memory(view: BesideView) -> Iterator[ReportTable]:
+    table = memory_by_part(view)
+    each = [*table.iterrows(), ("total", table.sum())]
+    rows = [[str(part), *(text.size(float(one)) for one in row.tolist())] for part, row in each]
+    yield ReportTable("Memory by part", ["part", *view.marks_of(view.found.memory)], rows)
+
+
+def _links(view: BesideView) -> Iterator[ReportTable]:
+    frame, label = view.found.link_classes, view.labels
+    by_class = frame.assign(run=frame["run"].map(label)).sort_values("link_class", kind="stable")
+    columns = {"link_class": "class", "run": "run", "hottest_link": "hottest", "links": "links"}
+    columns |= {"bytes_carried": "carried", "mean_utilisation": "mean load", "peak_utilisation": "hottest, mean"}
+    absent = ", ".join(own for name, own in label.items() if name not in {*frame["run"]})
+    note = f"Not available: {absent}." if absent else ""
+    yield model.table_of("Links by class", by_class, {**columns, "busy_utilisation": "while busy"}, left=3, note=note)
+
+
+def loads(view: BesideView) -> pd.DataFrame:
+    """Return what ranks have to do, a row for each load and run; most and mean as a person reads them."""
+    parts, imbalance = view.found.parts, view.found.imbalance
+    rows = [
+        ("compute of a step", row["run"], text.duration(row["max_ns"]), row["rank"], text.duration(row["mean_ns"]),
+         row["max_over_mean"])
+        for row in records(parts[(parts["part"] == PARTS["compute_ns"]).to_numpy(bool)])
+    ]  # fmt: skip
+    for measure, (title, _, form) in MEASURE_WORDS.items():
+        for row in records(imbalance[(imbalance["measure"] == measure).to_numpy(bool)]):
+            values = form(row["worst"]), row["worst_rank"], form(row["mean"]), row["max_over_mean"]
+            rows.append((title, row["run"], *values))
+    return pd.DataFrame(rows, columns=["load", "run", "most", "rank", "mean", "max_over_mean"])
+
+
+def _balance(view: BesideView) -> Iterator[ReportTable]:
+    columns = {"load": "load", "run": "run", "most": "max", "rank": "on rank", "mean": "mean"}
+    frame = loads(view)
+    shown = frame.assign(run=frame["run"].map(view.labels))
+    yield model.table_of("Balance", shown, {**columns, "max_over_mean": "max/mean"}, left=2)
+
+
+def _plan(view: BesideView, form: Callable[[dict[str, Any]], str]) -> Iterator[ReportTable]:
+    """Yield tables that are placed differently, a column for each run with a plan."""
+    frame = view.found.plans
+    rows = [[str(table), *map(form, records(own))] for table, own in frame.groupby("table", sort=False)]
+    columns, count = ["table", *view.marks_of(frame)], len(rows)
+    title, name = (
+        f"Tables placed differently; {view.found.same_tables:,} placed identically",
+        "Tables placed differently",
+    )
+    note = "How a table is sharded, on which ranks, and its storage there in total."
+    yield ReportTable(
+        title, columns, rows, left=len(columns), note=note, name=name, most=_MOST, count=count, file="plans.csv"
+    )
+
+
+def _place(row: dict[str, Any]) -> str:
+    return placement(row["sharding_type"], row["ranks"])
+
+
+def _place_and_storage(row: dict[str, Any]) -> str:
+    where = placement(row["sharding_type"], text.shortened(row["ranks"], 24))
+    return where if where == "-" else f"{where}, {text.size(float(row['storage_bytes']))}"
+
+
+def _no_differences(view: BesideView) -> str:
+    return f"No differences; {view.found.same_settings:,} identical."
+
+
+def _no_plan(view: BesideView) -> str:
+    if sum(len(run.plan) > 0 for _, run in view.found.runs) > 1:
+        return f"No differences; {view.found.same_tables:,} placed identically."
+    return "Fewer than two runs have one."
+
+
+def _data(view: BesideView) -> dict[str, Any]:
+    found = view.found
+    head = {"same_settings": found.same_settings, "same_tables": found.same_tables}
+    return {"base": found.names[0], "runs": found.names, **head, **found.frames()}
+
+
+BESIDE = model.Report(
+    lines=lines,
+    data=_data,
+    sections=[
+        ReportSection("glance", "What differs", [_differences, on_page(_tiles), on_page(_runs)]),
+        ReportSection(
+            "settings",
+            "Settings",
+            [
+                on_terminal(lambda view: _narrow(_settings(view), "value")),
+                on_page(lambda view: _settings(view, _VALUE)),
+            ],
+            absent=lacking(lambda view: view.found.settings, _no_differences),
+        ),
+        ReportSection(
+            "parts",
+            "Step time and its parts",
+            [
+                figure("side_by_side.page.parts"),
+                on_terminal(_in_short),
+                on_page(lambda view: _numbers(view) if view.found.results["step_ns"].notna().any() else ()),
+            ],
+        ),
+        ReportSection(
+            "steps",
+            "Step times",
+            [figure("side_by_side.page.steps"), on_page(_steps)],
+            absent=lacking(lambda view: view.found.steps, _NO_STEP),
+        ),
+        ReportSection(
+            "operations",
+            "Operations",
+            [figure("side_by_side.page.operations"), _operations],
+            absent=lacking(lambda view: view.found.operations, lambda view: words.no_operations(view.found)),
+        ),
+        ReportSection(
+            "memory",
+            "Memory of the fullest rank",
+            [figure("side_by_side.page.memory"), on_page(_memory)],
+            absent=lacking(lambda view: view.found.memory, "No run has recorded its memory."),
+        ),
+        ReportSection(
+            "links",
+            "Links",
+            [figure("side_by_side.page.links"), on_page(_links)],
+            absent=lacking(
+                lambda view: view.found.link_classes, "Not available: no run has links, as real runs record none."
+            ),
+        ),
+        ReportSection(
+            "balance",
+            "Balance of ranks",
+            [figure("side_by_side.page.balance"), on_page(_balance)],
+            absent=lacking(loads, "No run has a plan, or spans of its steady steps."),
+        ),
+        ReportSection(
+            "plan",
+            "Plan",
+            [
+                on_terminal(lambda view: _narrow(_plan(view, _place), "placed")),
+                on_page(lambda view: _plan(view, _place_and_storage)),
+            ],
+            absent=lacking(lambda view: view.found.plans, _no_plan),
+        ),
+    ],
+)

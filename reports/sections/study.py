@@ -1,0 +1,358 @@
+"""The report of a study: its named and its best points, all points to filter, and why others failed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from reports.sections import model
+from reports.sections.model import (
+    PAGE,
+    Block,
+    Cell,
+    ReportSection,
+    ReportTable,
+    View,
+    Words,
+    lacking,
+    on_page,
+    on_terminal,
+)
+from reports.study.frame import (
+    ABSENT,
+    Goal,
+    baseline_of,
+    best_first,
+    feasible,
+    front_of,
+    goals_of,
+    labels_of,
+    named_points,
+    pareto,
+    short_names,
+)
+from reports.study.measures import SHOWN
+from reports.study.options import command, option
+from reports.terminal import text
+from reports.terminal.rows import records
+
+About = Mapping[str, Any]  # what study.json says
+
+BEST, FRONT = 10, 20  # as many are shown
+_WIDTH = 40  # letters of a value in a table
+# Goals that are as far off as a step's time is.
+_TIMES = frozenset({"step_ns", "samples_per_s", "usd_per_1e9_samples", "kwh_per_1e9_samples"})
+_NUMBERS = re.compile(r"\d[\d.,]*")
+# Shown at first; a reader adds others.
+FIRST = ("step_ns", "samples_per_s", "usd_per_1e9_samples", "kwh_per_1e9_samples", "exposed_share",
+          "memory_spare_bytes", "world_size")  # fmt: skip
+_NAMES = {
+    "best": "best: by {goal}",
+    "knee": "knee: the point of the front of {goals} that is farthest, to the better side, from the line between its"
+    " ends, each goal scaled to its best and worst on the front",
+    "baseline": "baseline: the scenario as it is",
+}
+_NOTHING = "No point came out."
+_TABLE = (
+    "Column heads sort. Under them: part of a text, or >5, <=5, =5, 5..10. A point's number chooses it. Filters are"
+    " those of all charts, too."
+)
+_PARALLEL = (
+    "A line for each point, the better the stronger; of a measure the better end is above. A point's place within"
+    " a value is by its goal. Drag along an axis to filter, click it for all; or focus it, and use arrow keys"
+    " (shift: the other end), Escape."
+)
+_LEVELS = (
+    "Bar: from the least to the most of the points shown; mark and number: their median; a dash: as in the scenario."
+    " The keys with the most effect come first. A click on a value filters by it."
+)
+_PAIR = "Of the points shown. A click on a square filters by its two values."
+_FAILED = "By their sentences, but for numbers in them; each point has its own under All points."
+
+
+@dataclass(frozen=True, slots=True)
+class StudyView:
+    """A study's points, and for each what leads to its run from the page, "" without one.
+
+    `folder` is how the study's folder is called in JSON.
+    """
+
+    frame: pd.DataFrame
+    about: About
+    folder: str = ""
+    hrefs: Sequence[str] = ()
+
+    @property
+    def goals(self) -> list[Goal]:
+        """Its goals, the first of which orders points."""
+        return goals_of(self.frame, self.about)
+
+    @property
+    def keys(self) -> dict[str, str]:
+        """The keys that points vary, with their short names."""
+        return short_names(self.about["keys"])
+
+    @property
+    def has_results(self) -> bool:
+        """Whether any point came out."""
+        return bool((self.frame["status"] == "done").any())
+
+    def at(self, rows: pd.DataFrame) -> list[int]:
+        """Return where in the frame points stand, of which `rows` have the indices."""
+        place = {index: at for at, index in enumerate(self.frame["index"].tolist())}
+        return [place[index] for index in rows["index"].tolist()]
+
+    def labels(self, width: int = 0) -> dict[str, list[str]]:
+        """Return each point's values of the keys as text, by their short names; cut to `width` if it is given."""
+        each = {title: labels_of(self.frame, key, self.about) for key, title in self.keys.items()}
+        return {title: [text.shortened(one, width or len(one)) for one in own] for title, own in each.items()}
+
+    def points(self, rows: pd.DataFrame) -> list[Cell]:
+        """Return what names points and leads to their runs."""
+        words = [(f"#{self.frame['index'].iloc[at]}", self.hrefs[at]) for at in self.at(rows)]
+        return [model.PageLink(*pair) if pair[1] else pair[0] for pair in words]
+
+
+def _named(view: StudyView) -> Iterator[Block]:
+    """Yield a column for each named point, what the names mean, and the commands that predict them."""
+    named, about = named_points(view.frame, view.about), view.about
+    points = pd.concat(named.values())
+    at, raw = view.at(points), {name: float(row["index"].iloc[0]) for name, row in named.items()}
+    rows: list[list[Cell]] = [["point", *view.points(points)]]
+    rows += [[title, *(own[one] for one in at)] for title, own in view.labels(_WIDTH).items()]
+    rows += [[title, *(form(values[one]) for one in at)] for title, form, values in _measures(view)]
+    yield ReportTable("Named points", ["", *named], rows, raw=raw)
+    titles = [SHOWN[goal.column][0] for goal in view.goals]
+    yield Words("", [_NAMES[name].format(goal=titles[0], goals=" and ".join(titles)) for name in named])
+    lines, labels = [], dict(zip(view.keys, view.labels().values(), strict=True))
+    for name, one, fidelity in zip(named, at, points["fidelity"], strict=True):
+        values = {key: own[one] for key, own in labels.items() if own[one] != ABSENT and name != "baseline"}
+        lines.append(f"# {name}\n{' '.join([command(about, fidelity), *(option(*each) for each in values.items())])}")
+    yield model.Listing("Commands that predict them", "\n".join(lines))
+
+
+def _measures(view: StudyView) -> list[tuple[str, Callable[[float], str], list[float]]]:
+    """Return the measures that tables show: goals first, then the first goal's change from the baseline."""
+    frame, goals = view.frame, view.goals
+    names = dict.fromkeys([*(goal.column for goal in goals), *FIRST])
+    shown = [(*SHOWN[name], frame[name].tolist()) for name in names if frame[name].notna().any()]
+    base = baseline_of(frame)[goals[0].column]
+    if len(base):
+        change = (frame[goals[0].column] / float(base.iloc[0]) - 1).tolist()
+        shown.append((f"{SHOWN[goals[0].column][0]}, change", text.signed_percent, change))
+    return shown
+
+
+def _best(view: StudyView) -> Iterator[ReportTable]:
+    goals, labels, measures = view.goals, view.labels(_WIDTH), _measures(view)
+    best = best_first(view.frame, goals[0], view.about["stages"])
+    shown = best.head(BEST)
+    rows = [
+        [point, *(own[at] for own in labels.values()), *(form(values[at]) for _, form, values in measures)]
+        for point, at in zip(view.points(shown), view.at(shown), strict=True)
+    ]
+    title = f"The best {len(rows)} of {text.counted(len(best), 'point')} by {SHOWN[goals[0].column][0]}"
+    if len(goals) > 1:
+        title += f"; {len(pareto(best, goals)):,} are on the front"
+    yield ReportTable(title, ["", *labels, *(name for name, _, _ in measures)], rows, left=1 + len(labels))
+
+
+def _beside_baseline(view: StudyView) -> Iterator[Block]:
+    """Yield the best points, or the front of several goals, beside the baseline, as far as there is room."""
+    frame, about, goals = view.frame, view.about, view.goals
+    goal, (whole, title) = goals[0], _shown(view)
+    if not len(whole):
+        return
+    base = baseline_of(frame)
+    shown = whole if not len(base) or 0 in whole["index"].tolist() else pd.concat([whole, base])
+    base_value, at = float(base[goal.column].iloc[0]) if len(base) else float("nan"), view.at(shown)
+    cells = {name: [own[one] for one in at] for name, own in view.labels().items()}
+    differing = {name: own for name, own in cells.items() if len(set(own)) > 1}
+    numbers = _numbers_shown(len(differing), goals)
+    columns = ["", *differing, *(SHOWN[one][0] if one else "change" for one in numbers)]
+    rows = [
+        [
+            "baseline" if row["index"] == 0 else f"#{row['index']}",
+            *values,
+            *(_number(row, column, goal, base_value) for column in numbers),
+        ]
+        for row, *values in zip(shown.to_dict("records"), *differing.values(), strict=True)
+    ]
+    title = f"{title} (fidelity {', '.join(dict.fromkeys(shown['fidelity']))})"
+    yield ReportTable(title, columns, rows, left=1 + len(differing))
+    if same := [f"{name} {own[0]}" for name, own in cells.items() if name not in differing]:
+        yield Words(f"All of these: {', '.join(same)}")
+    if goal.column in _TIMES:
+        yield Words(_bar_line(best_first(frame[feasible(frame, about)], goal, about["stages"]), goal))
+
+
+def _shown(view: StudyView) -> tuple[pd.DataFrame, str]:
+    """Return the best points of one goal, or the Pareto front of several, as many as are shown, and their title."""
+    frame, about, goals = view.frame, view.about, view.goals
+    titles = [SHOWN[goal.column][0] for goal in goals]
+    if len(goals) > 1:
+        front = front_of(frame, about)
+        more = f", the first {FRONT} of {len(front):,}" if len(front) > FRONT else ""
+        return front.head(FRONT), f"Pareto front of {' and '.join(titles)}{more}"
+    best = best_first(frame[feasible(frame, about)], goals[0], about["stages"])
+    of = f"The best {BEST} of {len(best):,}" if len(best) > BEST else "Points"
+    return best.head(BEST), f"{of} by {titles[0]}"
+
+
+def _numbers_shown(keys: int, goals: Sequence[Goal]) -> list[str]:
+    """Return the measures for which 80 columns have room next to this many keys; "" is the change of the first goal."""
+    goal = goals[0]
+    if len(goals) > 1:
+        return [*(one.column for one in goals), *([""] if keys <= 4 else [])]
+    told = [] if goal.column in ("step_ns", "samples_per_s") else [goal.column]
+    if keys <= 3:
+        return ["step_ns", "samples_per_s", *told, "", "exposed_share", *(["memory_spare_bytes"] if not told else [])]
+    return ["step_ns", "samples_per_s", *told, ""] if keys == 4 - len(told) else [goal.column, ""]
+
+
+def _number(row: Mapping[Any, Any], column: str, goal: Goal, base: float) -> str:
+    return SHOWN[column][1](row[column]) if column else text.signed_percent(row[goal.column] / base - 1)
+
+
+def _bar_line(best: pd.DataFrame, goal: Goal) -> str:
+    near, share = within_bar(best, goal), float(best["uncertainty_share"].iloc[0])
+    if not len(near):
+        return "How far off these may be is not known: no calibration and no published steps of this hardware."
+    of = f"Points within the uncertainty of the best (±{text.percent(share)}): {len(near):,}"
+    shown = ", ".join("baseline" if index == 0 else f"#{index}" for index in near["index"].tolist()[:BEST])
+    return f"{of} ({shown}{', ...' if len(near) > BEST else ''})"
+
+
+def within_bar(best: pd.DataFrame, goal: Goal) -> pd.DataFrame:
+    """Return the points within the uncertainty of the best one, which is included; `best` is sorted by `best_first`.
+
+    None where the uncertainty is not known, or the goal does not go with the time of a step.
+    """
+    bars = best["uncertainty_share"].to_numpy(float)
+    if not len(best) or goal.column not in _TIMES or not bars[0] >= 0:
+        return best.iloc[:0]
+    values = best[goal.column].to_numpy(float)
+    near: pd.DataFrame = best[np.abs(values - values[0]) <= bars[0] * abs(values[0])]
+    return near
+
+
+def headline(frame: pd.DataFrame) -> str:
+    """How many points came out, and how many of them keep the study's constraints, if it has any."""
+    points = frame[frame["index"] > 0]
+    failed = int((points["status"] != "done").sum())
+    same = len(points) - points["digest"].nunique()
+    words = text.counted(len(points), "point")
+    words += f", {same:,} of them the same scenario as another" if same else ""
+    words += f"; {failed:,} failed" if failed else ""
+    if "feasible" not in frame:
+        return words
+    return f"{words}; {int(points['feasible'].sum()):,} of {len(points) - failed:,} keep the constraints"
+
+
+def plans(frame: pd.DataFrame) -> str:
+    """Return how many points have other plans of the tables than the baseline; "" if none has, or no baseline is."""
+    with_tables = frame[((frame["status"] == "done") & (frame["plan"].fillna("") != "")).to_numpy(bool)]
+    base, points = baseline_of(with_tables)["plan"].tolist(), with_tables[(with_tables["index"] > 0).to_numpy(bool)]
+    others = int((points["plan"] != base[0]).sum()) if base else 0
+    if not others:
+        return ""
+    return (
+        f"Tables lie elsewhere than in the baseline in {others:,} of {text.counted(len(points), 'point')}: the planner"
+        ' places them anew for each point, unless "sharding.plan" in [set] names a plan to keep.'
+    )
+
+
+def _plans(view: StudyView) -> list[Words]:
+    return [Words(said)] if (said := plans(view.frame)) else []
+
+
+def failures(frame: pd.DataFrame) -> pd.DataFrame:
+    """`status`, `points` (how many), `index` (of the first) and its `sentence`, by sentences but for their numbers."""
+    failed = frame[(frame["status"] != "done").to_numpy(bool)]
+    alike = failed["sentence"].map(lambda sentence: _NUMBERS.sub("#", sentence))
+    grouped = failed.groupby([failed["status"], alike], sort=False)
+    found = grouped.agg(points=("index", "size"), index=("index", "first"), said=("sentence", "first"))
+    found = found.reset_index(level=0).rename(columns={"said": "sentence"})
+    return found.sort_values("points", ascending=False, kind="stable").reset_index(drop=True)
+
+
+def _failures(view: StudyView) -> Iterator[Words]:
+    if len(found := failures(view.frame)):
+        lines = [
+            f"{row['points']:,} x {row['status']}, such as #{row['index']}: {row['sentence']}"
+            for row in records(found.head(BEST))
+        ]
+        more = [f"and {len(found) - BEST:,} other reasons"] if len(found) > BEST else []
+        yield Words("\n".join(["Failed:", *lines, *more]))
+
+
+def _failure_table(view: StudyView) -> Iterator[ReportTable]:
+    found = failures(view.frame)
+    shown = found.assign(points=found["points"].map("{:,}".format), index=[f"#{index}" for index in found["index"]])
+    columns = {"status": "status", "points": "points", "index": "such as", "sentence": "sentence"}
+    yield model.table_of("Why points failed", shown, columns, left=4, note=_FAILED)
+
+
+def _data(view: StudyView) -> dict[str, Any]:
+    """Return all points, the indices of the best ones, the Pareto front and the baseline, and why points failed."""
+    frame, about, goals = view.frame, view.about, view.goals
+    best = best_first(frame[feasible(frame, about)], goals[0], about["stages"])
+    return {
+        "folder": view.folder,
+        "goals": [goal.column for goal in goals],
+        "points": frame.astype(object).where(frame.notna(), None),
+        "best": best["index"].tolist()[:BEST],
+        "within_bar": within_bar(best, goals[0])["index"].tolist(),
+        "front": front_of(frame, about)["index"].tolist(),
+        "baseline": next(iter(baseline_of(frame)["index"].tolist()), None),
+        "failures": failures(frame),
+    }
+
+
+def _filled(*blocks: View | str) -> model.SectionPart:
+    """Return what the page's script fills, where any point came out; a name is that of a figure."""
+    return on_page(
+        lambda view: [model.Figure(one, view) if isinstance(one, str) else one for one in blocks if view.has_results]
+    )
+
+
+STUDY = model.Report(
+    lines=lambda view: [headline(view.frame)],
+    data=_data,
+    sections=[
+        ReportSection(
+            "glance",
+            "At a glance",
+            [on_page(_named), on_page(_best), on_terminal(_beside_baseline), on_terminal(_plans)],
+            absent=lambda view: "" if view.has_results else _NOTHING,
+            absent_in=PAGE,
+        ),
+        ReportSection("front", "Pareto front", [_filled(View("axes"), "study.page.front")]),
+        ReportSection("parallel", "Parallel coordinates", [_filled(View("parallel", _PARALLEL))]),
+        ReportSection("keys", "Each key against the goal", [_filled(View("levels", _LEVELS))]),
+        ReportSection(
+            "pair",
+            "Two keys",
+            [_filled(View("pair", _PAIR))],
+            absent=lambda view: "Only one key is varied." if len(view.keys) == 1 and view.has_results else "",
+        ),
+        ReportSection(
+            "points",
+            "All points",
+            [on_page(lambda view: [View("table", _TABLE)])],
+            absent=lacking(lambda view: view.frame, _NOTHING),
+        ),
+        ReportSection(
+            "failed",
+            "Failed points",
+            [on_terminal(_failures), on_page(_failure_table)],
+            absent=lacking(lambda view: failures(view.frame), "No point failed."),
+            absent_in=PAGE,
+        ),
+    ],
+)
