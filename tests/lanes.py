@@ -54,7 +54,7 @@ settings.register_profile("quick", deadline=None, max_examples=10)
 
 def examples(count: int, **more: Any) -> settings:
     """Settings of `count` examples, where the profile's own number is 100; of as many fewer where that is."""
-    return settings(max_examples=max(1, count * settings.default.max_examples // 100), **more)
+    return settings(max_examples=max(1, count * settings().max_examples // 100), **more)
 
 
 def why_no_fbgemm() -> str:

@@ -11,16 +11,18 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from scenarios.seam.arguments import Issue
+from scenarios.seam.backend import Backend, Work
 from scenarios.seam.calls import Call
 from scenarios.seam.collectives import COLLECTIVES, deliver, disagreement, rooted
 from scenarios.seam.errors import CollectiveError, DeadlockError
 from scenarios.seam.group import Group
+from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import Kernel, PricedLater, priced_now
 from scenarios.seam.payload import Payloads
 from scenarios.seam.rank import Rank
@@ -162,6 +164,9 @@ class LockstepBackend:
         """No time passes."""
         return 0
 
+    def host_work(self, work: HostWork) -> int:
+        return 0
+
     def knows(self, group: Group) -> bool:
         return True
 
@@ -208,10 +213,10 @@ class LockstepBackend:
         self._next()
         return work
 
-    def after(self, work: LockstepWork) -> None:
-        work.awaited = True
+    def after(self, work: Work[Any]) -> None:
+        cast(LockstepWork, work).awaited = True
 
-    async def synchronize(self, work: LockstepWork) -> Any:
+    async def synchronize(self, work: Work[Any]) -> Any:
         return await work
 
     @contextmanager
@@ -226,7 +231,7 @@ class LockstepBackend:
     def new_group(self, name: str, ranks: Any) -> Group:
         return Group(name, tuple(ranks))
 
-    def open_stream(self, name: str) -> LockstepBackend:
+    def open_stream(self, name: str) -> Backend:
         sibling = LockstepBackend(self._world, self.rank, name)
         sibling.current_step = self.current_step
         return sibling

@@ -23,7 +23,8 @@ from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 
 # A host that takes nothing between launches, so that times are those of what a test is about.
-FREE_HOST = Eager(**{one.name: 0 if one.name.endswith("_ns") else math.inf for one in dataclasses.fields(Eager)})
+_FREE: dict[str, Any] = {each.name: 0 if each.name.endswith("_ns") else math.inf for each in dataclasses.fields(Eager)}
+FREE_HOST = Eager(**_FREE)
 GPU = Gpu(
     name="test",
     kind="cuda",

@@ -8,6 +8,7 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import pytest
 
@@ -48,7 +49,7 @@ def most_exposed(run: Run) -> list[str]:
 def busiest(run: Run) -> str:
     """From the parts of a step, which know who computes most."""
     kept = steady_kept(run)
-    most = parts_of_step(run, kept).set_index("part").loc[PARTS["compute_ns"]]
+    most: Any = parts_of_step(run, kept).set_index("part").loc[PARTS["compute_ns"]]
     each = [row["compute_ns"] / row["steps"] for row in run.ranks_of(kept).to_dict("records")]
     more_ms = (most["max_ns"] - median(each)) / 1e6
     rank, most_ms = int(most["rank"]), most["max_ns"] / 1e6

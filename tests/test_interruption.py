@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -98,8 +99,8 @@ def test_a_report_that_is_told_to_stop_while_it_writes_leaves_no_half_file(
 @pytest.mark.parametrize("after_s", [0.0, pytest.param(0.15, marks=pytest.mark.slow)])
 def test_ctrl_c_while_a_command_loads_is_quiet(tmp_path: Path, module: str, after_s: float) -> None:
     """What its own file imports at its top is there in a few ms; before, it is Python that starts."""
-    words = {"reports": [tmp_path], "scenarios": ["check", *LIBRARY.glob("*.toml")]}
-    given = words.get(module, [*(["run"] if module == "twinstep" else []), LIBRARY / "criteo_dlrm_2x4.toml"])
+    words: dict[str, list[Any]] = {"reports": [tmp_path], "scenarios": ["check", *LIBRARY.glob("*.toml")]}
+    given: list[Any] = words.get(module, [*(["run"] if module == "twinstep" else []), LIBRARY / "criteo_dlrm_2x4.toml"])
     code = (
         f"import {module}.__main__, runpy, sys; del sys.modules['{module}.__main__']\n"
         f"print(flush=True); sys.argv[0] = '{module}'\n"

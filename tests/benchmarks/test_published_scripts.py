@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ def test_a_further_micro_batch_takes_what_the_second_one_does(monkeypatch: pytes
 
     monkeypatch.setattr(eager_steps, "played", played)
     monkeypatch.setattr(eager_steps, "step_ms", float)
-    rows = published_scripts.chosen(["foundry-082", "foundry-103", "dlebert-30"], 1).set_index("id", drop=False)
+    rows: Any = published_scripts.chosen(["foundry-082", "foundry-103", "dlebert-30"], 1).set_index("id", drop=False)
     assert published_scripts.predicted(rows.loc["foundry-082"], tmp_path)[0] == 5.0 + 3.0 * 21
     assert [name for _, _, name in asked] == ["foundry-082-1", "foundry-082-2"]
     script, on, _ = asked[0]
@@ -38,5 +39,5 @@ def test_a_further_micro_batch_takes_what_the_second_one_does(monkeypatch: pytes
 
 
 def test_rows_are_chosen_by_family() -> None:
-    rows = published_scripts.chosen([], 4)
+    rows: Any = published_scripts.chosen([], 4)
     assert dict(rows.groupby("family").size()) == {"BERT": 2, "MPT": 15, "ResNet-50": 2}

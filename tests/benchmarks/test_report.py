@@ -44,6 +44,13 @@ def test_output_of_a_process_is_kept_and_its_failure_exits():
 
 
 def test_figures_above_a_bar_are_named():
-    line = {"case": "x", "spans": 1, "seconds": 15.0, "MiB": 2048, "page MB": 5.0, "tables MB": 900.0}
+    line: dict[str, float | str] = {
+        "case": "x",
+        "spans": 1,
+        "seconds": 15.0,
+        "MiB": 2048,
+        "page MB": 5.0,
+        "tables MB": 900.0,
+    }
     assert report.missed(line) == []
     assert report.missed({**line, "seconds": 15.1, "page MB": 5.01}) == ["seconds", "page MB"]

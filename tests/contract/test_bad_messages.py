@@ -71,7 +71,7 @@ async def says(work: Callable[[], Awaitable[Any]]) -> tuple[str, str]:
 async def wrong_between_right(rank: Rank, name: str) -> tuple[list[tuple[str, str]], list[float]]:
     """A right message before and after the wrong one, one the other way, and a collective."""
     got = [torch.zeros(2), torch.zeros(2), torch.zeros(1)]
-    side = WRONG[name][rank.rank]
+    side: Any = WRONG[name][rank.rank]
     if rank.rank == 0:
         await rank.send(torch.full((2,), 3.0), 1)
         said = [await says(lambda: side(rank))]

@@ -94,7 +94,8 @@ async def train_in_torch(
 ) -> Any:
     """Losses, shards at the end, and what a step calls, of torch's own fully_shard."""
     torch.manual_seed(small().seed)
-    size, module = dist.get_world_size(), make()
+    size = dist.get_world_size()
+    module: Any = make()
     shape, names = ((size,), ("shard",)) if parallel.kind == "fsdp" else ((size // 2, 2), ("replicate", "shard"))
     mesh = init_device_mesh("cpu", shape, mesh_dim_names=names)
     for name in sorted(units, key=len, reverse=True):

@@ -134,7 +134,8 @@ class Normalized(nn.Module):
 
 async def running_means(rank: Rank) -> list[Tensor]:
     """The buffers before and after each rank's own batch."""
-    model, seen = Module(Normalized, small()).on(rank), []
+    model: Any = Module(Normalized, small()).on(rank)
+    seen: list[Tensor] = []
     for step in range(2):
         with rank.step(step):
             loss = await model(*draw_rows(torch.Generator().manual_seed(rank.rank)))

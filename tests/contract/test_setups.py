@@ -113,7 +113,8 @@ DIFFERENT: dict[str, tuple[Make, Make, str, str]] = {
 async def heard(rank: Rank, name: str) -> tuple[str, str]:
     """What this rank hears: where it makes the group or stream, or where it first uses it."""
     try:
-        made = DIFFERENT[name][0 if rank.rank == 1 else 1](rank)
+        at_rank_1, elsewhere, _, _ = DIFFERENT[name]
+        made = (at_rank_1 if rank.rank == 1 else elsewhere)(rank)
     except (TypeError, ProgramError) as error:
         await rank.barrier()
         await rank.barrier()
@@ -136,7 +137,8 @@ def test_ranks_that_set_up_differently_hear_the_same_sentence_and_go_on(world: s
 
 
 async def uncaught(rank: Rank, name: str) -> None:
-    await rank.barrier(DIFFERENT[name][0 if rank.rank == 1 else 1](rank))
+    at_rank_1, elsewhere, _, _ = DIFFERENT[name]
+    await rank.barrier((at_rank_1 if rank.rank == 1 else elsewhere)(rank))
 
 
 @pytest.mark.parametrize("name", DIFFERENT)

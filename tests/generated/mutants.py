@@ -161,11 +161,10 @@ def run(command: Callable[[], int]) -> Ended:
         status, used = _wait(child, begun + MOST_CLOCK_S)
         output.seek(0)
         said = output.read().decode(errors="replace")
-        code = None if status is None else os.waitstatus_to_exitcode(status)
-        code = (
-            None if code in (-signal.SIGXCPU, -signal.SIGKILL) and used.ru_utime + used.ru_stime > MOST_S - 1 else code
-        )
-        return Ended(code, said, time.monotonic() - begun, used.ru_maxrss << 10)
+        ended = None if status is None else os.waitstatus_to_exitcode(status)
+        if ended in (-signal.SIGXCPU, -signal.SIGKILL) and used.ru_utime + used.ru_stime > MOST_S - 1:
+            ended = None
+        return Ended(ended, said, time.monotonic() - begun, used.ru_maxrss << 10)
 
 
 def _wait(child: int, until: float) -> tuple[int | None, resource.struct_rusage]:

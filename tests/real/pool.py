@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from real.launch.job import Check, Job
 from real.launch.placement import Place
@@ -67,7 +67,7 @@ class Pool:
         self._context.set_forkserver_preload(_PRELOADED)
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
         self._port = self._listener.getsockname()[1]
-        self._store = dist.TCPStore(
+        self._store = TCPStore(
             "127.0.0.1", self._port, is_master=True, wait_for_workers=False, master_listen_fd=self._listener.detach()
         )
         self._workers: list[tuple[Any, Connection]] = []
@@ -192,10 +192,10 @@ def _work(connection: Connection) -> None:
 def _serve(request: Request) -> Answer:
     place = request.place
     try:
-        store = dist.TCPStore(
+        store = TCPStore(
             place.address, place.port, is_master=False, timeout=timedelta(seconds=TIMEOUT_S), wait_for_workers=False
         )
-        prefixed = dist.PrefixStore(f"play/{place.attempt}", store)
+        prefixed = PrefixStore(f"play/{place.attempt}", store)
         program = pickle.loads(request.program)
         recording = RankRun(request.job, place, prefixed).play(program)
     except BaseException as error:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
+import pandas as pd
 from hypothesis import strategies as st
 
 from scenarios.seam.trace import (
@@ -51,6 +53,14 @@ def info(**changes: Any) -> RunInfo:
         "hosts": ("host-a", "host-b"),
     }
     return RunInfo(**{**known, **changes})
+
+
+T = TypeVar("T")
+
+
+def rows_as(kind: Callable[..., T], frame: pd.DataFrame) -> list[T]:
+    """Return a frame's rows as values of the class that its columns are the fields of."""
+    return [kind(**{str(key): value for key, value in row.items()}) for row in frame.to_dict("records")]
 
 
 def span(rank: int, kind: str, start: int, end: int, **changes: Any) -> Span:

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,7 +72,7 @@ def test_no_command_reads_what_is_no_file(kind: str, pipe: Path, tmp_path: Path)
     including, planned = tmp_path / "including.toml", tmp_path / "planned.toml"
     including.write_text(f'include = "{given}"\n{bare}')
     planned.write_text(f'include = "twrw_2x2"\nsharding = {{plan = "{given}"}}\n')
-    words = [
+    words: list[tuple[Any, ...]] = [
         ("scenarios", "check", given),
         ("scenarios", "check", including),
         ("scenarios", "check", planned),

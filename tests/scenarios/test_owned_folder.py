@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
-from scenarios import owned_folder
 from scenarios.owned_folder import OwnedError, clear, own, scratch_folder
 
 
@@ -47,8 +48,8 @@ def test_folders_of_killed_processes_are_taken_over(tmp_path: Path) -> None:
 
 
 def test_scratch_folders_of_killed_processes_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(owned_folder.tempfile, "gettempdir", lambda: str(tmp_path))
-    monkeypatch.setattr(owned_folder.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     old, young = tmp_path / "twinstep-old", tmp_path / "twinstep-young"
     for path in (old, young):
         path.mkdir()
@@ -68,7 +69,7 @@ def test_without_locks_only_a_folder_just_made_is_ones_own(tmp_path: Path, monke
     def refuse(*_: object) -> None:
         raise OSError(errno.EBADF, "Bad file descriptor")
 
-    monkeypatch.setattr(owned_folder.fcntl, "flock", refuse)
+    monkeypatch.setattr(fcntl, "flock", refuse)
     mine = own(tmp_path / ".run.partial")
     (mine.path / "file").touch()
     assert not clear(mine.path)

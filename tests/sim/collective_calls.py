@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from scenarios.seam.calls import Call
 from scenarios.seam.group import Group
 
@@ -46,7 +48,7 @@ def rooted(op: str, share_bytes: int, ranks: int, root: int) -> list[Call]:
     calls = []
     for rank in range(ranks):
         whole = share_bytes * ranks if rank == root else 0
-        sizes = {"bytes_in": share_bytes, "bytes_out": whole}
+        sizes: dict[str, Any] = {"bytes_in": share_bytes, "bytes_out": whole}
         if op == "scatter":
             sizes = {"bytes_in": whole, "bytes_out": share_bytes}
         calls.append(Call(op=op, group=group_of(ranks), rank=rank, root=root, **sizes))
@@ -78,7 +80,7 @@ def in_parts(op: str, sizes: list[int], ranks: int, element_size: int = 4) -> li
     for rank in range(ranks):
         own = sizes[rank] if of_list else total // ranks
         given, got = (own, total) if gathers else (total, own)
-        fields = {"element_size": element_size, "parts": parts}
+        fields: dict[str, Any] = {"element_size": element_size, "parts": parts}
         made.append(Call(op=op, group=group_of(ranks), rank=rank, bytes_in=given, bytes_out=got, **fields))
     return made
 

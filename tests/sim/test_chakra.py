@@ -112,7 +112,8 @@ def test_groups_come_from_the_file_or_from_dimensions(tmp_path: Path) -> None:
     first = [named("pair", call(pg_name=str(rank // 2))) for rank in range(4)]
     dims = {"inside": [1, 0], "across": [0, 1], "all": [1, 1]}
     ranks = [[each, *_dims(dims)] for each in first]
-    path = written(tmp_path, *ranks, **{"0": [0, 1], "1": [2, 3]})
+    groups: dict[str, Any] = {"0": [0, 1], "1": [2, 3]}
+    path = written(tmp_path, *ranks, **groups)
     path.write_text(path.read_text().replace("hosts = 1", "hosts = 2"))
     spans = [one for one in play(path).spans if one.step == 0]
     members = {label: Counter(one.group for one in spans if one.label == label) for label in (*dims, "pair")}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scenarios.compute_kernel import LookUpKernel
+from scenarios.compute_kernel import ComputeKernel, LookUpKernel
 from scenarios.config.hardware import Inside, Link
 from scenarios.config.scenario import Optimizer, Pipeline, Scenario, ShardingType
 from scenarios.seam.trace import IN_HOST, Recording, Span
@@ -38,7 +38,10 @@ def hosted(
     made = mixed(EVERY, TYPES, **changes)
     tables = tuple(
         dataclasses.replace(
-            table, kernel=kernels[number % len(kernels)], cache_load_factor=load_factor, rows=rows or table.rows
+            table,
+            kernel=ComputeKernel(kernels[number % len(kernels)]),
+            cache_load_factor=load_factor,
+            rows=rows or table.rows,
         )
         for number, table in enumerate(made.workload.tables)
     )
@@ -104,7 +107,7 @@ def test_a_real_run_gives_the_plain_programs_losses_to_the_bit() -> None:
 def test_a_cpu_process_has_one_memory() -> None:
     """Nothing to cache, nothing to copy: as if all tables were fused."""
     made = dataclasses.replace(hosted(), cluster=cluster(2, 2, gpu=dataclasses.replace(CORE, memory_bytes=1 << 40)))
-    tables = tuple(dataclasses.replace(table, kernel="fused") for table in made.workload.tables)
+    tables = tuple(dataclasses.replace(table, kernel=ComputeKernel.FUSED) for table in made.workload.tables)
     plain = with_model(made, tables=tables)
     assert played(made).spans == played(plain).spans
     assert {row.compute_kernel for row in DlrmProgram(made).plan} == {"fused"}

@@ -67,7 +67,7 @@ class ByRank(Reference):
         own = model_of(made)
         self.lowered = getattr(torch, own.autocast) if own.autocast else None
         self.is_dynamic = own.loss_scaling == "dynamic"
-        given = {"init_scale": own.loss_scaling} if isinstance(own.loss_scaling, float) else {}
+        given: dict[str, Any] = {"init_scale": own.loss_scaling} if isinstance(own.loss_scaling, float) else {}
         self.scaler = torch.amp.GradScaler("cpu", enabled=own.loss_scaling is not None, **given)
         self.scales: list[float] = []
 
@@ -79,7 +79,7 @@ class ByRank(Reference):
             each.grad /= len(ranks)
         self.scales.append(self.scaler.get_scale())
         for number, weight in enumerate(self.weights):
-            weight.grad = sum(given[number] for _, given in found) / len(ranks)
+            weight.grad = torch.stack([given[number] for _, given in found]).sum(0) / len(ranks)
         self.scaler.step(self.dense)
         self.scaler.update(None if self.is_dynamic else self.scales[0])
         self.update_tables()

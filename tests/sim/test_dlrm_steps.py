@@ -38,7 +38,12 @@ Kind = Literal["cat", "dot", "dcn"]
 
 def tables(*types: ShardingType, dim: int = 8) -> tuple[Table, ...]:
     """Four tables that take the sharding types in turn; one jagged, one with fewer rows than ranks."""
-    shapes = ((40, 2.0, "fixed"), (3, 1.0, "fixed"), (57, 1.5, "poisson"), (16, 3.0, "fixed"))
+    shapes: tuple[tuple[int, float, Literal["fixed", "poisson"]], ...] = (
+        (40, 2.0, "fixed"),
+        (3, 1.0, "fixed"),
+        (57, 1.5, "poisson"),
+        (16, 3.0, "fixed"),
+    )
     return tuple(
         Table(
             name=f"t{number}",
@@ -101,7 +106,7 @@ class Reference:
         self.squares = [torch.zeros_like(weight if self.by_element else weight[:, :1]) for weight in self.weights]
         self.is_adagrad = self.model.optimizer.kind == "adagrad"
         make = torch.optim.Adagrad if self.is_adagrad else torch.optim.SGD
-        self.dense = make(self.module.parameters(), lr=self.model.optimizer.learning_rate)
+        self.dense: torch.optim.Optimizer = make(self.module.parameters(), lr=self.model.optimizer.learning_rate)
 
     def losses(self) -> list[float]:
         return [self.step(step) for step in range(self.training.steps)]

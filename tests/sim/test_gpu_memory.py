@@ -11,8 +11,10 @@ from scenarios.seam.trace import Recording
 from scenarios.workloads.script.recording.file import NAME
 from tests.sim.test_gpu_script import SCRIPTS, played
 
-WAYS = ("nothing", "fake", "fake of real", "export", "make_fx", "make_fx of symbols", "aot", "meta", "meta context")
-WAYS = (*WAYS, "meta default", "to meta", "to the CPU", "f", "make_fx of what is real", "functionalized")
+WAYS = (
+    *("nothing", "fake", "fake of real", "export", "make_fx", "make_fx of symbols", "aot", "meta", "meta context"),
+    *("meta default", "to meta", "to the CPU", "f", "make_fx of what is real", "functionalized"),
+)
 RUNS = WAYS[-3:]
 WORKSPACES = 2 * (32 << 20)  # cuBLAS's on an H100, of the threads of forward and backward passes
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -103,6 +104,7 @@ def test_workers_that_are_quick_hide_and_leave_no_trace() -> None:
 
 def test_cuda_graphs_leave_out_host_work(tmp_path: Path) -> None:
     folder = keep(on_cpu("operator"), tmp_path)
-    info = play(given(folder, **{"launching.cuda_graphs": True})).info
+    graphs: dict[str, Any] = {"launching.cuda_graphs": True}
+    info = play(given(folder, **graphs)).info
     assert (info.on_cpu, len(info.left_out)) == ((), 1)
     assert "operators on CPU tensors" in info.left_out[0]

@@ -146,7 +146,8 @@ def test_ranks_that_were_not_recorded_are_as_if_they_were(
     for rank in range(6):
         assert by_rank(extended.spans, rank) == by_rank(each.spans, rank)
     folder = keep(extended, tmp_path)
-    alike, links = (play(with_free_host(given(folder, **how))) for how in ({"ranks": "alike"}, {"fidelity": "links"}))
+    ways: list[dict[str, Any]] = [{"ranks": "alike"}, {"fidelity": "links"}]
+    alike, links = (play(with_free_host(given(folder, **way))) for way in ways)
     times = [[each[4:] for each in by_rank(found.spans, 0)] for found in (alike, links)]
     assert times[0] == times[1]
 

@@ -34,7 +34,7 @@ def test_cpu_work_is_printed_next_to_the_step_time(tmp_path: Path) -> None:
     )
     assert re.search(rf"on the CPU beside the GPU: {on_cpu}; {loading}", text)
     assert re.search(f"on the CPU beside the GPU: {on_cpu}", repr(store.load(tmp_path / "sim")))
-    again = command("sim", "--json", "--out", tmp_path / "again", tmp_path / "sim")
+    again = command("sim", "--json", "--out", str(tmp_path / "again"), tmp_path / "sim")
     assert re.fullmatch(f"{on_cpu}; {loading}", "; ".join(json.loads(again.stdout)["on_cpu"]))
 
 
@@ -140,7 +140,7 @@ def test_a_long_prediction_names_what_took_longest(tmp_path: Path) -> None:
     file = script(tmp_path, body, head=ON_CPU)
     done = run(tmp_path, file)
     assert re.search(r"\npredicted in [\d.]+ s, the longest part: setting up, [\d.]+ s\n$", done.stdout)
-    assert "predicted in" not in run(tmp_path, file, "--json", "--out", tmp_path / "again", steps=1).stdout
+    assert "predicted in" not in run(tmp_path, file, "--json", "--out", str(tmp_path / "again"), steps=1).stdout
 
 
 def test_ranks_on_gpus_run_at_the_same_time(tmp_path: Path) -> None:

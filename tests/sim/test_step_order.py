@@ -15,6 +15,7 @@ from torch.nn import functional
 from scenarios.config.load import load
 from scenarios.config.scenario import Buckets, Pipeline, Scenario
 from scenarios.seam.trace import Recording, Span
+from scenarios.sharding_kind import ShardingType
 from scenarios.workloads.build import build
 from scenarios.workloads.dlrm.dense import Embeddings
 from scenarios.workloads.dlrm.program import DlrmProgram
@@ -25,7 +26,7 @@ from tests.sim.test_dlrm_steps import ALL, TOLERANCE, Reference, losses, trainin
 from tests.small import changed, model_of
 
 EAGER, OVERLAPPED = Pipeline(order="eager"), Pipeline(order="overlapped")
-TYPES = ("table_wise", "row_wise")
+TYPES: tuple[ShardingType, ...] = ("table_wise", "row_wise")
 
 
 class Reader(nn.Module):

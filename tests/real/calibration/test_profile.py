@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -102,7 +103,8 @@ MEASURED = st.builds(
 
 @st.composite
 def clusters(draw: st.DrawFn) -> Cluster:
-    gpus, per = draw(st.integers(1, 16)), draw(st.sampled_from(["gpu", "host"]))
+    gpus = draw(st.integers(1, 16))
+    per: Any = draw(st.sampled_from(["gpu", "host"]))
     link = Link(bytes_per_s=draw(RATE), latency_ns=draw(TIME), burst_bytes=draw(st.just(0) | SIZE))
     nics = Nics(
         per=per,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from tests.small import CORE, TCP, cluster, scenario
 STEPS = 10
 
 
-def play(**changes: int) -> list[Span]:
+def play(**changes: Any) -> list[Span]:
     """Of the program on two hosts whose TCP costs so much; without any, of its kernels alone."""
     on = cluster(2, 1, gpu=CORE, cores=8, tcp=dataclasses.replace(TCP, **changes))
     given = scenario_of(scenario(on if changes else alone(on), library="gloo", payload="sizes"))

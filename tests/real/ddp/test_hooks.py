@@ -210,7 +210,7 @@ def test_the_state_has_torchs_options_and_attributes() -> None:
 
 
 def test_a_state_is_stored_without_its_process_group(caplog: pytest.LogCaptureFixture) -> None:
-    state = PowerSGDState(dist.ProcessGroup(0, 1), 3)
+    state = PowerSGDState(dist.ProcessGroup(0, 1), 3)  # type: ignore[call-arg]
     with caplog.at_level(logging.WARNING, logger="real.ddp.hooks"):
         again = pickle.loads(pickle.dumps(state))
         pickle.dumps(PowerSGDState())
@@ -246,7 +246,7 @@ def test_unsupported_gradients_are_refused_with_a_sentence(hook: Any) -> None:
             " real.ddp.hooks.PowerSGDState",
         ),
         (PowerSGDState(), torch.zeros(2).to_sparse(), "bucket 3 has sparse gradients, expected dense ones"),
-        (PowerSGDState(), torch.zeros(2).cfloat(), "bucket 3 has complex parameters, expected real ones"),
+        (PowerSGDState(), torch.zeros(2, dtype=torch.complex64), "bucket 3 has complex parameters, expected real ones"),
         (
             PowerSGDState(Group("some", (0, 1))),  # type: ignore[arg-type]
             torch.zeros(2),

@@ -26,7 +26,7 @@ def with_nics(bytes_per_s: float) -> Scenario:
 
 
 def test_without_emulate_ranks_are_this_machines() -> None:
-    with hosts_for(with_nics(1e12), None, pytest.fail) as hosts:
+    with hosts_for(with_nics(1e12), None, lambda said: pytest.fail(str(said))) as hosts:
         assert type(hosts) is Hosts
 
 

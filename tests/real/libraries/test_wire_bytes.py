@@ -16,6 +16,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing
+from torch._C._distributed_c10d import TCPStore
 
 from scenarios.seam.calls import Call
 from sim.gloo import algorithms as gloo
@@ -96,7 +97,7 @@ def counted() -> Sent:
 def main(rank: int, port: int, answers: Connection) -> None:
     """Give the bytes that this rank sends to each in each case."""
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    store = dist.TCPStore("127.0.0.1", port, is_master=rank == 0, timeout=timedelta(seconds=60))
+    store = TCPStore("127.0.0.1", port, is_master=rank == 0, timeout=timedelta(seconds=60))
     dist.init_process_group("gloo", store=store, rank=rank, world_size=RANKS)
     pg: Any = dist.group.WORLD
 

@@ -16,6 +16,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._C._distributed_c10d import HashStore
 
 from real.libraries import library_of, moves, nccl
 from real.libraries.gloo import Gloo
@@ -409,7 +410,7 @@ def test_a_device_that_ends_something_has_moved(device: Device) -> None:
 def handle(monkeypatch: pytest.MonkeyPatch) -> Iterator[dist.ProcessGroup]:
     """A group of this process alone."""
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1, timeout=timedelta(seconds=30))
+    dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1, timeout=timedelta(seconds=30))
     group = dist.group.WORLD
     assert group is not None
     yield group
@@ -493,7 +494,7 @@ def play_all(library: DeviceLibrary) -> tuple[list[Any], Journal, Rank]:
     """Every kind of verb, on two streams, with calls checked in the first step."""
     journal = Journal(0, 0, 1)
     observer = SimpleNamespace(step_begins=lambda index: None, step_ends=lambda: None)
-    agreements = GroupAgreements(dist.HashStore(), journal, 1, 30.0)
+    agreements = GroupAgreements(HashStore(), journal, 1, 30.0)
     context = RankContext(
         journal, scenario(1, 1).cluster, library, observer=observer, agreements=agreements, check="first"
     )

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore
 
 from real.rank.same_scenario import check_same_scenario
 from scenarios.config.load import load
@@ -23,7 +23,7 @@ HOST = socket.gethostname()
 
 def sentence(first: Scenario, second: Scenario) -> str:
     """What rank 3 says that has read `second` where rank 0 has read `first`."""
-    store = dist.HashStore()
+    store = HashStore()
     check_same_scenario(store, 0, first)
     with pytest.raises(ProgramError) as caught:
         check_same_scenario(store, 3, second)
@@ -31,7 +31,7 @@ def sentence(first: Scenario, second: Scenario) -> str:
 
 
 def test_ranks_of_one_scenario_agree(tmp_path: Path) -> None:
-    store, path = dist.HashStore(), written(tmp_path, train())
+    store, path = HashStore(), written(tmp_path, train())
     for rank in range(3):
         check_same_scenario(store, rank, load(path))
 

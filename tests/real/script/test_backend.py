@@ -14,6 +14,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch._C._distributed_c10d import HashStore
 
 from real.rank.cuda import Anchors, CudaLane
 from real.rank.journal import STEP
@@ -71,11 +72,11 @@ class Script:
         self.device, self.told, self.used = device, Told(), Counter[str]()
         self.begun: Any = None
         library = Library(device)
-        monkeypatch.setattr(WatchedGroup, "_make", lambda *_: dist.ProcessGroup(0, 1))
+        monkeypatch.setattr(WatchedGroup, "_make", lambda *_: dist.ProcessGroup(0, 1))  # type: ignore[call-arg]
         monkeypatch.setattr(script_backend, "Nccl", lambda _: SimpleNamespace(new_lane=self._lane))
         self.link = WatchedLink(self.told, RankPlace(0, 0, 1, 1), 100)  # type: ignore[arg-type]
         self.link.begin()
-        options = SimpleNamespace(global_ranks_in_group=[], group_size=1, group_rank=0, store=dist.HashStore())
+        options = SimpleNamespace(global_ranks_in_group=[], group_size=1, group_rank=0, store=HashStore())
         monkeypatch.setattr(WatchedGroup, "__init__", _without_groups_of_torchs)
         self.group = self.link.join(options, {"cuda": "nccl"})
         self.group._inner = library
@@ -318,7 +319,7 @@ def test_later_groups_bypass_recording_too(unrecorded: Script) -> None:
 def test_coalesced_calls_are_waited_for_together(unrecorded: Script) -> None:
     unrecorded.group._start_coalescing(NAME)
     works = [unrecorded.all_reduce(torch.ones(4), is_async=True) for _ in range(2)]
-    assert unrecorded.group._end_coalescing(NAME)._works == works
+    assert unrecorded.group._end_coalescing(NAME)._works == works  # type: ignore[attr-defined]
 
 
 def test_a_script_that_fails_behind_its_recorded_steps_is_a_run(

@@ -90,7 +90,7 @@ def test_simulated_and_real_scripts_make_the_same_calls(
         assert len(calls(real, rank)) > 0
     by = ["rank", "step", "name"]
     losses = [found.metrics.sort_values([*by, "value"]).reset_index(drop=True) for found in (real, simulated)]
-    pd.testing.assert_frame_equal(*losses, rtol=1e-5)
+    pd.testing.assert_frame_equal(losses[0], losses[1], rtol=1e-5)
 
 
 def test_a_call_that_is_over_when_the_script_ends_is_a_row(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -173,17 +174,14 @@ def computing(again: float = 0.0, **scenario: object) -> Run:
 
     `again` more in bfloat16 are recomputed.
     """
+    attention: dict[str, Any] = {"label": "dense.backward.0", "kernel": "attention", "dtype": "bfloat16"}
+    attention |= {"flops": 2000.0 + again, "recomputed_flops": again}
     spans = []
     for rank, flops in ((0, 2000.0), (1, 4000.0)):
         spans += [
             span(rank, "step", 0, 1000),
             span(rank, "compute", 0, 100, label="dense.forward.0", kernel="gemm", dtype="float32", flops=flops),
-            span(
-                rank,
-                *("compute", 100, 200),
-                **{"label": "dense.backward.0", "kernel": "attention", "dtype": "bfloat16"},
-                **{"flops": 2000.0 + again, "recomputed_flops": again},
-            ),
+            span(rank, "compute", 100, 200, **attention),
             span(rank, "compute", 200, 300, role="compression", kernel="gemm", dtype="float32", flops=7e6),
             span(rank, "compute", 300, 400, label="t.lookup", kernel="embedding_lookup", dtype="float32", flops=7e6),
             span(rank, "compute", 400, 500, role="optimizer", kernel="module", dtype="float32", flops=7e6),

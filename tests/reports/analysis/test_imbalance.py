@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -58,7 +60,8 @@ SHARDS = st.lists(
 @given(SHARDS)
 def test_excesses_of_all_tables_add_up_to_the_imbalance(plan):
     run = Run.of(Recording(info=info(world_size=4), plan=plan))
-    for row in run.imbalance.itertuples():
+    rows: list[Any] = list(run.imbalance.itertuples())
+    for row in rows:
         assert row.max_over_mean >= 1 - 1e-12
         causes = run.imbalance_causes[run.imbalance_causes["measure"] == row.measure]
         assert causes["excess"].sum() == pytest.approx(row.worst - row.mean, abs=1e-6)

@@ -58,7 +58,7 @@ def test_of_hosts_that_stand_for_others_it_is_what_one_gives_to_one():
     """Host 0 is alone; 9 hosts are like host 1, each of which gives 16 bytes to the 8 others like it."""
     matrix = host_matrix(traffic((0, 1, 90.0, 1), (1, 0, 3.0, 9), (1, 1, 16.0, 9)), 48)
     assert matrix is not None
-    assert np.array_equal(matrix.bytes_carried, [[np.nan, 10], [3, 2]], equal_nan=True)
+    assert np.array_equal(matrix.bytes_carried, np.array([[np.nan, 10], [3, 2]]), equal_nan=True)
     assert matrix.counts.tolist() == [1, 9]
 
 

@@ -29,7 +29,7 @@ from reports.study.measures import measures_of
 from reports.terminal import text
 from reports.terminal.render import rendered
 from scenarios.seam.trace import Recording, Span
-from tests.reports.recordings import info, span
+from tests.reports.recordings import info, rows_as, span
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_else_the_recorded_steps_are_the_step_time(ns: tuple[int, ...], ranks: i
 def test_a_run_few_of_whose_steps_are_steady_is_timed_by_these():
     """What the steps do that were timed with the recording off is not known."""
     run = with_unrecorded(50, 50, 50)
-    spans = [Span(**row) for row in run.spans.to_dict("records")]
+    spans = rows_as(Span, run.spans)
     others = [  # each of these steps does something else besides
         span(0, "barrier", 100 * step + 1795, 100 * step + 1799, step=step, label=f"of step {step}")
         for step in (3, 4, 6)

@@ -56,7 +56,7 @@ def recorded(*spans: list[Span], links: tuple[LinkRow, ...] = (), **changes: Any
 
 
 def sentences(run: Run) -> list[str]:
-    return [sentence(row) for row in run.stragglers.to_dict("records")]
+    return [sentence({str(key): value for key, value in row.items()}) for row in run.stragglers.to_dict("records")]
 
 
 def nic(name: str, carried: float, gb_per_s: float = 50.0, **changes: Any) -> LinkRow:
@@ -141,12 +141,15 @@ def updated(rank: int, took_ms: float, mega_bytes: float, slower: float = 1) -> 
     update = {"host": rank // 2, "label": "update", "kernel": "update", "bytes_read": mega_bytes * 1e6}
     spans = [
         *computed(rank, [4] * STEPS),
-        *(span(rank, "compute", start, start + round(took_ms * MS), step=n, **update) for n, start in enumerate(at)),
+        *(
+            span(rank, "compute", start, start + round(took_ms * MS), step=n, **update)
+            for n, start in enumerate(at.tolist())
+        ),
     ]
     return [
         one
         if one.kind == "step"
-        else dataclasses.replace(one, end_ns=one.start_ns + (one.end_ns - one.start_ns) * slower)
+        else dataclasses.replace(one, end_ns=round(one.start_ns + (one.end_ns - one.start_ns) * slower))
         for one in spans
     ]
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -29,13 +30,13 @@ def of_calls(*calls: tuple[str, int, int], world: str = "sim") -> Recording:
     return with_spans(by_hand(world=world), span(0, "step", 0, now), *spans)
 
 
-def rows(predicted: Recording, measured: Recording) -> list[dict[str, object]]:
+def rows(predicted: Recording, measured: Recording) -> list[dict[Any, Any]]:
     calls = call_errors(calls_of_both(Run.of(predicted), Run.of(measured)))
     columns = ["kind", "size_from_bytes", "size_until_bytes", "predicted_count", "measured_count", "error"]
     return calls[columns].replace({np.nan: None}).to_dict("records")
 
 
-def row(kind: str, size: tuple[int, int], counts: tuple[int, int], error: float | None) -> dict[str, object]:
+def row(kind: str, size: tuple[int, int], counts: tuple[int, int], error: Any) -> dict[str, object]:
     names = ["size_from_bytes", "size_until_bytes", "predicted_count", "measured_count"]
     return {"kind": kind, **dict(zip(names, (*size, *counts), strict=True)), "error": error}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -39,7 +40,7 @@ def test_a_taken_folder_is_refused(tmp_path, capsys):
 
 
 def test_odd_letters_and_numbers_of_a_trace_reach_the_folder(trace, capsys):
-    odd = {
+    odd: dict[str, Any] = {
         "Collective name": 7,
         "In msg nelems": 10**30,
         "Group size": "x",

@@ -36,7 +36,7 @@ def test_ranks_of_a_larger_world_are_said(trace):
 
 
 def reduction(ts: float, ranks: str, name: str = "1", kind: str = "allreduce") -> dict[str, Any]:
-    about = {"Collective name": kind, "Process Group Name": name, "Process Group Ranks": ranks}
+    about: dict[str, Any] = {"Collective name": kind, "Process Group Name": name, "Process Group Ranks": ranks}
     return kernel("ncclDevKernel_AllReduce_Sum_f32", ts, 1, **about)
 
 
@@ -58,7 +58,7 @@ def test_calls_that_members_count_differently_are_not_linked(trace):
 
 
 def test_a_send_is_no_call_and_brings_nothing_back(trace):
-    about = {"In msg nelems": 8, "Out msg nelems": 8, "dtype": "Half", "Process Group Name": "0"}
-    path = trace(kernel("ncclDevKernel_SendRecv", 0, 1, **{"Collective name": "send"}, **about))
+    about: dict[str, Any] = {"In msg nelems": 8, "Out msg nelems": 8, "dtype": "Half", "Process Group Name": "0"}
+    path = trace(kernel("ncclDevKernel_SendRecv", 0, 1, **(about | {"Collective name": "send"})))
     (sent,) = spans(kineto.read([path], "r"), kind="send")
     assert (sent.call, sent.bytes_in, sent.bytes_out, sent.bytes_sent) == (-1, 16, 0, 16)

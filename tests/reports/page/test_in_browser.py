@@ -16,6 +16,7 @@ from reports import report
 from reports.analysis.frames import KEYS, STEP
 from reports.analysis.step_breakdown import parts_of_step, steady_kept, steady_steps, typical_step, utilisation_of
 from reports.compare.comparison import compare
+from reports.page import FOLDER
 from reports.run import Run
 from reports.sections.address import address
 from reports.side_by_side.frames import side_by_side
@@ -26,6 +27,7 @@ from scenarios.seam.trace import Recording, Span
 from scenarios.workloads.build import build
 from sim.run import simulate
 from tests.reports.page.browser import PHONE, Browser
+from tests.reports.recordings import rows_as
 
 ROOT = Path(__file__).parents[3]
 LIBRARY = sorted(path.stem for path in (ROOT / "scenarios" / "library").glob("*.toml"))
@@ -89,7 +91,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> Reported:
         scenario = load(path, {"steps": steps if name == TYPICAL else min(steps, MOST_STEPS)})
         place = store.write(simulate(scenario, build(scenario)), folder / name)
         run = store.load(place)
-        return run, report.write(run, place / report.FOLDER)
+        return run, report.write(run, place / FOLDER)
 
     return made
 
@@ -144,8 +146,8 @@ def test_every_library_scenario_has_a_whole_page(browser: Browser, reported: Rep
 def as_measured(run: Run, folder: Path) -> Path:
     """Return the run as if it had been measured and everything had taken a tenth longer."""
     spans = run.spans
-    times = {name: spans[name] * 11 // 10 for name in spans if name.endswith("_ns") and name != "formula_ns"}
-    rows = [Span(**row) for row in spans.assign(**times).to_dict("records")]
+    times = {name: spans[name] * 11 // 10 for name in map(str, spans) if name.endswith("_ns") and name != "formula_ns"}
+    rows = rows_as(Span, spans.assign(**times))
     info = dataclasses.replace(run.info, world="real")
     return store.write(Recording(info=info, spans=rows), folder)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -111,7 +112,9 @@ def _errors(measurements: pd.DataFrame) -> dict[str, float]:
     1.
     """
     found: dict[str, float] = {}
-    for (name, profile, hosts, gpus), same in measurements.groupby(["scenario", "profile", "nodes", "gpus"]):
+    shape: Any
+    for shape, same in measurements.groupby(["scenario", "profile", "nodes", "gpus"]):
+        name, profile, hosts, gpus = shape
         key = f"{name.removeprefix('mlperf_')} {hosts}x{gpus // hosts} {load_profile(profile).host.gpu.name}"
         found[key] = same["predicted_ms"].median() / same["step_ms"].median() - 1
     return found

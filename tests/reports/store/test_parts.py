@@ -57,7 +57,7 @@ def test_every_frame_and_the_summary_are_those_of_the_whole(tmp_path):
     assert tables.as_json(parted) == tables.as_json(whole)
     order = ["rank", "sequence", "start_ns"]
     frames = [run.spans.sort_values(order, ignore_index=True) for run in (whole, parted)]
-    pd.testing.assert_frame_equal(*frames)
+    pd.testing.assert_frame_equal(frames[0], frames[1])
 
 
 def test_spans_of_a_release_without_roles_have_those_that_labels_say(tmp_path):

@@ -39,6 +39,7 @@ from tests.reports.recordings import (
     info,
     on_nccl,
     recordings,
+    rows_as,
     span,
     thinned,
     with_kernels,
@@ -59,7 +60,7 @@ def sentence(folder: Path) -> str:
 
 
 def as_spans(run: Run) -> list[Span]:
-    return [Span(**row) for row in run.spans.to_dict("records")]
+    return rows_as(Span, run.spans)
 
 
 def test_a_folder_holds_what_its_document_lists(folder):
@@ -82,14 +83,14 @@ def test_a_script_s_plan_and_ours_are_loaded_as_they_were_recorded(tmp_path):
     recording = by_hand(plan_notes=("64 samples per rank",))
     recording.own_plan = recording.plan[::-1]
     run = store.load(store.write(recording, tmp_path / "run"))
-    assert [PlanRow(**row) for row in run.own_plan.to_dict("records")] == recording.own_plan
+    assert rows_as(PlanRow, run.own_plan) == recording.own_plan
     assert run.info.plan_notes == ("64 samples per rank",)
 
 
 def test_kernels_are_loaded_as_they_were_recorded(tmp_path):
     recording = with_kernels(by_hand(), 3)
     run = store.load(store.write(recording, tmp_path / "run"))
-    assert [KernelRow(**row) for row in run.kernels.to_dict("records")] == recording.kernels
+    assert rows_as(KernelRow, run.kernels) == recording.kernels
 
 
 def test_operators_are_loaded_as_they_were_recorded(tmp_path):
@@ -144,8 +145,8 @@ def test_times_that_cannot_be_are_a_sentence(folder, name, value, expected):
 def test_loads_and_traffic_are_loaded_as_they_were_recorded(tmp_path):
     recording = with_loads(by_hand())
     run = store.load(store.write(recording, tmp_path / "run"))
-    assert [LoadRow(**row) for row in run.loads.to_dict("records")] == recording.loads
-    assert [TrafficRow(**row) for row in run.traffic.to_dict("records")] == recording.traffic
+    assert rows_as(LoadRow, run.loads) == recording.loads
+    assert rows_as(TrafficRow, run.traffic) == recording.traffic
 
 
 def test_a_folder_of_a_release_without_them_has_empty_ones(folder):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import errno
 import io
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -66,7 +66,7 @@ def stop(*_: object) -> NoReturn:
     ids=["sim", "real", "validate", "kineto"],
 )
 def test_whatever_writes_a_run_names_what_killed_commands_have_left(
-    words: list[object], begins: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    words: list[Any], begins: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before it begins with the work itself."""
     monkeypatch.setattr(begins, stop)

@@ -19,7 +19,7 @@ PARSERS: dict[Callable[[str], float], str] = {
     units.parse_flop_rate: "a compute rate such as '67 TFLOP/s'",
     units.parse_flops: "an amount of arithmetic such as '250 GFLOP'",
 }
-WRITTEN = {
+WRITTEN: dict[Callable[[str], float], str] = {
     units.parse_rate: "25 GB/s",
     units.parse_size: "80 GiB",
     units.parse_time: "3 us",

@@ -86,10 +86,11 @@ def calls_of(step: Callable[[], None], folder: Any) -> list[Call]:
 
 
 def convolutional() -> Callable[[], None]:
-    model = nn.Sequential(
+    model: Any = nn.Sequential(
         nn.Conv2d(3, 16, 3, 2, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2),
         nn.Conv2d(16, 32, 3, padding=1), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10),
-    ).to(memory_format=torch.channels_last)  # fmt: skip
+    )  # fmt: skip
+    model.to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
     images, labels = torch.randn(8, 3, 32, 32).to(memory_format=torch.channels_last), torch.randint(10, (8,))
 
@@ -195,7 +196,8 @@ def test_a_list_of_as_many_blocks_as_tensors_is_of_steps_where_1_is_added():
         Call("aten::_foreach_add_", [[], []], [[], []], ["TensorList", "Scalar"], ["", value], kernels=[kernel])
         for value in ("1", "1e-08")
     ]
-    found = [one.operations[0].numels for one in rows_of(calls, [[256, 256], [256]]).rows]
+    lists: list[Any] = [one.operations[0] for one in rows_of(calls, [[256, 256], [256]]).rows]
+    found = [each.numels for each in lists]
     assert found == [(1, 1), (65536, 256)]
 
 
@@ -233,7 +235,8 @@ def integers(count: int, kind: str = "long int") -> tuple[list[int], list[int], 
 
 
 def fbgemms(name: str, *arguments: tuple[Any, ...]) -> Call:
-    return Call(f"fbgemm::{name}", *map(list, zip(*arguments, strict=True)), kernels=[Kernel(us=2)])
+    columns: list[Any] = [list(each) for each in zip(*arguments, strict=True)]
+    return Call(f"fbgemm::{name}", *columns, kernels=[Kernel(us=2)])
 
 
 NONE = ([], [], "", "")

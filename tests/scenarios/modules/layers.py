@@ -36,7 +36,7 @@ class Layers(nn.Module):
         first = x
         for index in self.shape.order:
             layer = self.layers[index]
-            x = (layer(x.to(layer[0].weight.dtype)).float() + x) / 2  # does not grow with the number of layers
+            x = (layer(x.to(next(layer.parameters()).dtype)).float() + x) / 2  # does not grow with the number of layers
             if self.shape.has_branch:
                 first, x = x, (first + x) / 2
         return (x * self.scale).sum()

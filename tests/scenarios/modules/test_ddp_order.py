@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from hypothesis import given
 from torch import Tensor
+from torch._C._distributed_c10d import GradBucket, HashStore
 from torch.nn.parallel import DistributedDataParallel
 
 from scenarios.config.scenario import Buckets
@@ -24,7 +25,7 @@ Bucket = tuple[str, ...]
 
 @pytest.fixture(scope="module", autouse=True)
 def group() -> Iterator[None]:
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
     yield
     dist.destroy_process_group()
 
@@ -36,13 +37,13 @@ def of_ddp(shape: Shape, steps: int = 3, **options: Any) -> list[Bucket]:
     replica = DistributedDataParallel(module, bucket_cap_mb=CAP_BYTES / (1 << 20), **options)
     reduced: list[Bucket] = []
 
-    def hook(_: object, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+    def hook(_: object, bucket: GradBucket) -> torch.futures.Future[Tensor]:
         reduced.append(tuple(names[id(parameter)] for parameter in bucket.parameters()))
         done: torch.futures.Future[Tensor] = torch.futures.Future()
         done.set_result(bucket.buffer())
         return done
 
-    hook.__annotations__ = {"bucket": dist.GradBucket, "return": torch.futures.Future[Tensor]}  # DDP reads no strings
+    hook.__annotations__ = {"bucket": GradBucket, "return": torch.futures.Future[Tensor]}  # DDP reads no strings
     replica.register_comm_hook(None, hook)
     for _ in range(steps):
         reduced.clear()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from scenarios.compute_kernel import LookUpKernel
+from scenarios.compute_kernel import ComputeKernel, LookUpKernel
 from scenarios.config.hardware import Inside, Link
 from scenarios.config.load import load
 from scenarios.config.scenario import Pipeline, Scenario, Table
@@ -31,7 +31,9 @@ BIG = '{ name = "big", rows = 400_000_000, ids_per_sample = 3, %s }'  # 410 GB i
 
 def hosted(kernel: LookUpKernel, load_factor: float = 0.2, count: int = 6, **changes: Any) -> Scenario:
     tables = [
-        dataclasses.replace(table(f"t{number}", ROWS, ["row_wise"]), kernel=kernel, cache_load_factor=load_factor)
+        dataclasses.replace(
+            table(f"t{number}", ROWS, ["row_wise"]), kernel=ComputeKernel(kernel), cache_load_factor=load_factor
+        )
         for number in range(count)
     ]
     memory = changes.pop("host_memory", 1 << 40)

@@ -212,7 +212,7 @@ def test_a_bag_of_more_ids_than_a_byte_counts_is_counted(kernels: str) -> None:
     assert result.lengths.tolist() == [300, 0, 256, 0, 0, 0]
 
 
-ERRORS = {
+ERRORS: dict[str, dict[str, Any]] = {
     "block_bucketize: 3 lengths, expected a multiple of 2": {"block_sizes": [4, 4]},
     "block_bucketize: batch_size_per_feature [1], expected 1 sizes that add up to 3": {"batch_size_per_feature": [1]},
     "block_bucketize: total_num_blocks[0] = 5, expected a multiple of my_size 2": {"total_num_blocks": [5]},
@@ -234,7 +234,7 @@ ERRORS = {
 def test_arguments_that_do_not_fit_are_one_sentence(sentence: str) -> None:
     case = {"lengths": [1, 0, 1], "indices": [1, 2], "block_sizes": [4], "my_size": 2}
     with pytest.raises(RuntimeError) as caught:
-        run({**case, **ERRORS[sentence]})
+        run(case | ERRORS[sentence])
     assert str(caught.value) == sentence
 
 

@@ -10,7 +10,7 @@ import tracemalloc
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from itertools import count
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -109,7 +109,7 @@ def random_tables(draw: st.DrawFn, shards: Sequence[ShardedTable]) -> tuple[Tabl
     return tuple(made)
 
 
-SKEWED = [(0.5, "shuffled"), (1.05, "shuffled"), (1.05, "by_frequency")]
+SKEWED: list[tuple[float, Any]] = [(0.5, "shuffled"), (1.05, "shuffled"), (1.05, "by_frequency")]
 
 
 def model_table(one: ShardedTable, ids: Ids, length: float, kind: str) -> Table:

@@ -308,13 +308,13 @@ def shard(**changes: int) -> TableShard:
     return replace(twrw("a", 0).shards[0], **changes)
 
 
-BAD = {
+BAD: dict[str, tuple[TableShard, ...]] = {
     "table 'a' (table_row_wise): rows 0 to 2 on rank 0, expected rows 0 to 3 on rank 0": (shard(rows=2),),
     "table 'a' (table_row_wise): a shard is missing, expected rows 3 to 5 on rank 1": (shard(),),
     "table 'a' (table_row_wise): a shard on rank 4, expected ranks 0 to 3": (shard(rank=4),),
     "table 'a' (table_row_wise): its shards hold columns none, expected each of 0 to 3 once": (),
     "table 'a' (table_row_wise): its shards hold columns 0 to 3, 0 to 3, expected each of 0 to 3 once": (
-        twrw("a", 0).shards * 2
+        *(2 * [*twrw("a", 0).shards]),
     ),
     "table 'a' (table_row_wise): rows 3 to 5 on rank 2, expected rows 3 to 5 on rank 1": (
         shard(),

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
@@ -80,7 +82,7 @@ def test_skew_is_the_exponent_of_the_peers_shares(skew: float) -> None:
 
 @pytest.mark.parametrize("exchange", [EVEN, RANDOM], ids=lambda exchange: exchange.splits)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "int64", "complex64"])
-def test_the_checksum_is_that_of_what_should_arrive(exchange: Exchange, dtype: str) -> None:
+def test_the_checksum_is_that_of_what_should_arrive(exchange: Exchange, dtype: Any) -> None:
     given = scenario(Exchange(size_bytes=4000, splits=exchange.splits, skew=exchange.skew, dtype=dtype))
     splits, kind = Splits(CollectiveCalls.of(given.workload), 4, given.seed), getattr(torch, dtype)
     values = [

@@ -56,7 +56,8 @@ def test_ours_is_that_of_program_dlrm_and_both_are_rated() -> None:
     found = planned(described(), asked())
     assert found.own == plan_tables(as_scenario()).rows
     costs = ("perf_ms", "ids_per_step", "forward_ms", "backward_ms", "look_up_bytes", "update_bytes")
-    assert [replace(each, storage_bytes=0, **dict.fromkeys(costs, 0.0)) for each in found.rows] == [
+    free: dict[str, Any] = dict.fromkeys(costs, 0.0)
+    assert [replace(each, storage_bytes=0, **free) for each in found.rows] == [
         replace(row(name, 0), storage_bytes=0) for name in IDS
     ]
     assert all(each.perf_ms > each.forward_ms > 0 and each.backward_ms > 0 for each in found.rows)

@@ -164,7 +164,7 @@ def test_flows_put_into_arrays_on_their_way_end_when_they_would_have(case: Case,
 
 def test_few_flows_stay_as_they_are() -> None:
     """To the ns and whatever the merging; one more than these are merged."""
-    flows = [((0,), 1e5 + number / 8) for number in range(bundles.MOST_SINGLE + 1)]
+    flows: list[tuple[tuple[int, ...], float]] = [((0,), 1e5 + number / 8) for number in range(bundles.MOST_SINGLE + 1)]
     for count, ends in ((len(flows) - 1, len(flows) - 1), (len(flows), 1)):
         case = Case([1e6], [Begun(0, flows[:count])])
         assert len(set(Played(case, None).ends.values())) == count
@@ -196,7 +196,9 @@ def test_ends_of_an_uneven_all_to_all_move_by_less_than_a_thousandth(seed: int, 
     generator = np.random.default_rng(seed)
     rates = generator.uniform(1e9, 4e9, 2 * ranks)
     pairs = [(source, ranks + target) for source in range(ranks) for target in range(ranks) if source != target]
-    flows = [(pair, 1e4 + 1e6 * generator.random() ** (1 + skew)) for pair in pairs]
+    flows: list[tuple[tuple[int, ...], float]] = [
+        (pair, 1e4 + 1e6 * generator.random() ** (1 + skew)) for pair in pairs
+    ]
     case = Case(rates.tolist(), [Begun(0, flows)])
     single, merged = Played(case, None), Played(case, bundles.MERGED_SHARE)
     whole_ns = max(single.ends.values())

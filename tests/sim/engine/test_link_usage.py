@@ -28,7 +28,7 @@ def carried(messages: list[tuple[int, int, bool]]) -> Machine:
     machine = Machine(cluster(2, 2))
     for begin_ns, size_bytes, is_far in messages:
         path = machine.fabric.path(0, 2 if is_far else 1)
-        machine.clock.call_in(begin_ns, partial(machine.carry, path, size_bytes))
+        machine.clock.call_in(begin_ns, partial(machine.carry, path, size_bytes))  # type: ignore[arg-type]
     machine.clock.run(lambda: None)
     return machine
 

@@ -84,6 +84,7 @@ def test_every_activity_completes_its_amount(case: Case) -> None:
         assert end_ns >= now_ns
         now_ns = end_ns
         for activity in sharing.finish_due(now_ns):
+            assert isinstance(activity, Activity)
             activity.settle(now_ns)
             ended[activity] = now_ns
     for activity in activities:

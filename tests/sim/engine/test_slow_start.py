@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -57,7 +58,7 @@ def test_a_message_in_pieces_loses_as_much_time_as_at_once(sizes: list[float], w
     assert sum(pieces) == pytest.approx(lost(sum(sizes), window=window)[0], abs=len(sizes))
 
 
-def slow(library: str, *, gpu_kind: str = "cpu", **of: object) -> Scenario:
+def slow(library: str, *, gpu_kind: str = "cpu", **of: Any) -> Scenario:
     """Two hosts 5 ms apart at 1 GB/s, whose connections begin with 100 KB."""
     base = cluster(2, 1)
     link = dataclasses.replace(base.host.nics.link, bytes_per_s=1e9, latency_ns=2_500_000)

@@ -47,7 +47,7 @@ def pairs(on: Cluster) -> list[tuple[int, int]]:
 def test_routes_are_paths(name: str) -> None:
     """Also over a third GPU of the source's host."""
     fabric = Fabric(CLUSTERS[name])
-    ways = [(source, target, None) for source, target in pairs(CLUSTERS[name])]
+    ways: list[tuple[int, int, int | None]] = [(source, target, None) for source, target in pairs(CLUSTERS[name])]
     ways += [
         (source, target, relay)
         for source, target, _ in ways[::3]
@@ -55,11 +55,9 @@ def test_routes_are_paths(name: str) -> None:
     ]
     columns = [np.array([-1 if way[column] is None else way[column] for way in ways]) for column in range(3)]
     found = routes(fabric.network, *columns)
-    for (source, target, relay), crossed in zip(ways, found.crossed.tolist(), strict=True):
+    for way, crossed in zip(ways, found.crossed.tolist(), strict=True):
         links = [found.capacities[number] for number in crossed if number >= 0]
-        assert sorted(link.name for link in links) == sorted(
-            link.name for link in fabric.path(source, target, relay).links
-        )
+        assert sorted(link.name for link in links) == sorted(link.name for link in fabric.path(*way).links)
     assert len(set(found.crossed.ravel().tolist()) - {-1}) == len(found.capacities)
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scenarios.seam.traits import Function
 from sim.nccl import one_host
 from sim.nccl.model.predictor import TunedCollective
-from sim.nccl.model.topology import Function, Generation, Protocol
+from sim.nccl.model.topology import Generation, Protocol
 from sim.nccl.one_host import OneHostGroup
 from twinstep.published.simulated import predict
 
@@ -44,7 +46,10 @@ def test_collectives_on_one_host_meet_nccl_tests_within_7_percent() -> None:
     """All 504 rows: 10 % in the mean from 64 KiB on and 15 % at all sizes is the bar, on each GPU and count of them."""
     rows = pd.read_csv(FILE)
     names = ["op", "library", "gpu", "nodes", "gpus_per_node", "size_bytes"]
-    rows["predicted_us"] = [predict(**row).predicted_us for row in rows[names].to_dict("records")]
+    rows["predicted_us"] = [
+        predict(**{str(key): value for key, value in row.items()}).predicted_us
+        for row in rows[names].to_dict("records")
+    ]
     rows["error"] = (rows["predicted_us"] / rows["time_us"] - 1).abs()
     for _, of in rows.groupby(["gpu", "gpus_per_node"]):
         assert of["error"].mean() <= 0.07
@@ -113,7 +118,7 @@ def test_the_switch_takes_nccls_own_figure_over_a_share_and_a_start() -> None:
 
 def test_over_pci_express_more_peers_get_a_smaller_share_of_the_lanes() -> None:
     """On 8 cards a byte takes 1.75 of what it takes between two; rings have neighbours only."""
-    where = {"library": "nccl", "gpu": "L40S", "nodes": 1, "size_bytes": 1 << 30}
+    where: dict[str, Any] = {"library": "nccl", "gpu": "L40S", "nodes": 1, "size_bytes": 1 << 30}
     two_us, eight_us = (predict(op="all_to_all", gpus_per_node=gpus, **where).predicted_us for gpus in (2, 8))
     assert eight_us / two_us == pytest.approx(1.75 * (7 / 8) / (1 / 2), rel=0.2)
     of_two_us, of_eight_us = (predict(op="all_gather", gpus_per_node=gpus, **where).predicted_us for gpus in (2, 8))

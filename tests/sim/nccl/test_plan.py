@@ -160,6 +160,7 @@ def test_an_idle_cluster_takes_the_choices_latency_and_what_the_links_carry(
     phase = only_phase(plan)
     assert phase.coupled
     shape, op = paths.shape_of(paths.members_by_host(layout), costs), TRAITS[calls[0].op].function
+    assert op is not None
     size_bytes = nccl.BARRIER_BYTES if calls[0].op == "barrier" else max(calls[0].bytes_in, calls[0].bytes_out)
     operation = TunedCollective(function=op, size_bytes=size_bytes)
     every = choices(topology(shape, costs), operation)

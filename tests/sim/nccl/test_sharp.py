@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections import Counter
+from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,7 +42,8 @@ def test_with_sharp_a_nic_sends_its_part_once_and_receives_the_sum_once(
         return
     assert plan.algorithm == algorithm
     (phase,) = plan.phases
-    sent, received = Counter[int](), Counter[int]()
+    sent: dict[int, float] = defaultdict(float)
+    received: dict[int, float] = defaultdict(float)
     for source, target, size_bytes in phase.transfers:
         if source // 8 != target // 8:
             sent[source] += size_bytes

@@ -215,11 +215,11 @@ def test_half_of_an_h200s_operators_do_not_make_the_other_half_worse(seed: int) 
     measured, held = found[::2], found[1::2]
     table = OperatorTable(surfaces={}, nearest=Nearest(measured, GPU))
     alone, both = [], []
-    for one in held:
-        laws = [seconds(each, GPU, is_cold=one.is_cold) for each in one.operations]
-        corrections = [correction([table], each).factor for each in one.operations]
-        alone.append((1e6 * sum(laws), one.us))
-        both.append((1e6 * sum(law * by for law, by in zip(laws, corrections, strict=True)), one.us))
+    for kept in held:
+        laws = [seconds(each, GPU, is_cold=kept.is_cold) for each in kept.operations]
+        corrections = [correction([table], each).factor for each in kept.operations]
+        alone.append((1e6 * sum(laws), kept.us))
+        both.append((1e6 * sum(law * by for law, by in zip(laws, corrections, strict=True)), kept.us))
     assert len(held) > 60
     assert mean_error(both) <= mean_error(alone)
 

@@ -6,6 +6,7 @@ import dataclasses
 import math
 import re
 from pathlib import Path
+from typing import Any
 from zipfile import Path as ZippedPath
 from zipfile import ZipFile
 
@@ -89,7 +90,8 @@ def test_unmeasured_operators_keep_the_laws_time(shipped: OperatorTable) -> None
     )
     odd = linear(8192, 479, 1024, "bfloat16", element_bytes=2)
     single = linear(512, 1024, 256, "float32", element_bytes=4)
-    assert [correction([shipped], each).factor for each in (script, convolution, odd, single, object())] == [1.0] * 5
+    others: tuple[Any, ...] = (script, convolution, odd, single, object())
+    assert [correction([shipped], each).factor for each in others] == [1.0] * 5
 
 
 def test_points_are_kept_until_the_others_lie_between_them() -> None:

@@ -33,7 +33,7 @@ def simulated(name: str, **changes: object) -> Recording:
 def by_operation(spans: list[Span]) -> dict[object, list[Span]]:
     """Those that are the same in a balanced run, of all ranks."""
     seen: dict[object, int] = defaultdict(int)
-    found = defaultdict(list)
+    found: dict[object, list[Span]] = defaultdict(list)
     for span in spans:
         kind = span.stream, span.step, span.kind, span.label
         seen[span.rank, kind] += 1

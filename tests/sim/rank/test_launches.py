@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import torch
 
@@ -18,7 +19,7 @@ from tests.small import Play, cluster, scenario
 LAUNCH_NS, RAMP_NS = 10_000, 2_000
 
 
-def gpus(**of: int) -> Cluster:
+def gpus(**of: Any) -> Cluster:
     """One GPU of 1e13 flop/s whose kernels take 10 us to launch and 2 us to get going."""
     gpu = dataclasses.replace(cluster(1, 1).host.gpu, launch_ns=LAUNCH_NS, ramp_ns=RAMP_NS, **of)
     return cluster(1, 1, gpu=gpu)

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from real.calibration.kernels.workloads import HOST
-from real.calibration.profile import cpu_name
-from real.machine import cores
+from real.machine import cores, cpu_name
 from scenarios.config.kernel_kinds import KERNEL_KINDS
 from scenarios.config.load import load_measured, load_profile
 from sim.run import simulate

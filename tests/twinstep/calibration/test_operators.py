@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ from real.calibration.host.counted import Counted
 from real.calibration.host.fit import HostFit, TimedSnippet
 from real.calibration.operators import measuring
 from real.calibration.operators.draws import GPU_SCALE
+from real.calibration.operators.judging import judge
 from reports.store import run_folder as store
 from scenarios.config.hardware import Cluster
 from scenarios.config.load import load_measured, load_profile
@@ -247,7 +249,7 @@ def test_a_command_that_was_interrupted_goes_on_where_it_stood(
 
 def test_families_without_time_are_reported(tmp_path: Path, timer: LawTimer, monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = [0.0]
-    monkeypatch.setattr(measuring.time, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
     take = timer.take
 
     def slow(batch: object) -> object:
@@ -308,7 +310,6 @@ def test_a_gpu_is_written_with_its_table_its_hosts_prices_and_its_drivers_figure
 def test_worse_families_are_left_out_and_named(
     tmp_path: Path, timer: LawTimer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    judge = cli.judge
 
     def harsh(*given: object, **more: object) -> object:
         return [

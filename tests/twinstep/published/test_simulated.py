@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -25,14 +26,15 @@ OPS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", 
 def rows() -> pd.DataFrame:
     """All of the file, with the error of each prediction."""
     read = pd.read_csv(FILE)
-    read["error"] = [predicted_us(row) / row.time_us - 1 for row in read.itertuples(index=False)]
+    rows: list[Any] = list(read.itertuples(index=False))
+    read["error"] = [predicted_us(row) / row.time_us - 1 for row in rows]
     return read
 
 
-def predicted_us(row: object) -> float:
+def predicted_us(row: Any) -> float:
     names = ("op", "library", "gpu", "nodes", "gpus_per_node", "size_bytes", "link_gbit_per_s", "one_way_delay_ms")
     values = {name: getattr(row, name) for name in names}
-    launch_us = row.launch_us  # type: ignore[attr-defined]
+    launch_us = row.launch_us
     figures = None if pd.isna(launch_us) else {"nccl_floor_ns": round(1e3 * launch_us)}
     known = {name: None if pd.isna(value) else value for name, value in values.items()}
     return predict(**known, figures=figures).predicted_us  # type: ignore[arg-type]

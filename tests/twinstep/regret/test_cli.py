@@ -12,8 +12,10 @@ import pytest
 
 import twinstep
 import twinstep.regret.cli
+from real.emulate import netns
 from real.launch.job import Job
 from real.launch.launcher import RunEnded
+from real.launch.launcher import launch as launch_job
 from reports.store import run_folder
 from scenarios.config.scenario import CollectiveCalls
 from scenarios.workloads.build import build
@@ -98,7 +100,7 @@ def test_points_are_predicted_and_measured_and_nothing_twice(
 def test_a_command_that_is_interrupted_goes_on_where_it_stopped(
     study: Path, launched: list[Job], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plays = twinstep.regret.cli.launch
+    plays = launch_job
 
     def launch(job: Job, **more: Any) -> None:
         if len(launched) == 3:
@@ -118,7 +120,7 @@ def test_a_command_that_is_interrupted_goes_on_where_it_stopped(
 def test_failed_point_is_reported_and_measured_again_with_again(
     study: Path, launched: list[Job], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plays, lost = twinstep.regret.cli.launch, []
+    plays, lost = launch_job, []
 
     def launch(job: Job, **more: Any) -> None:
         if (
@@ -195,7 +197,7 @@ def test_mistakes_are_one_sentence_before_anything_is_played(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(twinstep.regret.cli.netns, "check_able", lambda: None)
+    monkeypatch.setattr(netns, "check_able", lambda: None)
     study.write_text(edit(STUDY))
     assert regret([str(study), *words]) == 2
     assert capsys.readouterr() == ("", sentence)

@@ -49,7 +49,8 @@ def test_a_call_of_which_workers_die_ends_and_says_so(client: Client, tmp_path: 
 
 
 def test_workers_of_a_scheduler_that_is_there_are_used(client: Client, tmp_path: Path) -> None:
-    address = client.scheduler.address
+    assert client.scheduler is not None
+    address = str(client.scheduler.address)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "_load", engine.cores)
         with workers(Where(jobs=1, scheduler=address)) as other:

@@ -6,6 +6,7 @@ import json
 import shlex
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from scenarios.config.toml.include import read_tree
 from scenarios.planner.plan import plan_tables
 from scenarios.seam.trace import PlanRow
 from tests.commands import command
+from tests.reports.recordings import rows_as
 from tests.small import recommender
 from twinstep.studies.kept_plan import kept_plan, moved, places
 from twinstep.studies.task import Result, Task
@@ -54,7 +56,7 @@ def test_a_faster_network_keeps_the_plan_though_the_planner_would_move_a_table(t
     assert list(values) == ["cluster.nic.rate", "sharding.plan"]
     kept = twinstep.predict(file, **values)
     assert kept.steps["step_ns"].median() == faster["step_ns"]
-    assert places(kept.plan.itertuples()) == planned[0]
+    assert places(rows_as(PlanRow, kept.plan)) == planned[0]
     anew = twinstep.predict(file, **FASTER)
     assert anew.steps["step_ns"].median() != faster["step_ns"]
     hosts = found["twice the hosts"]
@@ -88,7 +90,13 @@ def test_tables_that_do_not_fit_as_they_lie_are_placed_anew(tmp_path: Path, monk
 
 
 def test_tables_of_a_program_of_ones_own_lie_somewhere_whatever_it_calls_their_sharding() -> None:
-    places_of = {"storage_bytes": 4, "perf_ms": 0.0, "ids_per_step": 0.0, "row_offset": 0, "column_offset": 0}
+    places_of: dict[str, Any] = {
+        "storage_bytes": 4,
+        "perf_ms": 0.0,
+        "ids_per_step": 0.0,
+        "row_offset": 0,
+        "column_offset": 0,
+    }
     row = PlanRow(
         table="a", sharding_type="hashed", compute_kernel="mine", shard=0, rank=0, rows=1, columns=1, **places_of
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,6 @@ from typing import Any
 import pytest
 
 from reports.errors import ReportError
-from reports.store import replace as replacing
 from reports.study.frame import study_frame
 from reports.study.rows import opened, stored
 from tests.twinstep.studies.players import play_in_this_process, quick
@@ -124,7 +124,7 @@ def test_an_interrupted_sweep_goes_on_where_it_stopped(ends_at: int) -> None:
 
 
 def test_a_full_disk_ends_the_sweep_with_a_sentence_and_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, written = replacing.os.replace, 0
+    whole, written = os.replace, 0
 
     def full(draft: Path, path: Path) -> None:
         nonlocal written
@@ -135,7 +135,7 @@ def test_a_full_disk_ends_the_sweep_with_a_sentence_and_loses_nothing(monkeypatc
         whole(draft, path)
 
     with monkeypatch.context() as filled:
-        filled.setattr(replacing.os, "replace", full)
+        filled.setattr(os, "replace", full)
         with pytest.raises(ReportError, match=r"^out/rows/part-00000005.parquet: could not be written: No space left"):
             swept(STUDY)
     assert len(list(Path("out/rows").iterdir())) == 4

@@ -7,7 +7,7 @@ from typing import Any
 
 from real.calibration.kernels.device import Reached, cpu_here, reached
 from real.calibration.kernels.fit import TimedKernel
-from real.calibration.profile import cpu_name
+from real.machine import cpu_name
 from tests.small import CORE
 
 

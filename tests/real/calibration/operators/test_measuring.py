@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
@@ -61,7 +62,7 @@ def test_plan_is_measured_and_refusals_have_reasons() -> None:
 
 def test_an_endless_plan_ends_with_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = [0.0]
-    monkeypatch.setattr(measuring.time, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
 
     def later() -> None:
         now_s[0] += 1.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from itertools import count
 from types import SimpleNamespace
@@ -32,7 +33,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     monkeypatch.setattr(timers, "buffers", lambda name: (flush, tiny))
     monkeypatch.setattr(timers, "profiled_us", lambda run: TINY_NS / US)
     monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: made.launch(cycles // CYCLES_PER_NS))
-    monkeypatch.setattr(timers.time, "perf_counter", lambda: made.now_ns / 1e9)
+    monkeypatch.setattr(time, "perf_counter", lambda: made.now_ns / 1e9)
     return made
 
 
@@ -161,7 +162,7 @@ def test_an_operator_that_waits_for_the_device_is_measured_though_its_host_is_no
 
 def test_a_core_is_measured_by_its_clock_with_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s, threads = [0.0], set[int]()
-    monkeypatch.setattr(timers.time, "perf_counter", lambda: now_s[0])
+    monkeypatch.setattr(time, "perf_counter", lambda: now_s[0])
 
     def run() -> None:
         now_s[0] += 1e-3

@@ -12,6 +12,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select
 
 from reports import report
+from reports.page import PAGE_FILE
 from reports.study.frame import Goal, pareto, study_frame
 from tests.reports.page.browser import PHONE, Browser
 from tests.reports.page.study.synthetic import write_study
@@ -47,13 +48,15 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def frame(study: Path) -> pd.DataFrame:
     """The points, with the scenario's own values of the baseline."""
     found = study_frame(study)
-    found.loc[0, [HOSTS, "run.batch_size", RATE]] = [2, 2048, "100 Gbit/s"]
+    changed: dict[str, Any] = {HOSTS: 2, "run.batch_size": 2048, RATE: "100 Gbit/s"}
+    for key, value in changed.items():
+        found.loc[0, key] = value
     return found
 
 
 @pytest.fixture
 def page(study: Path, browser: Browser) -> Browser:
-    browser.open(study / report.PAGE_FILE)
+    browser.open(study / PAGE_FILE)
     browser.wait_until(SETTLED)
     return browser
 
@@ -102,7 +105,7 @@ def test_the_page_is_whole_and_asks_for_nothing(page: Browser, study: Path) -> N
     assert count(page) == COUNT + 1
     assert page.console_errors() == []
     assert page.requests() == []
-    assert (study / report.PAGE_FILE).stat().st_size < 3_000_000
+    assert (study / PAGE_FILE).stat().st_size < 3_000_000
     words = page.evaluate("document.querySelector('main').innerText")
     assert re.findall(r".*\b(?:nan|NaN|undefined|Infinity)\b.*", words) == []
     assert page.evaluate("document.querySelectorAll('.parallel .axis').length") == 8
@@ -186,7 +189,8 @@ def test_the_front_is_that_of_the_points_shown(page: Browser, frame: pd.DataFram
     choose(page, "x", x)
     type_(page, f"[data-filter='{HOSTS}']", "<8")
     assert count(page) == (frame[HOSTS] < 8).sum()
-    left = done(frame)[lambda own: own[HOSTS] < 8]
+    left = done(frame)
+    left = left[left[HOSTS] < 8]
     expected = pareto(left, [Goal(x, most=False), Goal("samples_per_s", most=True)])
     drawn = [unscaled(page, measure, at) for at, measure in enumerate((x, "samples_per_s"))]
     factor = 0.01 if x == "exposed_share" else 1
@@ -228,7 +232,7 @@ def test_runs_are_linked_from_the_table(page: Browser) -> None:
 
 @pytest.mark.parametrize(("dark", "phone"), [(False, False), (True, False), (False, True), (True, True)])
 def test_a_study_is_read_in_the_dark_and_on_a_phone(browser: Browser, study: Path, dark: bool, phone: bool) -> None:
-    browser.open(study / report.PAGE_FILE, dark=dark, phone=phone)
+    browser.open(study / PAGE_FILE, dark=dark, phone=phone)
     browser.wait_until(SETTLED)
     assert browser.console_errors() == []
     if phone:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ def test_the_loader_dominates(run: Run) -> None:
 
 
 def test_a_loader_and_copies_are_no_compute_of_the_rank(run: Run) -> None:
-    parts = parts_of_step(run, steady_kept(run)).set_index("part")
+    parts: Any = parts_of_step(run, steady_kept(run)).set_index("part")
     assert parts.loc["idle", "share"] > 0.8
     assert parts.loc["compute", "share"] < 0.2
     assert parts.loc["hidden communication", "mean_ns"] <= parts.loc["compute", "mean_ns"]

@@ -309,5 +309,7 @@ def test_classes_of_ranks_are_a_table_of_the_summary_and_of_the_page(tmp_path):
     found = tables.as_json(run)["rank_classes"]
     assert found[0] == {"rank": 0, "count": 1, "ranks": "0"}
     assert len(found) == len(classes)
-    assert RANKS.shown(RunView.of(run), "page").blocks[-1].title == title
+    ranks = RANKS.shown(RunView.of(run), "page")
+    assert ranks is not None
+    assert ranks.blocks[-1].title == title
     assert title not in printed(by_hand())

@@ -30,7 +30,7 @@ def work(id_: int, *deps: int, type_: int = COMPUTE, start_ns: int = 0) -> Trace
     return TraceNode(id=id_, type=type_, deps=deps, start_ns=start_ns, duration_ns=1000)
 
 
-def written(folder: Path, *ranks: list[TraceNode], keys: str = "", **groups: list[int]) -> Path:
+def written(folder: Path, *ranks: list[TraceNode], keys: str = "", **groups: Any) -> Path:
     """Write the traces of these ranks, and a scenario that plays them."""
     for rank, nodes in enumerate(ranks):
         write(nodes, folder / f"a.{rank}.et")
@@ -42,7 +42,7 @@ def written(folder: Path, *ranks: list[TraceNode], keys: str = "", **groups: lis
     return path
 
 
-BAD: dict[str, tuple[list[list[TraceNode]], dict[str, list[int]], str]] = {
+BAD: dict[str, tuple[list[list[TraceNode]], dict[str, Any], str]] = {
     "type": ([[work(1, type_=8)]] * 2, {}, "a.0.et: node 1: type 8: expected one of METADATA_NODE"),
     "comm type": (
         [[call(comm_type=10)]] * 2,

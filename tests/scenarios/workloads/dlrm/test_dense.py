@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import torch
@@ -36,7 +37,7 @@ payload = "values"
 CPU = torch.device("cpu")
 
 
-def documented(folder: Path, number: int = 0, **changes: str) -> Path:
+def documented(folder: Path, number: int = 0, **changes: Any) -> Path:
     """The scenario and the file that docs/programs.md has, with tables that a test can hold."""
     section = (ROOT / "docs/programs.md").read_text().partition("## Only the dense part")[2].partition("## Rules")[0]
     toml = re.findall(r"```toml\n(.*?)```", section, re.DOTALL)[number]
@@ -69,13 +70,13 @@ def test_the_documented_one_trains_as_in_torch(tmp_path: Path) -> None:
         losses = module(features, pooled, labels)
         total = losses["click"] + losses["buy"]
         optimizer.zero_grad()
-        for table in tables:
-            table.grad = None
+        for rows_of_table in tables:
+            rows_of_table.grad = None
         total.backward()
         optimizer.step()
         with torch.no_grad():
-            for table in tables:
-                table.sub_(0.01 * table.grad)
+            for weights in tables:
+                weights.sub_(0.01 * cast(Tensor, weights.grad))
         found = {name: [each.value for each in recording.metrics if (each.step, each.name) == (step, name)] for name in
                  ("loss", "click", "buy")}  # fmt: skip
         assert sum(found["loss"]) / 2 == pytest.approx(total.item(), rel=1e-5)
@@ -154,12 +155,12 @@ def test_the_modules_file_is_part_of_the_scenario(tmp_path: Path) -> None:
 )
 def test_mistakes_in_the_module_are_one_sentence(old: str, new: str, sentence: str, tmp_path: Path) -> None:
     with pytest.raises(ScenarioError) as caught:
-        build(load(documented(tmp_path, **{old: new})))
+        build(load(documented(tmp_path, 0, **{old: new})))
     assert sentence in caught.value.sentences[0]
 
 
 def test_operators_that_depend_on_values_are_named_with_their_line(tmp_path: Path) -> None:
-    path = documented(tmp_path, **{"bottom = self.bottom(dense)": "bottom = self.bottom(dense[dense.sum(1) > 0])"})
+    path = documented(tmp_path, 0, **{"bottom = self.bottom(dense)": "bottom = self.bottom(dense[dense.sum(1) > 0])"})
     with pytest.raises(ProgramError, match=r"module OverArch: index .over_arch.py:1\d"):
         build(load(path))
 
@@ -191,5 +192,9 @@ def test_equal_modules_are_traced_once_in_a_process(monkeypatch: pytest.MonkeyPa
 
     first = traces({})
     assert traces({"cluster.nic.latency": "1 us", "run.seed": 7}) == first
-    others = [{"run.batch_size": 32}, {"model.dtype": "float16"}, {"model.tables[4].sharding": ["row_wise"]}]
+    others: list[dict[str, object]] = [
+        {"run.batch_size": 32},
+        {"model.dtype": "float16"},
+        {"model.tables[4].sharding": ["row_wise"]},
+    ]
     assert not any(traces(values) & first for values in others)

@@ -79,7 +79,7 @@ def of_step(recording: Recording, step: int = 1, rank: int = 0) -> list[Span]:
     ids=str,
 )
 def test_semi_sync_trains_on_rows_that_miss_one_update(
-    types: tuple[ShardingType, ...], optimizer: str, order: str
+    types: tuple[ShardingType, ...], optimizer: str, order: Any
 ) -> None:
     made = training(types, optimizer=optimizer, pipeline=dataclasses.replace(SEMI_SYNC, order=order), steps=4)
     found = losses(simulate(made, DlrmProgram(made)))

@@ -52,6 +52,7 @@ class Replicated(Reference):
             self.update_tables()
             for weight in self.weights:
                 weight.grad = None
+        assert self.replication is not None
         if (step + 1) % self.replication.sync_every == 0:
             self.average()
         return sum(each.item() for each in found) / len(found)
@@ -206,7 +207,7 @@ def test_ids_and_rows_stay_in_the_sharding_group(inter_host: bool) -> None:
 def test_the_plan_and_the_memory_are_those_of_every_rank() -> None:
     made = replicated(training(ALL))
     program = DlrmProgram(made)
-    places: dict[int, list[tuple[object, ...]]] = {rank: [] for rank in range(4)}
+    places: dict[int, list[tuple[str, int, int, int]]] = {rank: [] for rank in range(4)}
     for row in program.plan:
         places[row.rank].append((row.table, row.row_offset, row.rows, row.columns))
     assert (places[0], places[2]) == (places[1], places[3])

@@ -66,7 +66,7 @@ class World:
 def worlds(draw: st.DrawFn) -> World:
     gpus = draw(st.sampled_from([1, 2, 4]))
     hosts = draw(st.integers(2, 16 // gpus))
-    kind = draw(st.sampled_from(["nvlink", "pcie"]))
+    kind: Any = draw(st.sampled_from(["nvlink", "pcie"]))
     inside = Inside(kind=kind, link=Link(bytes_per_s=1e11, latency_ns=1000), bridge_bytes_per_s=4e10)
     link = Link(bytes_per_s=draw(st.sampled_from([1.25e9, 2.5e10])), latency_ns=2000)
     nics = draw(st.sampled_from([Nics(per="gpu", count=gpus, link=link), Nics(per="host", count=1, link=link)]))

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scenarios.seam.traits import Function
 from sim.nccl.model.predictor import TunedCollective, TuningChoice, choices, choose, gb_per_s, is_enabled, latency_us
 from sim.nccl.model.topology import (
     ALGORITHMS,
@@ -17,7 +18,6 @@ from sim.nccl.model.topology import (
     PROTOCOLS,
     Algorithm,
     Cpu,
-    Function,
     Graph,
     GroupTopology,
     Path,

@@ -98,7 +98,7 @@ def test_a_search_of_few_points_finds_the_best_ones_and_plays_none_twice() -> No
     assert frame["index"].tolist() == list(range(41))
     assert frame["digest"].is_unique
     assert len(counting.played) == 41
-    best = frame.loc[frame["samples_per_s"].idxmax()]
+    best = frame.iloc[frame["samples_per_s"].argmax()]
     assert best[["run.steps", "cluster.hosts"]].tolist() == [16384, 11]
     assert 4 not in frame["cluster.hosts"].dropna().tolist()  # skipped
 
@@ -168,7 +168,7 @@ def test_exhausted_space_ends_the_search() -> None:
 
 def test_proposals_are_the_first_points_and_the_sampler_chooses_what_they_leave_open() -> None:
     frame = searched(proposals=({"cluster.hosts": 7, "run.steps": 2048, "run.seed": 999}, {"cluster.hosts": 10}))
-    assert frame.loc[1, ["cluster.hosts", "run.steps"]].tolist() == [7, 2048]
+    assert frame[["cluster.hosts", "run.steps"]].iloc[1].tolist() == [7, 2048]
     assert frame.loc[2, "cluster.hosts"] == 10
 
 

@@ -6,12 +6,14 @@ import math
 import tracemalloc
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from scenarios.config.scenario import Ids, Interaction, Model, Scenario, Table
 from scenarios.workloads.dlrm.batches import draw_bags, draw_ids
@@ -24,7 +26,7 @@ Floats = npt.NDArray[np.float64]
 EXACT = 1e-12
 # Numbers of some thousands that are compared: one in 100,000 runs with other examples would have one beyond.
 SIGMAS = 6
-ORDERS = st.sampled_from(["shuffled", "by_frequency"])
+ORDERS: st.SearchStrategy[Any] = st.sampled_from(["shuffled", "by_frequency"])
 EXPONENTS = st.one_of(st.floats(0.01, 4), st.sampled_from([1.0, 1 + 1e-9, 1.05]))
 
 
@@ -144,7 +146,7 @@ def test_the_harmonic_numbers_of_a_billion_are_met() -> None:
     assert shares == pytest.approx(wanted, abs=EXACT)
 
 
-def chi_square_sigmas(found: Floats, expected: Floats) -> float:
+def chi_square_sigmas(found: NDArray[Any], expected: Floats) -> float:
     """Return how far Pearson's statistic is up, as a normal variate: Wilson and Hilferty, PNAS 17(12), 1931.
 
     Parts of fewer than 20 expected ids are put together.

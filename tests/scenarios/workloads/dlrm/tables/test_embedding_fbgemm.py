@@ -134,7 +134,7 @@ def test_a_batch_may_be_looked_up_before_the_one_before_is_updated(bag: Bag) -> 
         for features, gradient in zip(case.batches, case.gradients, strict=True):
             each.update(features, gradient)
         assert all(map(torch.equal, found, before)), "what was looked up stays as it was"
-    close_rows(*rows)
+    close_rows(rows[0], rows[1])
     assert not rows[1]._held._left, "nothing is kept of what has been updated"  # type: ignore[union-attr]
 
 
@@ -143,7 +143,7 @@ def test_rows_that_nobody_looked_up_are_updated_too() -> None:
     rows = [case.rows("numba"), case.rows("fbgemm")]
     for each in rows:
         each.update(case.batches[0], case.gradients[0])
-    close_rows(*rows)
+    close_rows(rows[0], rows[1])
 
 
 @pytest.mark.filterwarnings("ignore:fbgemm..dense_embedding_codegen_lookup_function")
@@ -154,10 +154,10 @@ def test_gradients_of_copies_are_summed_as_ours(case: Case, optimizer: Optimizer
     assert isinstance(theirs._held, FlatRows)
     for features, gradient in zip(case.batches, case.gradients, strict=True):
         close(theirs.look_up(features), ours.look_up(features), case.tolerance)
-        totals = [each.dense_gradients(features, gradient) for each in (ours, theirs)]
-        close(*totals, case.tolerance)
+        summed, expected = (each.dense_gradients(features, gradient) for each in (ours, theirs))
+        close(summed, expected, case.tolerance)
         for each in (ours, theirs):
-            each.update_dense(totals[0])
+            each.update_dense(summed)
         close_rows(ours, theirs, case.tolerance)
 
 
