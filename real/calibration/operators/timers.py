@@ -5,6 +5,7 @@ The host waits for a GPU once per batch of operators.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -101,7 +102,8 @@ def taken_or_why(take: Callable[[], RepeatTimes], device: torch.device | None = 
         torch.cuda.empty_cache()
         return RepeatTimes(why_not="too large: out of memory")
     except Exception as error:  # one operator's failure must not end the others' measurement
-        sentence = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        lines = [line.strip() for line in _CONTROL.sub("", str(error)).splitlines()]
+        sentence = next(filter(None, lines), type(error).__name__)
         if device is not None and sentence.startswith(_FAILED) and _has_failed(device):
             raise RunEnded(f"the GPU failed: {sentence}; the same command goes on behind it") from error
         return RepeatTimes(why_not=f"refused: {sentence[:_MOST_LETTERS]}")
@@ -117,6 +119,8 @@ def _has_failed(device: torch.device) -> bool:
 
 
 _FAILED = "CUDA error"
+# A library colours its messages (fbgemm's of bounds do); profiles quote them in a TOML comment.
+_CONTROL = re.compile(r"\x1b\[[0-9;]*[A-Za-z]|[\x00-\x09\x0b-\x1f\x7f]")
 _MOST_LETTERS = 120
 
 # Larger than any GPU's cache.

@@ -106,7 +106,7 @@ def test_a_batch_is_waited_for_once_and_long_operators_are_repeated_less(
 
 def test_refused_operator_has_a_reason_and_the_next_is_measured(device: Device) -> None:
     def refused() -> object:
-        raise RuntimeError("no kernel for this\nand a long story")
+        raise RuntimeError("\x1b[93m\nno kernel \x1b[1mfor this\x1b[0m\nand a long story")  # as fbgemm colours its own
 
     def no_memory() -> object:
         raise torch.OutOfMemoryError("CUDA out of memory")
