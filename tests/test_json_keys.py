@@ -10,15 +10,8 @@ from tests import json_keys
 
 # They start workers, or ranks: a second or more each.
 _SLOW = {
-    "sim_what_if",
-    "reports_published",
-    "sim_sweep",
-    "sim_search",
-    "sim_curves",
-    "real",
-    "real_validate",
-    "real_regret",
-    "reports_compare",
+    *("sim_what_if", "sim_sweep", "sim_search", "sim_curves", "reports_published"),
+    *("real", "real_validate", "real_regret", "reports_compare"),
 }
 
 
