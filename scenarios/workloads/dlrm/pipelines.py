@@ -143,7 +143,7 @@ class Loop:
         every = [*self._before, *self._between]
         self._filling = sorted(every, key=lambda stage: -stage.ahead)  # a batch passes stages further ahead first
         self._depth = max((stage.ahead for stage in every), default=0)
-        taken = parts.scenario.steps * self._micro_batches + self._depth
+        taken = parts.scenario.run.steps * self._micro_batches + self._depth
         self._loader = loader_of(parts.scenario, parts.drawer, parts.rank, taken)
         self._flight: list[MicroBatch] = []  # the first batch is the trained one
         self._begun: list[tuple[int, Work[MicroBatch]]] = []  # by index in `_flight`

@@ -221,7 +221,7 @@ def test_a_cpu_process_copies_nothing() -> None:
 def test_expected_batches_copy_what_drawn_ones_do() -> None:
     made = timed(("fused",), pipeline=SEMI_SYNC, batch_size=512, data=COPIES)
     made = dataclasses.replace(made, cluster=dataclasses.replace(made.cluster, hosts=4))
-    alike = dataclasses.replace(made, fidelity="links", ranks="alike")
+    alike = made.with_run(fidelity="links", ranks="alike")
     assert step_ns(alike) == pytest.approx(step_ns(made), rel=0.05)
     sizes = [
         sum(one.bytes_written for one in each) / len(each)
@@ -232,7 +232,7 @@ def test_expected_batches_copy_what_drawn_ones_do() -> None:
 
 def test_times_do_not_depend_on_the_payload() -> None:
     made = on_nvlink(mixed(EVERY, ALL, pipeline=SEMI_SYNC), data=Data(copies=True, samples_per_s=1e5))
-    with_values, without = played(made), played(dataclasses.replace(made, payload="sizes"))
+    with_values, without = played(made), played(made.with_run(payload="sizes"))
     assert without.spans == with_values.spans
     assert without.links == with_values.links
 
@@ -241,7 +241,7 @@ def test_a_loader_far_ahead_draws_and_loads_what_the_run_takes(monkeypatch: pyte
     drawn, draw = [], Drawer.draw
     monkeypatch.setattr(Drawer, "draw", lambda self, number: drawn.append(number) or draw(self, number))
     made = on_nvlink(training(ALL, payload="sizes", pipeline=SEMI_SYNC), data=Data(samples_per_s=1e5, prefetch=10_000))
-    far, ahead, steps = played(made), STAGES["semi_sync"].ahead("exchange"), made.steps
+    far, ahead, steps = played(made), STAGES["semi_sync"].ahead("exchange"), made.run.steps
     assert sorted(drawn) == sorted(made.cluster.world_size * list(range(steps + ahead)))
     assert len(of_label(far, "data.load")) <= made.cluster.world_size * 2 * (steps + ahead + 1)
     enough = played(changed(made, data=Data(samples_per_s=1e5, prefetch=steps + ahead + 1)))
@@ -317,7 +317,7 @@ def test_a_step_is_as_long_as_loading_its_batch_where_that_is_slowest(kind: Any)
 
 def test_steps_begin_as_far_apart_as_batches_come() -> None:
     """One that is ahead loads on while the ranks meet between steps; else that comes on top."""
-    made = dataclasses.replace(training(ALL, payload="sizes"), steps=6)
+    made = training(ALL, payload="sizes").with_run(steps=6)
     for prefetch in (1, 2, 4):
         data = Data(samples_per_s=6 / 0.01, prefetch=prefetch)
         begun = [one.start_ns for one in steps_of(played(changed(made, data=data)))]
