@@ -123,6 +123,27 @@ def _unmarked(hint: Any) -> Any:
     return bare
 
 
+def later(default: Any) -> Any:
+    """Return the dataclass field of a key that was added when runs had been recorded: digests have it where it is set.
+
+    So scenarios that do not set the key keep their digests, and stay comparable with older runs.
+    """
+    return field(default=default, metadata={"is_later": True})
+
+
+def recorded(value: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass that run folders and digests have: no defaults of `later` keys."""
+    return {
+        one.name: getattr(value, one.name)
+        for one in dataclasses.fields(value)
+        if not one.metadata or _is_recorded(one, getattr(value, one.name))
+    }
+
+
+def _is_recorded(one: dataclasses.Field[Any], value: object) -> bool:
+    return not one.metadata.get("is_of_playing") and not (one.metadata.get("is_later") and value == one.default)
+
+
 def tenths_of(version: str) -> int:
     """Return 90 for '9.0'."""
     return round(10 * float(version))

@@ -6,13 +6,14 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from scenarios.compute_kernel import DEFAULT_KERNEL, ComputeKernel
 from scenarios.config.hardware import Cluster
+from scenarios.config.keys import recorded
 from scenarios.config.provenance import KnownErrors, Measured
 from scenarios.config.scenario.optimizers import DenseOptimizer, Optimizer, OptimizerKind
 from scenarios.config.scenario.programs import Exchange, Gradients, Source, TimedCollective
@@ -103,10 +104,12 @@ class Scenario:
     run: RunSettings
     workload: Workload = Workload()
     rests_on: str = ""  # where the hardware's figures come from
-    measured: Measured | None = None  # how the profile was measured, if it was calibrated
+    # How the profile was measured, if it was calibrated.
+    measured: Measured | None = field(default=None, metadata={"is_of_playing": True})
     known_errors: KnownErrors = KnownErrors()  # known errors of the hardware's figures
-    sources: tuple[Source, ...] = ()  # of a user's own program
-    named_in: Path | None = None  # the folder of the file that names the program; None: that of `path`
+    sources: tuple[Source, ...] = field(default=(), metadata={"is_of_playing": True})  # of a user's own program
+    # The folder of the file that names the program; None: that of `path`.
+    named_in: Path | None = field(default=None, metadata={"is_of_playing": True})
 
     def kernel_of(self, table: Table) -> ComputeKernel:
         """Return where the table's rows lie on this cluster."""
@@ -163,14 +166,11 @@ class Scenario:
         A workload of one's own has its own fields beside ours.
         """
         own = {name: getattr(self.workload, name, usual) for name, usual in _USUAL.items()}
-        own |= _fields(self.workload)
-        named = _fields(self)
-        parts = {"run": _fields(self.run), "workload": own}
-        flat = (parts.get(name, {name: value}) for name, value in named.items())
+        parts = {"run": recorded(self.run), "workload": own | recorded(self.workload)}
+        flat = (parts.get(name, {name: value}) for name, value in recorded(self).items())
         plain = {name: _plain(value) for part in flat for name, value in part.items()}
         if plain["options"] is None:
             del plain["options"]  # built-in programs have none
-        del plain["chosen"], plain["folded_by"], plain["measured"], plain["named_in"], plain["sources"]
         if self.sources:
             plain["sources"] = {source.name: source.sha256 for source in self.sources}
         return plain
@@ -221,14 +221,9 @@ _USUAL: dict[str, object] = {
 }
 
 
-def _fields(value: Any) -> dict[str, Any]:
-    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-
-
 def _plain(value: Any) -> object:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        kept = [field.name for field in dataclasses.fields(value) if not field.metadata.get("is_of_playing")]
-        return {name: _plain(getattr(value, name)) for name in kept}
+        return {name: _plain(kept) for name, kept in recorded(value).items()}
     if hasattr(type(value), "model_fields"):  # pydantic's, which ranks need not load
         return {key: _plain(item) for key, item in dict(value).items()}
     if isinstance(value, Mapping):

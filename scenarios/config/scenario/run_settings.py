@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from scenarios.config.compute_times import ComputeTimes
@@ -66,5 +66,5 @@ class RunSettings:
         "Whether the prediction gives each rank the mean of all ranks' work, as if it were perfectly balanced. Default"
         " false.",
     ] = False
-    chosen: str = ""
-    folded_by: str = ""
+    chosen: str = field(default="", metadata={"is_of_playing": True})
+    folded_by: str = field(default="", metadata={"is_of_playing": True})
