@@ -18,6 +18,10 @@ class Names:
     names: Mapping[str, str]
 
 
+# Metadata of a field whose key was added when runs had been recorded: run folders and digests have it only where it is
+# not the default. So scenarios that do not set the key keep their digests, and stay comparable with older runs.
+LATER: Mapping[str, bool] = {"is_later": True}
+
 REST = "*"  # stands for a key's name: the mapping takes all keys of the table that belong to no field
 
 
@@ -123,16 +127,8 @@ def _unmarked(hint: Any) -> Any:
     return bare
 
 
-def later(default: Any) -> Any:
-    """Return the dataclass field of a key that was added when runs had been recorded: digests have it where it is set.
-
-    So scenarios that do not set the key keep their digests, and stay comparable with older runs.
-    """
-    return field(default=default, metadata={"is_later": True})
-
-
 def recorded(value: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass that run folders and digests have: no defaults of `later` keys."""
+    """Return the fields of a dataclass that run folders and digests have; of fields with `LATER` no defaults."""
     return {
         one.name: getattr(value, one.name)
         for one in dataclasses.fields(value)

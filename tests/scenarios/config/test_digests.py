@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
 
-from scenarios.config.keys import later
+from scenarios.config.keys import LATER
 from scenarios.config.scenario import (
     CollectiveCalls,
     Exchange,
@@ -41,7 +41,7 @@ DIGESTS = {
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_digests_of_older_runs_are_kept(name: str) -> None:
-    """A new key of a workload, a cluster or a run that is not `later(default)` changes them."""
+    """A new key of a workload, a cluster or a run without `LATER` changes them."""
     assert small.scenario(workload=WORKLOADS[name]).digest() == DIGESTS[name]
 
 
@@ -57,7 +57,7 @@ class NewStage:
     """A table with a key more."""
 
     first: int = 1
-    second: int = later(2)
+    second: int = field(default=2, metadata=LATER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class OldStages(Workload):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewStages(OldStages):
-    more: NewStage | None = later(None)
+    more: NewStage | None = field(default=None, metadata=LATER)
 
 
 def of(workload: Workload) -> Scenario:
