@@ -46,6 +46,13 @@ class Key:
     title: str = ""
 
 
+class Where:
+    """Field metadata: the values that other keys of the table must have; with any others the key is refused."""
+
+    def __init__(self, **keys: tuple[str, ...]) -> None:
+        self.keys = keys
+
+
 class Inline:
     """Field metadata: the keys of a nested value stand in the table of the value around it.
 
@@ -64,6 +71,7 @@ class Declared:
     key: Key
     hint: Any
     default: object
+    where: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     table: Any = field(init=False)  # the dataclass that declares the key's table, or those of an array; None: no table
 
     def __post_init__(self) -> None:
@@ -87,6 +95,18 @@ def declared(kind: Any) -> tuple[Declared, ...]:
     return tuple(found)
 
 
+@cache
+def conditional(kind: Any) -> tuple[Declared, ...]:
+    """Return the keys of a dataclass that have a `Where`, and the tables in which there are some."""
+    keys = () if kind is None else declared(kind)
+    return tuple(one for one in keys if one.where or (one.table is not None and conditional(one.table)))
+
+
+def usual(kind: Any, key: str) -> object:
+    """Return the default of a dataclass's key."""
+    return next(one.default for one in declared(kind) if one.key.name == key)
+
+
 def _declared(kind: Any, keys: Mapping[str, Key] | None = None) -> Iterator[Declared]:
     """Yield a dataclass's keys in the order of its fields; `keys` replace those that the fields declare."""
     for key in getattr(kind, "file_keys", ()):
@@ -105,7 +125,8 @@ def _declared(kind: Any, keys: Mapping[str, Key] | None = None) -> Iterator[Decl
         if key is not None:
             factory = one.default_factory
             default = one.default if factory is dataclasses.MISSING else factory()
-            yield Declared(path=(one.name,), key=key, hint=bare, default=default)
+            where = next((mark.keys for mark in marks if isinstance(mark, Where)), {})
+            yield Declared(path=(one.name,), key=key, hint=bare, default=default, where=where)
 
 
 def _key_of(name: str, marks: Sequence[object]) -> Key | None:
@@ -122,7 +143,7 @@ def _unmarked(hint: Any) -> Any:
         return hint
     bare, *marks = get_args(hint)
     for mark in marks:
-        if not isinstance(mark, (Key, Inline, str)):
+        if not isinstance(mark, (Key, Inline, Where, str)):
             bare = Annotated[bare, mark]
     return bare
 

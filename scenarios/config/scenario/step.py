@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from scenarios.config.keys import Key
+from scenarios.config.keys import Key, Where
 from scenarios.config.toml.values import (
     Count,
     CountOrZero,
@@ -119,20 +119,24 @@ class Pipeline:
     ] = 1
 
     @property
+    def stages(self) -> Stages:
+        """The stages in which later batches are."""
+        return STAGES[self.kind]
+
+    @property
     def exchanged_ahead(self) -> int:
         """The number of batches, besides the trained one, whose ids are already at the ranks that look them up."""
-        return STAGES[self.kind].ahead("exchange")
+        return self.stages.ahead("exchange")
 
     @property
     def copied_ahead(self) -> int:
         """The number of batches, besides the trained one, that are already on the GPU, if batches are copied there."""
-        return STAGES[self.kind].ahead("copy")
+        return self.stages.ahead("copy")
 
     @property
     def depth(self) -> int:
         """The largest number of batches in the stages besides the trained one."""
-        stages = STAGES[self.kind]
-        return max((ahead for _, ahead in (*stages.before, *stages.between)), default=0)
+        return max((ahead for _, ahead in (*self.stages.before, *self.stages.between)), default=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,6 +209,9 @@ class Replication:
         return (step + 1) % self.sync_every == 0
 
 
+_SHARDS = Where(kind=("fsdp", "hsdp"))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DenseParallel:
     """How ranks share the dense part, for program 'dlrm'.
@@ -223,20 +230,24 @@ class DenseParallel:
         tuple[Text, ...] | None,
         "Submodules whose parameters are gathered together, such as 'top'; what is in none of them is one unit more."
         " Default: each child of the dense part that has parameters.",
+        _SHARDS,
     ] = None
     reshard_after_forward: Annotated[
         bool | None,
         "Whether parameters are sharded again after the forward pass, and gathered anew for the backward pass."
         " Default true, but for those in no unit.",
+        _SHARDS,
     ] = None
     reduce_every_micro_batch: Annotated[
         bool,
         "Whether gradients are reduced after each micro-batch; else they add up unsharded, and are reduced after the"
         " last. Default true.",
+        _SHARDS,
     ] = True
     shard_group_size: Annotated[
         Machines,
         "Ranks of 'hsdp' that hold all parameters together, and follow each other. Default: cluster.gpus_per_host.",
+        _SHARDS,
     ] = 0
 
     @property
@@ -270,6 +281,7 @@ class Launching:
     ] = False
 
 
+_BACKWARD_FP8 = Where(backward_precision=("fp8",))
 CommPrecision = Literal["fp32", "fp16", "bf16", "fp8", "int8"]
 
 
@@ -299,8 +311,12 @@ class QComms:
         Width | None, "Elements that share a scale in 'fp8', a multiple of 4. Required by forward_precision 'fp8'."
     ] = None
     fp8_quantize_dim_bwd: Annotated[
-        Width | None, "Elements of gradients that share a scale in 'fp8', a multiple of 4. Default: fp8_quantize_dim."
+        Width | None,
+        "Elements of gradients that share a scale in 'fp8', a multiple of 4. Default: fp8_quantize_dim.",
+        _BACKWARD_FP8,
     ] = None
     fp8_bwd_uses_143: Annotated[
-        bool, "Whether gradients in 'fp8' have 4 bits of exponent as rows have, not 5. Default false."
+        bool,
+        "Whether gradients in 'fp8' have 4 bits of exponent as rows have, not 5. Default false.",
+        _BACKWARD_FP8,
     ] = False
