@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
 
-from scenarios.config.keys import Key, Where
+from scenarios.config.keys import LATER, Key, Where
 from scenarios.config.toml.values import (
     Count,
     CountOrZero,
@@ -117,11 +117,21 @@ class Pipeline:
         "Micro-batches a step, each of run.batch_size samples: gradients of what every rank has a copy of add up, and"
         " are reduced and used once; sharded tables are updated after each. Default 1.",
     ] = 1
+    enqueue_batch_after_forward: Annotated[
+        bool,
+        "Whether 'sparse_dist' copies a batch to the GPU after the forward pass, not before: then copies and look-ups"
+        " in the host's memory do not share PCIe. TrainPipelineSparseDist's option. Default false.",
+        Where(kind=("sparse_dist",)),
+    ] = field(default=False, metadata=LATER)
 
     @property
     def stages(self) -> Stages:
         """The stages in which later batches are."""
-        return STAGES[self.kind]
+        stages = STAGES[self.kind]
+        if not self.enqueue_batch_after_forward:
+            return stages
+        copy = ("copy", stages.ahead("copy"))
+        return Stages(before=tuple(one for one in stages.before if one != copy), between=(copy, *stages.between))
 
     @property
     def exchanged_ahead(self) -> int:

@@ -213,6 +213,28 @@ def test_copies_share_the_path_with_what_goes_to_nics() -> None:
     assert not [one for one in played(wide).links if one.link_class == "host"]
 
 
+def test_a_batch_enqueued_after_the_forward_pass_leaves_the_path_to_look_ups_in_host_memory() -> None:
+    """As TorchRec's comment in `TrainPipelineSparseDist.progress` says of the option; losses stay."""
+    before = Pipeline(kind="sparse_dist")
+    after = dataclasses.replace(before, enqueue_batch_after_forward=True)
+
+    def run(pipeline: Pipeline, data: Data = COPIES) -> Recording:
+        return played(timed(("fused_uvm",), pipeline=pipeline, host_rate=1e9, data=data))
+
+    def looked_ns(recording: Recording) -> int:
+        return sum(one.end_ns - one.start_ns for one in of_label(recording, "lookup"))
+
+    shared, apart, alone = run(before), run(after), run(before, Data())
+    assert looked_ns(apart) == pytest.approx(looked_ns(alone), rel=0.01)
+    assert looked_ns(shared) > 1.3 * looked_ns(apart)
+    assert longest(apart, "step") < longest(shared, "step")
+    copied, looked = of_label(apart, "data.copy"), of_label(apart, "lookup")
+    assert len(copied) == 4
+    assert all(copy.start_ns >= one.end_ns for copy in copied for one in looked if one.rank == copy.rank)
+    assert after.copied_ahead == before.copied_ahead == 2
+    assert losses(played(hosted(pipeline=after, data=COPIES))) == losses(played(hosted(pipeline=before)))
+
+
 def test_a_cpu_process_copies_nothing() -> None:
     made = dataclasses.replace(training(ALL), cluster=cluster(2, 2, gpu=CORE))
     assert played(changed(made, data=COPIES)).spans == played(made).spans
