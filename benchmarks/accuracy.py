@@ -89,7 +89,7 @@ class Cases(Program):
         self._programs = [
             CollectiveProgram(
                 dataclasses.replace(
-                    scenario, workload=CollectiveCalls(collective=case.collective()), steps=steps(case, most)
+                    scenario.with_run(steps=steps(case, most)), workload=CollectiveCalls(collective=case.collective())
                 )
             )
             for case in cases(scenario.cluster.host.nics.link.bytes_per_s)
@@ -137,7 +137,9 @@ def scenario_of(profile: Path | None, rate: str, world: str) -> Scenario:
         ),
     )
     return dataclasses.replace(
-        scenario, program="collective", cluster=dataclasses.replace(cluster, hosts=hosts, host=host), timeout_s=120.0
+        scenario.with_run(timeout_s=120.0),
+        program="collective",
+        cluster=dataclasses.replace(cluster, hosts=hosts, host=host),
     )
 
 
@@ -153,7 +155,7 @@ def _calibrate(folder: Path, rates: Sequence[str]) -> None:
 
 def _measure(folder: Path, rates: Sequence[str], worlds: Sequence[str]) -> None:
     for rate, world in _each(rates, worlds):
-        scenario = dataclasses.replace(scenario_of(None, rate, world), payload="values")
+        scenario = scenario_of(None, rate, world).with_run(payload="values")
         hosts = scenario.cluster.hosts
         with (
             tempfile.TemporaryDirectory() as own,
@@ -179,7 +181,7 @@ def _measure(folder: Path, rates: Sequence[str], worlds: Sequence[str]) -> None:
 
 def _predict_one(folder: Path, rate: str, world: str) -> list[list[float]]:
     """Times of all draws, by case."""
-    scenario = dataclasses.replace(scenario_of(folder / f"{rate}.toml", rate, world), payload="sizes")
+    scenario = scenario_of(folder / f"{rate}.toml", rate, world).with_run(payload="sizes")
     found: list[list[float]] = []
     program = Cases(scenario, most=5)
     counts = [steps(case, 5) for case in cases(scenario.cluster.host.nics.link.bytes_per_s)]
@@ -312,7 +314,7 @@ def _side_by_side(folder: Path, rows: Sequence[Row]) -> dict[str, Any]:
             "ours_s": row.ours.median,
         }
         if collective.splits == "random":
-            seed = scenario_of(None, row.rate, row.world).seed
+            seed = scenario_of(None, row.rate, row.world).run.seed
             drawn = list(range(WARM_UP, row.case.steps))
             case |= {"splits": "random", "skew": _SKEW, "seed": seed, "steps": drawn}
         made.append(case)

@@ -46,7 +46,7 @@ class Reductions(Program):
 
 
 def reduces(scenario: Scenario) -> Reductions:
-    return Reductions(scenario.steps)
+    return Reductions(scenario.run.steps)
 
 
 def main() -> None:
@@ -62,7 +62,7 @@ def main() -> None:
     )
     with tempfile.TemporaryDirectory() as folder, emulated(fabric) as hosts:
         job = Job(
-            scenario=dataclasses.replace(scenario, cluster=cluster, timeout_s=60.0),
+            scenario=dataclasses.replace(scenario.with_run(timeout_s=60.0), cluster=cluster),
             program="benchmarks.emulated:reduces",
             writer="reports.writer:write",
             out=Path(folder, "run"),

@@ -155,7 +155,7 @@ def median_between(times_s: list[float]) -> float:
 
 
 def takes_turns(scenario: Scenario) -> Turns:
-    return Turns(scenario.steps)
+    return Turns(scenario.run.steps)
 
 
 def main() -> None:
@@ -199,7 +199,7 @@ def job_of(program: str, folder: Path, rounds: int) -> Job:
         scenario.cluster, hosts=RANKS, host=dataclasses.replace(scenario.cluster.host, gpus=1)
     )
     return Job(
-        scenario=dataclasses.replace(scenario, cluster=cluster, timeout_s=60.0),
+        scenario=dataclasses.replace(scenario.with_run(timeout_s=60.0), cluster=cluster),
         program=program,
         writer="reports.writer:write",
         out=folder / "run",

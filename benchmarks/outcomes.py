@@ -85,7 +85,7 @@ class Blocks(Program):
 
 def blocks(scenario: Scenario) -> Blocks:
     """For `Job.program`."""
-    return Blocks(scenario.steps)
+    return Blocks(scenario.run.steps)
 
 
 def measured(nic: str, turns: int) -> Iterator[tuple[str, Calls]]:
@@ -107,7 +107,9 @@ def predicted(nic: str, profile: Path, cores: int | None = None) -> Calls:
     cluster = dataclasses.replace(scenario.cluster, host=dataclasses.replace(host, cores=cores or host.cores))
     collective = Case("all_gather", SIZE_BYTES, STEPS).collective()
     scenario = dataclasses.replace(
-        scenario, cluster=cluster, workload=CollectiveCalls(collective=collective), steps=STEPS, payload="sizes"
+        scenario.with_run(steps=STEPS, payload="sizes"),
+        cluster=cluster,
+        workload=CollectiveCalls(collective=collective),
     )
     found = []
     for draw in range(1, DRAWS + 1):

@@ -78,7 +78,9 @@ def scenario(ranks: int) -> Scenario:
     """One step of the exchange between so many ranks."""
     like = load(LIKE, {"payload": "sizes", "fidelity": "flows", "steps": 1, "seed": SEED})
     cluster = dataclasses.replace(load_profile(PROFILE), hosts=ranks // GPUS)
-    return dataclasses.replace(like, library="nccl", cluster=cluster, workload=CollectiveCalls(exchange=EXCHANGE))
+    return dataclasses.replace(
+        like.with_run(library="nccl"), cluster=cluster, workload=CollectiveCalls(exchange=EXCHANGE)
+    )
 
 
 def phase(made: Scenario) -> nccl.Phase:

@@ -98,10 +98,10 @@ def play(
         take([one.span() for one in sorted(ended, key=lambda one: (one.rank, one.stream, one.sequence))])
 
     balance, error = None, ""
-    if scenario.balanced:
+    if scenario.run.balanced:
         balance, error = _balance(scenario, program, rewrite, stop)
         program.prepare()  # the balancing pass has used up the first preparation
-    world = _world(scenario, program.host_classes, take_ended, f"{scenario.seed}/{draw}" if draw else None)
+    world = _world(scenario, program.host_classes, take_ended, f"{scenario.run.seed}/{draw}" if draw else None)
     world.balance, world.rewrite, world.observed = balance, rewrite, observed
     error = error or _play_to_end(world, program, stop, ended)
     if not error:
@@ -152,7 +152,7 @@ def _world(
 ) -> World:
     hosts = None if classes is None else classes.representatives
     machine = Machine(scenario.cluster, draw, hosts, has_host_lanes=scenario.uses_host_path)
-    return World(scenario, machine, library_of(scenario.library), take, classes=classes)
+    return World(scenario, machine, library_of(scenario.run.library), take, classes=classes)
 
 
 def _play_to_end(
@@ -183,7 +183,7 @@ def _info(
         world="sim",
         digest=scenario.digest(),
         scenario=scenario.as_dict(),
-        seed=scenario.seed,
+        seed=scenario.run.seed,
         world_size=scenario.cluster.world_size,
         started=started.isoformat(timespec="seconds"),
         versions=versions(),
@@ -220,7 +220,7 @@ def _links(machine: Machine, classes: HostClasses | None, counts: Mapping[int, i
 
 
 def _position(world: World) -> RunProgress:
-    ledger, steps = world.ledger, world.scenario.steps
+    ledger, steps = world.ledger, world.scenario.run.steps
     share = ledger.ended_steps / max(steps * ledger.world_size, 1)
     return RunProgress(ledger.whole_steps, steps, min(share, 1.0), world.machine.clock.now_ns)
 

@@ -16,6 +16,7 @@ from scenarios.config.scenario import (
     GradientReduction,
     Model,
     Recommender,
+    RunSettings,
     Scenario,
     UsersCode,
 )
@@ -88,24 +89,20 @@ def scenario(on: Cluster | None = None, **changes: Any) -> Scenario:
         path=Path("test.toml"),
         program="dlrm",
         cluster=on or cluster(),
-        batch_size=1,
-        steps=1,
-        seed=0,
-        payload="values",
-        fidelity="flows",
-        library="gloo",
-        timeout_s=30.0,
+        run=RunSettings(library="gloo", steps=1, payload="values", timeout_s=30.0),
     )
     return changed(whole, **changes)
 
 
 # Of a recommender of which a test needs no more.
 NO_MODEL = Model(dense_features=1, tables=())
+_RUN = {one.name for one in dataclasses.fields(RunSettings)}
 _KINDS = (Recommender, GradientReduction, CollectiveCalls, UsersCode)
 
 
 def changed(scenario: Scenario, **changes: Any) -> Scenario:
-    """Change fields of a scenario, and of its workload, which becomes one that has them."""
+    """Change fields of a scenario, its run, and its workload, which becomes one that has them."""
+    run = {name: changes.pop(name) for name in _RUN & changes.keys()}
     fields = {one.name for one in dataclasses.fields(Scenario)}
     own = {name: value for name, value in changes.items() if name not in fields}
     workload = changes.get("workload", scenario.workload)
@@ -115,7 +112,7 @@ def changed(scenario: Scenario, **changes: Any) -> Scenario:
         kind = next(one for one in _KINDS if own.keys() <= {each.name for each in dataclasses.fields(one)})
         workload = kind(**({"model": NO_MODEL} if kind is Recommender else {}) | own)
     kept = {name: value for name, value in changes.items() if name in fields}
-    return dataclasses.replace(scenario, **{**kept, "workload": workload})
+    return dataclasses.replace(scenario.with_run(**run), **{**kept, "workload": workload})
 
 
 def model_of(scenario: Scenario) -> Model:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -42,7 +41,7 @@ def calls(recording: Recording) -> list[tuple[object, ...]]:
 @EACH
 @pytest.mark.real
 def test_examples_agree_in_both_worlds(path: Path) -> None:
-    scenario = replace(load(path), payload="values")
+    scenario = load(path).with_run(payload="values")
     predicted, measured = simulate(scenario, build(scenario)), shared_pool().play(Built(path), scenario)
     assert calls(predicted) == calls(measured)
     values = [{(one.rank, one.step, one.name): one.value for one in each.metrics} for each in (predicted, measured)]
@@ -56,7 +55,7 @@ def test_examples_are_predicted_on_gpus(path: Path, fidelity: str) -> None:
     scenario = load(path, {"profile": "dgx_h100", "fidelity": fidelity})
     recording = simulate(scenario, build(scenario))
     steps = [span.end_ns - span.start_ns for span in recording.spans if span.kind == "step"]
-    assert len(steps) == scenario.steps * scenario.cluster.world_size
+    assert len(steps) == scenario.run.steps * scenario.cluster.world_size
     assert all(0 < took_ns < 10_000_000 for took_ns in steps)
 
 
@@ -64,7 +63,7 @@ def test_examples_are_predicted_on_gpus(path: Path, fidelity: str) -> None:
 def test_values_change_no_time(path: Path) -> None:
     scenario = load(path)
     without, with_values = (
-        simulate(each, build(each)) for each in (replace(scenario, payload=kind) for kind in ("sizes", "values"))
+        simulate(each, build(each)) for each in (scenario.with_run(payload=kind) for kind in ("sizes", "values"))
     )
     assert without.spans == with_values.spans
 

@@ -235,6 +235,8 @@ def curves(
 def scenario(path: str | os.PathLike[str], **overrides: Any) -> Scenario:
     """Read and check a scenario file or a ready scenario; `dataclasses.replace` makes changed copies of it.
 
+    So do its `with_run(steps=5)` and `with_workload(...)`, for settings of its run and tables of its workload.
+
     A training script (.py) also takes `args` (the script's own), `hosts`, `gpus_per_host`, `profile`, `play`,
     `step_every` and `traceback` (docs/scripts.md). The run folder of a predicted script gives the script as recorded.
 

@@ -198,7 +198,7 @@ def _planned(options: argparse.Namespace, scenario: Scenario, folder: Path, phas
 
     keeping = Keeping(
         chosen_by("--keep-ranks", options.keep_ranks, scenario.cluster.world_size),
-        chosen_by("--keep-steps", options.keep_steps, scenario.steps),
+        chosen_by("--keep-steps", options.keep_steps, scenario.run.steps),
     )
     quiet = options.json or options.quiet
     with ProgressBar(1, quiet=quiet, phases=phases) as bar:

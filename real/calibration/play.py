@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import pickle
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +10,7 @@ from real.launch.job import Job
 from real.launch.launcher import Hosts, launch, spool_folder
 from scenarios.config.hardware import Cluster
 from scenarios.config.interconnect import default_library
-from scenarios.config.scenario import Scenario
+from scenarios.config.scenario import RunSettings, Scenario
 from scenarios.owned_folder import scratch_folder
 from scenarios.progress_line import ProgressLine
 from scenarios.seam.trace import Recording
@@ -26,13 +25,7 @@ def scenario_on(cluster: Cluster, name: str, *, steps: int = 1) -> Scenario:
         path=Path(f"{name}.toml"),
         program="all_to_all",  # does not run: the job names its own program
         cluster=cluster,
-        batch_size=1,
-        steps=steps,
-        seed=0,
-        payload="sizes",
-        fidelity="flows",
-        library=default_library(cluster.host.gpu.kind),
-        timeout_s=_TIMEOUT_S,
+        run=RunSettings(library=default_library(cluster.host.gpu.kind), steps=steps, timeout_s=_TIMEOUT_S),
     )
 
 
@@ -47,7 +40,7 @@ def play(bar: ProgressLine, scenario: Scenario, program: str, hosts: Hosts, *, s
     with scratch_folder() as folder:
         out = Path(folder, scenario.name)
         job = Job(
-            scenario=dataclasses.replace(scenario, payload="values"),
+            scenario=scenario.with_run(payload="values"),
             program=program,
             writer="real.calibration.play:keep",
             out=out,

@@ -46,10 +46,8 @@ def scenario_of(scenario: Scenario) -> Scenario:
         for number in range(4)
     )
     return dataclasses.replace(
-        scenario,
+        scenario.with_run(steps=STEPS, batch_size=128),
         program="dlrm",
-        steps=STEPS,
-        batch_size=128,
         workload=Recommender(
             model=Model(
                 dense_features=13,

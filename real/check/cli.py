@@ -103,7 +103,7 @@ def _scenario(arguments: argparse.Namespace, here: Place | None, cases: Sequence
         raise ScenarioError(f"--timeout = '{arguments.timeout}': expected a time such as '30 s'") from error
     scenario = scenario_of(hosts or 2, gpus or 2, timeout_s=timeout_s)
     return dataclasses.replace(
-        scenario, library=arguments.library, path=Path("python -m real check"), seed=arguments.seed
+        scenario.with_run(library=arguments.library, seed=arguments.seed), path=Path("python -m real check")
     )
 
 
@@ -144,7 +144,7 @@ def _as_text(results: Sequence[PropertyOutcome], scenario: Scenario, seed: str, 
     lines += [f"\n{one.name}:\n{one.failure}\n" for one in results if one.failure and not one.tensors]
     hosts, gpus = scenario.cluster.hosts, scenario.cluster.host.gpus
     where = f"{hosts * gpus} ranks ({hosts} hosts of {gpus}), started by {here.by if here else 'this command'}"
-    with_what = f"{scenario.library}, torch {versions()['torch']}{seed}"
+    with_what = f"{scenario.run.library}, torch {versions()['torch']}{seed}"
     failing = sum(one.failure is not None for one in results)
     verdict = (
         f"{failing} of {len(results)} checks DIFFER" if failing else "all identical to the simulator and the oracles"
@@ -158,9 +158,9 @@ def _as_json(results: Sequence[PropertyOutcome], scenario: Scenario, seed: str, 
             "hosts": scenario.cluster.hosts,
             "gpus_per_host": scenario.cluster.host.gpus,
             "started_by": here.by if here else "this command",
-            "library": scenario.library,
+            "library": scenario.run.library,
             "versions": dict(versions()),
-            "seed": scenario.seed,
+            "seed": scenario.run.seed,
             "checks": [dataclasses.asdict(one) for one in results],
         }
     )

@@ -20,7 +20,7 @@ from real.check.strategies import PER_PLAY, PROPERTIES, PlayingRanks, several
 from real.rank.drive import play as drive
 from scenarios.config.gpu import Gpu
 from scenarios.config.hardware import Cluster, Host, Inside, Link, Network, Nics
-from scenarios.config.scenario import Scenario
+from scenarios.config.scenario import RunSettings, Scenario
 from scenarios.progress_line import ProgressLine
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
@@ -75,7 +75,7 @@ class CheckProgram(Program):
 
     def __init__(self, scenario: Scenario, options: Options, simulate: Simulate, out: Path) -> None:
         self._scenario, self._options, self._simulate, self._out = scenario, options, simulate, out
-        self._repeat = partial(command, start=options.start, library=scenario.library)
+        self._repeat = partial(command, start=options.start, library=scenario.run.library)
 
     async def __call__(self, rank: Rank) -> None:
         warnings.simplefilter("ignore")  # drawn cases provoke warnings of torch and of the exchanges on purpose
@@ -213,13 +213,7 @@ def scenario_of(hosts: int, gpus_per_host: int, *, name: str = "check", timeout_
         path=Path(f"{name}.toml"),
         program="all_to_all",
         cluster=Cluster(profile="inline", hosts=hosts, host=host, network=Network(kind="non_blocking")),
-        batch_size=1,
-        steps=1,
-        seed=0,
-        payload="values",
-        fidelity="flows",
-        library=DEFAULT_LIBRARY,
-        timeout_s=timeout_s,
+        run=RunSettings(library=DEFAULT_LIBRARY, steps=1, payload="values", timeout_s=timeout_s),
     )
 
 

@@ -119,10 +119,10 @@ def _uplink_bytes_per_s(network: Network, nic_bytes_per_s: float) -> float | Non
 def _check(scenario: Scenario, nics: Nics) -> None:
     burst_bytes = nics.link.burst_bytes
     count = scenario.cluster.host.gpus if nics.per == "gpu" else nics.count
-    if LIBRARIES[scenario.library].device != "cpu":
+    if LIBRARIES[scenario.run.library].device != "cpu":
         raise ScenarioError(
-            f"{scenario.path}: run.library = '{scenario.library}': expected {serving('cpu')}, as emulated hosts have no"
-            " GPUs"
+            f"{scenario.path}: run.library = '{scenario.run.library}': expected {serving('cpu')}, as emulated"
+            " hosts have no GPUs"
         )
     if NETWORKS[scenario.cluster.network.kind].by_rail:
         others = " or ".join(f"'{kind}'" for kind, facts in NETWORKS.items() if not facts.by_rail)

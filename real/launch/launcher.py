@@ -119,7 +119,7 @@ class _Launch:
         self._job, self._hosts, self._heard, self._signals = job, hosts, heard, signals
         scenario = job.scenario
         self._size = scenario.cluster.world_size
-        self._table = RankStatusTable(self._size, scenario.timeout_s, began_s, sees_exits=True, start_s=job.start_s)
+        self._table = RankStatusTable(self._size, scenario.run.timeout_s, began_s, sees_exits=True, start_s=job.start_s)
         self._steps = lay_out(job.spool, self._size)
         self._token = secrets.token_hex(16)
         with hosts.control():
@@ -197,7 +197,7 @@ class _Launch:
 def job_of(scenario: Scenario, out: Path, *, program: str | None = None, check: Check = "first") -> Job:
     """Return the job of running a scenario with values on every rank and storing the run in the folder `out`."""
     return Job(
-        scenario=dataclasses.replace(scenario, payload="values", ranks="each"),
+        scenario=scenario.with_run(payload="values", ranks="each"),
         program=program or MEASURED.get(scenario.program, PROGRAM),
         writer=WRITER,
         out=out,

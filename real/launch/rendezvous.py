@@ -38,7 +38,7 @@ class Rank0Supervisor:
         self.token = secrets.token_hex(16)
         scenario = job.scenario
         self._table = RankStatusTable(
-            scenario.cluster.world_size, scenario.timeout_s, began_s, sees_exits=False, start_s=job.start_s
+            scenario.cluster.world_size, scenario.run.timeout_s, began_s, sees_exits=False, start_s=job.start_s
         )
         self._supervisor = Supervisor(address, self._table, self.token)
         job.spool.mkdir(parents=True, exist_ok=True)

@@ -69,7 +69,7 @@ class RankWorker:
             (rendezvous.host, rendezvous.port),
             self._place.rank,
             rendezvous.token,
-            timeout_s=self._job.scenario.timeout_s,
+            timeout_s=self._job.scenario.run.timeout_s,
             tells_steps=self._steps is None,
             on_stop=self._end_run,
             on_cut=self._leave_unsupervised,

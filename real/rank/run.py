@@ -102,14 +102,16 @@ class RankRun:
             ProgramError: the program misused a verb, left a Work unawaited, or lost a connection.
             Exception: whatever the program raises.
         """
-        library = library_of(self._job.scenario.library).at(self._place.local_rank)
+        library = library_of(self._job.scenario.run.library).at(self._place.local_rank)
         with transport(self._place.rank, "joining the others"):
             dist.init_process_group(
                 library.backend,
                 store=self._store,
                 rank=self._place.rank,
                 world_size=self._place.world_size,
-                timeout=timedelta(seconds=max(TRANSPORT_TIMEOUTS * self._job.scenario.timeout_s, self._job.start_s)),
+                timeout=timedelta(
+                    seconds=max(TRANSPORT_TIMEOUTS * self._job.scenario.run.timeout_s, self._job.start_s)
+                ),
             )
         try:
             if self._place.by != "launcher":  # the launcher gives all ranks one job
@@ -127,7 +129,7 @@ class RankRun:
         return recording
 
     def _play(self, program: Program, library: DeviceLibrary) -> None:
-        within_s = TRANSPORT_TIMEOUTS * self._job.scenario.timeout_s
+        within_s = TRANSPORT_TIMEOUTS * self._job.scenario.run.timeout_s
         if library.device.type != "cpu":
             self.keeper.every_s = SPOOLED_EVERY_S
         agreements = GroupAgreements(self._store, self.journal, self._place.world_size, within_s)

@@ -62,7 +62,7 @@ class _Watcher:
         self._name, self._script = f"{self._rank}: {script.path}", script
         self._outcome: Outcome | None = None
         self._recorded: dict[str, Any] | None = None  # fields of the outcome, once all steps are recorded
-        self._patience_s = min(_PATIENCE_S, scenario.timeout_s / 2)
+        self._patience_s = min(_PATIENCE_S, scenario.run.timeout_s / 2)
         start = multiprocessing.get_context("spawn")
         self._connection, other = start.Pipe()
         place = RankPlace(rank.rank, rank.host, rank.world_size, rank.local_world_size)
@@ -71,7 +71,7 @@ class _Watcher:
         owned = scratch()
         weakref.finalize(self, owned.remove)
         env = environment_of(script, rank, address=address, port=port, folder=owned.path)
-        arguments = (other, place, scenario.steps, script, env)
+        arguments = (other, place, scenario.run.steps, script, env)
         self._process = start.Process(target=main, args=arguments, daemon=True)
         self._process.start()
         other.close()

@@ -116,7 +116,7 @@ def _info(
         world="real",
         digest=scenario.digest(),
         scenario=scenario.as_dict(),
-        seed=scenario.seed,
+        seed=scenario.run.seed,
         world_size=scenario.cluster.world_size,
         started=job.started,
         versions=versions(),

@@ -59,7 +59,7 @@ def write_incomplete_run(job: Job, sentence: str, elapsed_s: float) -> str:
         return sentence
     try:
         spools = {rank: read(job.spool, rank) for rank in range(job.scenario.cluster.world_size)}
-        lanes = library_of(job.scenario.library).lanes
+        lanes = library_of(job.scenario.run.library).lanes
         job.write(merge(job, spools, lanes=lanes, elapsed_s=elapsed_s, error=sentence))
     except Exception as error:
         return f"{sentence}; {job.out}: what was measured could not be written: {error}; it lies in {job.spool}"

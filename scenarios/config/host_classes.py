@@ -142,7 +142,7 @@ class HostClasses:
 def uniform_host_classes(scenario: Scenario) -> HostClasses | None:
     """Return one class for all healthy hosts, which do the same work; None if every rank is simulated."""
     cluster = scenario.cluster
-    if scenario.ranks == "each":
+    if scenario.run.ranks == "each":
         return None
     loads = np.zeros((cluster.hosts, 1))
     return HostClasses.of(loads, cluster.host.gpus, cluster.faulty_hosts, cluster.hosts_per_domain)

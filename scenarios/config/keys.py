@@ -18,6 +18,10 @@ class Names:
     names: Mapping[str, str]
 
 
+# Metadata of a field whose key was added when runs had been recorded: run folders and digests have it only where it is
+# not the default. So scenarios that do not set the key keep their digests, and stay comparable with older runs.
+LATER: Mapping[str, bool] = {"is_later": True}
+
 REST = "*"  # stands for a key's name: the mapping takes all keys of the table that belong to no field
 
 
@@ -42,6 +46,13 @@ class Key:
     title: str = ""
 
 
+class Where:
+    """Field metadata: the values that other keys of the table must have; with any others the key is refused."""
+
+    def __init__(self, **keys: tuple[str, ...]) -> None:
+        self.keys = keys
+
+
 class Inline:
     """Field metadata: the keys of a nested value stand in the table of the value around it.
 
@@ -60,6 +71,7 @@ class Declared:
     key: Key
     hint: Any
     default: object
+    where: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     table: Any = field(init=False)  # the dataclass that declares the key's table, or those of an array; None: no table
 
     def __post_init__(self) -> None:
@@ -83,6 +95,18 @@ def declared(kind: Any) -> tuple[Declared, ...]:
     return tuple(found)
 
 
+@cache
+def conditional(kind: Any) -> tuple[Declared, ...]:
+    """Return the keys of a dataclass that have a `Where`, and the tables in which there are some."""
+    keys = () if kind is None else declared(kind)
+    return tuple(one for one in keys if one.where or (one.table is not None and conditional(one.table)))
+
+
+def usual(kind: Any, key: str) -> object:
+    """Return the default of a dataclass's key."""
+    return next(one.default for one in declared(kind) if one.key.name == key)
+
+
 def _declared(kind: Any, keys: Mapping[str, Key] | None = None) -> Iterator[Declared]:
     """Yield a dataclass's keys in the order of its fields; `keys` replace those that the fields declare."""
     for key in getattr(kind, "file_keys", ()):
@@ -101,7 +125,8 @@ def _declared(kind: Any, keys: Mapping[str, Key] | None = None) -> Iterator[Decl
         if key is not None:
             factory = one.default_factory
             default = one.default if factory is dataclasses.MISSING else factory()
-            yield Declared(path=(one.name,), key=key, hint=bare, default=default)
+            where = next((mark.keys for mark in marks if isinstance(mark, Where)), {})
+            yield Declared(path=(one.name,), key=key, hint=bare, default=default, where=where)
 
 
 def _key_of(name: str, marks: Sequence[object]) -> Key | None:
@@ -118,9 +143,22 @@ def _unmarked(hint: Any) -> Any:
         return hint
     bare, *marks = get_args(hint)
     for mark in marks:
-        if not isinstance(mark, (Key, Inline, str)):
+        if not isinstance(mark, (Key, Inline, Where, str)):
             bare = Annotated[bare, mark]
     return bare
+
+
+def recorded(value: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass that run folders and digests have; of fields with `LATER` no defaults."""
+    return {
+        one.name: getattr(value, one.name)
+        for one in dataclasses.fields(value)
+        if not one.metadata or _is_recorded(one, getattr(value, one.name))
+    }
+
+
+def _is_recorded(one: dataclasses.Field[Any], value: object) -> bool:
+    return not one.metadata.get("is_of_playing") and not (one.metadata.get("is_later") and value == one.default)
 
 
 def tenths_of(version: str) -> int:

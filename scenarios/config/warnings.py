@@ -28,28 +28,28 @@ def notes(scenario: Scenario, classes: HostClasses | None = None, effort: Effort
     `classes` are the host classes, if only representatives run; `effort` is the cost of simulating.
     """
     compression, gpu = scenario.workload.compression, scenario.cluster.host.gpu
-    if compression.kind != "none" and compression.start_powerSGD_iter >= scenario.steps:
+    if compression.kind != "none" and compression.start_powerSGD_iter >= scenario.run.steps:
         least = LEAST_POWERSGD_START if compression.use_error_feedback or compression.warm_start else 0
-        smaller = f" or a number from {least} to {scenario.steps - 1}" if least < scenario.steps else ""
+        smaller = f" or a number from {least} to {scenario.run.steps - 1}" if least < scenario.run.steps else ""
         yield (
             f"{scenario.path}: compression.start_powerSGD_iter = {compression.start_powerSGD_iter}: nothing is"
-            f" compressed in {scenario.steps} steps; more than {compression.start_powerSGD_iter} steps{smaller} let a"
-            " run show it"
+            f" compressed in {scenario.run.steps} steps; more than {compression.start_powerSGD_iter} steps{smaller}"
+            " let a run show it"
         )
-    if (library := LIBRARIES[scenario.library]).device != gpu.kind:
-        yield f"{scenario.path}: run.library = '{scenario.library}': {library.limits}"
-    if scenario.chosen:
+    if (library := LIBRARIES[scenario.run.library]).device != gpu.kind:
+        yield f"{scenario.path}: run.library = '{scenario.run.library}': {library.limits}"
+    if scenario.run.chosen:
         yield (
-            f"{scenario.path}: run.ranks = '{scenario.ranks}', run.fidelity = '{scenario.fidelity}': chosen, as"
-            f" {scenario.chosen}; --ranks and --fidelity override"
+            f"{scenario.path}: run.ranks = '{scenario.run.ranks}', run.fidelity = '{scenario.run.fidelity}': chosen, as"
+            f" {scenario.run.chosen}; --ranks and --fidelity override"
         )
-    if effort is not None and effort.may_be_long(scenario.steps):
-        if classes is None and scenario.ranks == "each" and effort.is_large(1):
+    if effort is not None and effort.may_be_long(scenario.run.steps):
+        if classes is None and scenario.run.ranks == "each" and effort.is_large(1):
             key = f"run.ranks = 'each': {scenario.cluster.world_size:,} ranks one by one take"
             less = f"'alike' takes seconds, with fidelity 'links', payload 'sizes' and library {folding()}"
         else:
-            key, less = f"run.steps = {scenario.steps}: they take", "most programs do the same in each of them"
-        yield f"{scenario.path}: {key} {effort.text(scenario.steps)}; {less}"
+            key, less = f"run.steps = {scenario.run.steps}: they take", "most programs do the same in each of them"
+        yield f"{scenario.path}: {key} {effort.text(scenario.run.steps)}; {less}"
     if classes is not None and not classes.is_exact:
         yield (
             f"{scenario.path}: run.ranks = 'alike': the cluster has more than {len(classes.representatives)} classes of"
@@ -88,7 +88,7 @@ def notes_of_measuring(scenario: Scenario, cores: int = 0, cpu: str = "") -> Ite
 
 def _notes_of_tables(scenario: Scenario) -> Iterator[str]:
     """Yield why a GPU's tables cannot be fbgemm's, if that is known before they are sharded."""
-    if not isinstance(scenario.workload, Recommender) or LIBRARIES[scenario.library].device != "cuda":
+    if not isinstance(scenario.workload, Recommender) or LIBRARIES[scenario.run.library].device != "cuda":
         return
     model, reason = scenario.workload.model, ""
     if find_spec("fbgemm_gpu") is None:
@@ -101,8 +101,8 @@ def _notes_of_tables(scenario: Scenario) -> Iterator[str]:
         reason = f"{why} (model.optimizer)"
     if reason:
         yield (
-            f"{scenario.path}: run.library = '{scenario.library}': embeddings are looked up and updated by chains of"
-            f" torch operations, which take longer than predicted; {reason}"
+            f"{scenario.path}: run.library = '{scenario.run.library}': embeddings are looked up and updated by chains"
+            f" of torch operations, which take longer than predicted; {reason}"
         )
 
 
@@ -110,7 +110,7 @@ class NotesAfter:
     """A summary of how measured times were used in a prediction; spans are added in each stream's issue order."""
 
     def __init__(self, scenario: Scenario) -> None:
-        self._path, self._times = scenario.path, scenario.compute_times
+        self._path, self._times = scenario.path, scenario.run.compute_times
         self._computations = ComputeCounter(self._times)
         self._unused = dict.fromkeys(self._times.rows) if self._times else {}
         self._took_ns = {True: 0, False: 0}

@@ -113,7 +113,7 @@ def check_compression(scenario: Scenario, shapes: Sequence[Shape], dtype: torch.
         ScenarioError: the rank is larger, in a run with compressed steps.
     """
     compression = scenario.workload.compression
-    if compression.kind != "batched_powersgd" or compression.start_powerSGD_iter >= scenario.steps:
+    if compression.kind != "batched_powersgd" or compression.start_powerSGD_iter >= scenario.run.steps:
         return
     sizes = [prod(shape) for shape in shapes]
     assigned = assign_buckets([size * dtype.itemsize for size in sizes], scenario.workload.buckets)

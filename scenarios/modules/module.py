@@ -99,7 +99,7 @@ class Module:
         """
         self.loss_scaling, self.tf32 = loss_scaling, tf32
         self.make, self.name, self.optimizer = make, name or _name_of(make), optimizer
-        self.seed, self._launching = scenario.seed, scenario.workload.launching
+        self.seed, self._launching = scenario.run.seed, scenario.workload.launching
         self.buckets, self.compression = scenario.workload.buckets, scenario.workload.compression
         self.parallel, self._cluster = parallel, scenario.cluster
         self.reduce = reduce and not parallel.shards

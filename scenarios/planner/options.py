@@ -120,6 +120,6 @@ def options_of(table: Table, scenario: Scenario, topology: Topology) -> list[Sha
         min_partition=table.min_partition,
         pooling_factors=[feature.ids_per_sample for feature in table.by_feature],
     )
-    enumerator = EmbeddingEnumerator(topology, scenario.batch_size, {table.name: wished})
+    enumerator = EmbeddingEnumerator(topology, scenario.run.batch_size, {table.name: wished})
     tensor = TensorShape((table.rows, table.dim), ELEMENT_BYTES[model.embedding_dtype], *model.optimizer.planned_bytes)
     return enumerator.of_table(table.name, tensor, (_MODULE, table), _TableSharder(table, kernel))

@@ -144,7 +144,7 @@ def _blamed(index: int, scenario: Scenario, model: Model, taken_bytes: int, stor
     """Return the key to blame, a table's rows or the batch size if buffers are larger, and a phrase on the buffers."""
     buffer_bytes = taken_bytes - stored_bytes
     if buffer_bytes > stored_bytes:
-        where = f"run.batch_size = {scenario.batch_size}"
+        where = f"run.batch_size = {scenario.run.batch_size}"
         return f"{scenario.path}: {where}", f", {format_bytes(buffer_bytes)} of it buffers of inputs and outputs"
     return _rows_of(index, scenario, model), ""
 

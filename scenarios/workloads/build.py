@@ -43,7 +43,7 @@ def build(scenario: Scenario) -> Program:
             f" scenarios.seam.program.Program, but it returns a {type(program).__name__}"
         )
     has_classes = program.host_classes is not None or program.finds_classes
-    if scenario.ranks == "alike" and not (has_classes or scenario.chosen):
+    if scenario.run.ranks == "alike" and not (has_classes or scenario.run.chosen):
         raise ScenarioError(
             f"{scenario.path}: run.ranks = 'alike': expected 'each', because program '{scenario.program}' sets no"
             " host_classes; where all ranks do the same work,"
@@ -86,7 +86,7 @@ def build_simulation(scenario: Scenario, does: Callable[[str, str], None] = Prog
 
 def are_classes_known(scenario: Scenario, program: Program) -> bool:
     """Return whether the hosts to simulate are known; some programs find them in `prepare`."""
-    return scenario.ranks == "each" or not program.finds_classes or program.effort is not None
+    return scenario.run.ranks == "each" or not program.finds_classes or program.effort is not None
 
 
 def effort_of(scenario: Scenario, program: Program) -> Effort:
@@ -103,5 +103,5 @@ def effort_of(scenario: Scenario, program: Program) -> Effort:
     rows = (row for row in program.memory if row.part not in (CONTEXT, FRAGMENTATION))
     # Tensors in host memory count as well: all are in this machine's memory.
     tensors = (row.size_bytes for row in rows if row.phases != CACHED)
-    held = sum(tensors) if scenario.payload == "values" else 0
+    held = sum(tensors) if scenario.run.payload == "values" else 0
     return replace(effort, held_bytes=effort.held_bytes + held)

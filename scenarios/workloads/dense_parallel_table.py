@@ -15,8 +15,6 @@ from scenarios.workloads.step_tables import LAUNCHING, PIPELINE
 def _check(section: Any, document: Document, look: Look) -> None:
     path = ("dense_parallel",)
     if section.kind in (None, "ddp"):
-        keys = ("units", "reshard_after_forward", "reduce_every_micro_batch", "shard_group_size")
-        look.refuse(path, section, keys, "but with kind = 'fsdp' or 'hsdp'")
         return
     reason = f"with dense_parallel.kind = '{section.kind}'"
     pipeline, compression = PIPELINE.of(document), COMPRESSION.of(document)

@@ -92,12 +92,12 @@ def check_memory(scenario: Scenario, effort: Effort, free_bytes: float | None = 
     """
     free_bytes = free_memory_bytes() if free_bytes is None else free_bytes
     most_bytes = MEMORY_LEFT * free_bytes
-    if effort.size_bytes(scenario.steps) <= most_bytes:
+    if effort.size_bytes(scenario.run.steps) <= most_bytes:
         return
-    key, instead = f"run.ranks = '{scenario.ranks}'", scenario.folded_by
+    key, instead = f"run.ranks = '{scenario.run.ranks}'", scenario.run.folded_by
     more = f", and {instead} simulates one host of each class in place of all" if instead else ""
     if effort.step_bytes <= most_bytes:
-        key, more = f"run.steps = {scenario.steps}", f"; {effort.most_steps(most_bytes):,} steps fit"
+        key, more = f"run.steps = {scenario.run.steps}", f"; {effort.most_steps(most_bytes):,} steps fit"
     elif isinstance(workload := scenario.workload, Recommender) and (
         effort.step_bytes - effort.loaded_bytes <= most_bytes
     ):
@@ -105,7 +105,7 @@ def check_memory(scenario: Scenario, effort: Effort, free_bytes: float | None = 
         more = f", {_size(effort.loaded_bytes)} of it batches that are loaded ahead"
     raise ScenarioError(
         f"{scenario.path}: {key}: expected a simulation that fits into this machine's {_size(free_bytes)} of free"
-        f" memory; this one takes about {_size(effort.size_bytes(scenario.steps))}{more}"
+        f" memory; this one takes about {_size(effort.size_bytes(scenario.run.steps))}{more}"
     )
 
 

@@ -21,9 +21,6 @@ def _check(section: Any, document: Document, look: Look) -> None:
         if precision in ("fp32", "int8"):
             reason = f"with {direction}_precision = '{precision}', which has none"
             look.refuse(("qcomms",), section, (f"{direction}_loss_scale",), reason)
-    if section.backward_precision != "fp8":
-        keys = ("fp8_quantize_dim_bwd", "fp8_bwd_uses_143")
-        look.refuse(("qcomms",), section, keys, "but with backward_precision = 'fp8'")
     if "fp8" not in (section.forward_precision, section.backward_precision):
         look.refuse(("qcomms",), section, ("fp8_quantize_dim",), "but with a precision of 'fp8'")
     if section.forward_precision == "fp8" or (

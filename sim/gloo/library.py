@@ -102,7 +102,7 @@ def _transport(scenario: Scenario, machine: Machine, classes: HostClasses | None
     cluster = scenario.cluster
     threads = None if cluster.tcp is None else HostCores(machine.clock, cluster, cluster.tcp, machine.draw)
     flows = GlooFlows(machine, threads)
-    if scenario.fidelity == "flows":
+    if scenario.run.fidelity == "flows":
         return Transport(flows, threads)
     links = GlooLinks(machine)
 

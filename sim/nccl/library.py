@@ -20,7 +20,7 @@ _LANES = 1
 
 
 def _transport(scenario: Scenario, machine: Machine, classes: HostClasses | None) -> Transport:
-    phases = NcclPhases(machine, flows=scenario.fidelity == "flows", classes=classes)
+    phases = NcclPhases(machine, flows=scenario.run.fidelity == "flows", classes=classes)
     return Transport(phases, buffer_bytes=phases.buffer_bytes)
 
 

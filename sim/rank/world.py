@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -73,7 +72,7 @@ class World:
         self.scenario, self.machine, self.classes = scenario, machine, classes
         self.transport = library.transport(scenario, machine, classes)
         self.threads = self.transport.threads
-        self.device = torch.device("meta" if scenario.payload == "sizes" else "cpu")
+        self.device = torch.device("meta" if scenario.run.payload == "sizes" else "cpu")
         size = scenario.cluster.world_size
         self.ranks: Sequence[int] = range(size) if classes is None else classes.ranks
         counts = (1,) * size if classes is None else classes.rank_counts
@@ -84,7 +83,7 @@ class World:
         self.balance: Balance | None = None  # set for balanced runs
         self.rewrite: Rewrite = as_it_is
         self.observed: Observed | None = None  # of the first rank, if requested
-        self._measured = ComputeCounter(scenario.compute_times)
+        self._measured = ComputeCounter(scenario.run.compute_times)
         self.ledger = StepLedger(len(self.ranks), take)
         # Only of the first rank: the kernels of every rank would multiply the rows.
         self.kernels: KernelLedger | None = None
@@ -151,7 +150,7 @@ class World:
         """Return the library and transport of a group; other libraries than the scenario's simulate by links only."""
         if group.library not in self._libraries:
             library = library_of(cast(LibraryName, group.library))
-            by_links = replace(self.scenario, fidelity="links")
+            by_links = self.scenario.with_run(fidelity="links")
             self._libraries[group.library] = library, library.transport(by_links, self.machine, None)
         return self._libraries[group.library]
 

@@ -17,7 +17,7 @@ RATE = 1e9
 def test_times_are_attributed_to_their_cases() -> None:
     """On an ideal network a call of twice the bytes takes about twice as long."""
     nics = Nics(per="host", count=1, link=Link(bytes_per_s=RATE, latency_ns=1000))
-    on = dataclasses.replace(scenario(cluster(2, 1, nics=nics)), program="collective", payload="sizes")
+    on = dataclasses.replace(scenario(cluster(2, 1, nics=nics)).with_run(payload="sizes"), program="collective")
     counts = [steps(case, 2) for case in cases(RATE)]
     found = dict(zip(cases(RATE), times_s(simulate(on, Cases(on, 2)), counts), strict=True))
     assert [len(times) + WARM_UP for times in found.values()] == counts

@@ -21,7 +21,7 @@ def test_every_run_is_of_a_scenario_and_is_predicted_once(tmp_path, predicted, n
     run = report.made(name, tmp_path)
     assert [words[:2] for words in predicted] == [("-m", "sim")]
     made = load(predicted[0][2], {"steps": int(predicted[0][4])})
-    assert (made.cluster.world_size, made.steps) == (ranks, report.CASES[name].steps)
+    assert (made.cluster.world_size, made.run.steps) == (ranks, report.CASES[name].steps)
     run.mkdir()
     assert report.made(name, tmp_path) == run
     assert len(predicted) == 1

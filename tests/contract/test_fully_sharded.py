@@ -93,7 +93,7 @@ async def train_in_torch(
     rank: Rank, make: Callable[[], nn.Module], parallel: DenseParallel, units: Sequence[str], micro_batches: int
 ) -> Any:
     """Losses, shards at the end, and what a step calls, of torch's own fully_shard."""
-    torch.manual_seed(small().seed)
+    torch.manual_seed(small().run.seed)
     size = dist.get_world_size()
     module: Any = make()
     shape, names = ((size,), ("shard",)) if parallel.kind == "fsdp" else ((size // 2, 2), ("replicate", "shard"))

@@ -153,7 +153,7 @@ def test_buffers_are_those_of_rank_0_as_in_ddp(world: str) -> None:
 
 async def running_means_of_ddp(rank: Rank) -> list[Tensor]:
     """The same in DistributedDataParallel, over the processes' own group."""
-    torch.manual_seed(small().seed)
+    torch.manual_seed(small().run.seed)
     module, seen = nn.parallel.DistributedDataParallel(Normalized()), []
     for _ in range(2):
         loss = module(*draw_rows(torch.Generator().manual_seed(rank.rank)))
@@ -164,7 +164,7 @@ async def running_means_of_ddp(rank: Rank) -> list[Tensor]:
 
 async def train_in_ddp(rank: Rank, make: Callable[[], nn.Module], options: dict[str, Any]) -> Any:
     """What `train` does, in torch's own DistributedDataParallel."""
-    torch.manual_seed(small().seed)
+    torch.manual_seed(small().run.seed)
     module = nn.parallel.DistributedDataParallel(make(), **options)
     optimizer, losses = sgd(module.parameters()), []
     for step in range(3):

@@ -103,14 +103,14 @@ def test_a_profile_has_the_memory_that_torch_has(name: str, gib: float) -> None:
 @pytest.mark.parametrize("name", ["criteo_dlrm_2x4", "criteo_dlrm_8x8"])
 def test_criteo_is_the_model_of_mlperf(name: str) -> None:
     scenario, model = model_of(name)
-    assert scenario.batch_size * scenario.cluster.world_size == 65536
+    assert scenario.run.batch_size * scenario.cluster.world_size == 65536
     assert len(model.tables) == 26
     assert sum(table.rows for table in model.tables) == 204_184_588
     assert sum(table.ids_per_sample for table in model.tables) == 214
     assert {table.dim for table in model.tables} == {128}
     assert (model.dense_features, model.bottom, model.top) == (13, (512, 256, 128), (1024, 1024, 512, 256, 1))
     assert (model.interaction.kind, model.interaction.layers, model.interaction.low_rank) == ("dcn", 3, 512)
-    assert (scenario.payload, scenario.library) == ("sizes", "nccl")
+    assert (scenario.run.payload, scenario.run.library) == ("sizes", "nccl")
     types = {kind for table in model.tables for kind in table.sharding}
     assert types == {"table_row_wise", "table_wise", "row_wise", "data_parallel"}
     assert all(table.rows < 1000 for table in model.tables if "data_parallel" in table.sharding)
@@ -119,7 +119,7 @@ def test_criteo_is_the_model_of_mlperf(name: str) -> None:
 def test_criteo_scenarios_of_two_sizes_have_the_same_model() -> None:
     (small, small_model), (large, large_model) = model_of("criteo_dlrm_2x4"), model_of("criteo_dlrm_8x8")
     assert small_model == large_model
-    assert (small.fidelity, large.fidelity) == ("flows", "links")
+    assert (small.run.fidelity, large.run.fidelity) == ("flows", "links")
 
 
 def test_criteo_fits_eight_gpus_only_when_spread() -> None:
@@ -135,9 +135,14 @@ def test_small_criteo_has_all_four_shardings_and_both_kinds_of_reduction() -> No
     assert [table.rows for table in model.tables] == [min(table.rows, 2000) for table in whole.tables]
     only = {table.sharding[0] for table in model.tables if len(table.sharding) == 1}
     assert only == {"table_row_wise", "table_wise", "row_wise", "data_parallel"}
-    assert (scenario.payload, scenario.library, scenario.batch_size, scenario.steps) == ("values", "gloo", 64, 4)
+    assert (scenario.run.payload, scenario.run.library, scenario.run.batch_size, scenario.run.steps) == (
+        "values",
+        "gloo",
+        64,
+        4,
+    )
     assert scenario.workload.compression.kind == "batched_powersgd"
-    assert 0 < scenario.workload.compression.start_powerSGD_iter < scenario.steps
+    assert 0 < scenario.workload.compression.start_powerSGD_iter < scenario.run.steps
 
 
 def test_twrw_has_three_jagged_tables_of_one_sharding() -> None:
@@ -145,14 +150,14 @@ def test_twrw_has_three_jagged_tables_of_one_sharding() -> None:
     assert [table.sharding for table in model.tables] == [("table_row_wise",)] * 3
     assert {table.ids_per_sample_kind for table in model.tables} == {"poisson"}
     assert model.tables[2].ids.kind == "file"
-    assert scenario.payload == "values"
+    assert scenario.run.payload == "values"
 
 
 def test_powersgd_reduces_resnet50_before_and_after_it_starts() -> None:
     scenario = load(FILES["powersgd_16x1_10g"])
     assert len(GradientReduction.of(scenario.workload).shapes) == 161
     assert scenario.workload.compression.matrix_approximation_rank == 4
-    assert 0 < scenario.workload.compression.start_powerSGD_iter < scenario.steps
+    assert 0 < scenario.workload.compression.start_powerSGD_iter < scenario.run.steps
     assert scenario.cluster.host.nics.link.bytes_per_s == 1.25e9
 
 

@@ -184,7 +184,7 @@ def again(scenario: Scenario, traces: Path) -> Recording:
     cluster = scenario.cluster
     keys = f"hosts = {cluster.hosts}\ngpus_per_host = {cluster.host.gpus}\n"
     path.write_text(
-        f'program = "chakra"\n[run]\nlibrary = "{scenario.library}"\nsteps = 1\n'
+        f'program = "chakra"\n[run]\nlibrary = "{scenario.run.library}"\nsteps = 1\n'
         f'[cluster]\nprofile = "{cluster.profile}"\n{keys}'
         f'[chakra]\ntraces = "{traces}"\ngroups = "{traces / GROUPS}"\n'
     )
@@ -208,7 +208,7 @@ def groups(recording: Recording, step: int) -> Counter[tuple[Any, ...]]:
 def test_a_run_written_and_played_again_makes_the_same_step(tmp_path: Path, name: str, off: float) -> None:
     """But for exchanges that are uneven: a run does not keep how they are split."""
     scenario = load(name)
-    scenario = replace(scenario, steps=3, ranks="each", payload="sizes")
+    scenario = scenario.with_run(steps=3, ranks="each", payload="sizes")
     run = simulate(scenario, build(scenario))
     step = write_traces(Run.of(run), tmp_path / "traces", 2)
     found = again(scenario, tmp_path / "traces")

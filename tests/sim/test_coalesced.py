@@ -44,9 +44,9 @@ class Calls(Program):
 
 def scenario(library: Any, hosts: int) -> Scenario:
     if library == "gloo":
-        return dataclasses.replace(scenario_of(hosts, 2, name="coalesced", timeout_s=1.0), payload="sizes")
+        return scenario_of(hosts, 2, name="coalesced", timeout_s=1.0).with_run(payload="sizes")
     made = load("criteo_dlrm_8x8")
-    return dataclasses.replace(made, cluster=dataclasses.replace(made.cluster, hosts=hosts), fidelity="flows")
+    return dataclasses.replace(made.with_run(fidelity="flows"), cluster=dataclasses.replace(made.cluster, hosts=hosts))
 
 
 def times_ns(made: Scenario, sizes: tuple[int, ...]) -> dict[str, list[int]]:

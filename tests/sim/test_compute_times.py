@@ -162,9 +162,9 @@ def test_a_prediction_uses_the_compute_times_of_a_real_run(tmp_path: Path, capsy
     assert re.search(r"steps? 0(-\d+)? left out", capsys.readouterr().err)  # all that warms up, on a busy machine more
 
     timed = load(file, {"compute_times": str(csv)})
-    assert timed.compute_times is not None
+    assert timed.run.compute_times is not None
     predicted = simulate(timed, build(timed))
-    calls, compared = ComputeCounter(timed.compute_times), set()
+    calls, compared = ComputeCounter(timed.run.compute_times), set()
     for span in predicted.spans:
         if span.kind != "compute":
             continue
@@ -176,7 +176,7 @@ def test_a_prediction_uses_the_compute_times_of_a_real_run(tmp_path: Path, capsy
             assert abs(took_ns - row.time_ns) <= 1
             compared.add((row.label, row.call))
     assert compared >= ALONE
-    known = [(row.label, row.call) for row in timed.compute_times.rows]
+    known = [(row.label, row.call) for row in timed.run.compute_times.rows]
     assert [call for label, call in known if label == "dense.gradients.bucket"] == [1, 2, 3]
     assert predicted.info.digest == store.load(folder).info.digest  # so the two compare
 

@@ -147,7 +147,7 @@ def test_simulated_and_real_worlds_have_equal_losses_and_calls(types: tuple[Shar
 )
 def test_times_do_not_depend_on_the_payload(bags: tuple[Bag, ...]) -> None:
     made = mixed(bags, ALL)
-    sizes = dataclasses.replace(made, payload="sizes")
+    sizes = made.with_run(payload="sizes")
     with_values, without = (simulate(one, DlrmProgram(one)) for one in (made, sizes))
     assert without.spans == with_values.spans
     assert without.links == with_values.links
@@ -160,7 +160,7 @@ def test_expected_bags_take_as_long_as_drawn_ones(bag: Bag, kind: ShardingType) 
     """On average: the same calls of every rank that is simulated, and a step within a few percent."""
     made = mixed((bag,), (kind,), batch_size=512, payload="sizes", fidelity="flows", library="nccl")
     made = dataclasses.replace(made, cluster=cluster(4, 2, gpu=BIG))
-    alike = dataclasses.replace(made, fidelity="links", ranks="alike")
+    alike = made.with_run(fidelity="links", ranks="alike")
     every, folded = (simulate(one, DlrmProgram(one)) for one in (made, alike))
     ranks = {span.rank for span in folded.spans}
     labels = [sorted({(one.rank, one.label) for one in each.spans if one.rank in ranks}) for each in (every, folded)]
@@ -206,7 +206,7 @@ def test_the_next_batch_is_exchanged_during_a_step_with_all_sizes_in_one_call() 
 def test_an_expected_pipeline_takes_as_long_as_a_drawn_one() -> None:
     made = mixed(EVERY, ALL, batch_size=512, payload="sizes", fidelity="flows", library="nccl", pipeline=PIPELINE)
     made = dataclasses.replace(made, cluster=cluster(4, 2, gpu=BIG))
-    alike = dataclasses.replace(made, fidelity="links", ranks="alike")
+    alike = made.with_run(fidelity="links", ranks="alike")
     every, folded = (simulate(one, DlrmProgram(one)) for one in (made, alike))
     steps = [max(one.end_ns - one.start_ns for one in each.spans if one.kind == "step") for each in (every, folded)]
     assert steps[1] == pytest.approx(steps[0], rel=0.05)

@@ -133,8 +133,8 @@ def test_a_feature_of_the_table_s_name_alone_changes_nothing() -> None:
 def test_expected_features_take_as_long_as_drawn_ones(kind: ShardingType) -> None:
     """The same calls of every rank that is simulated, and loads and a step within a few percent."""
     made = shared(mixed(("pooled",), (kind,), "adagrad", batch_size=512, payload="sizes"))
-    made = dataclasses.replace(made, fidelity="flows", library="nccl", cluster=cluster(4, 2, gpu=BIG))
-    alike = dataclasses.replace(made, fidelity="links", ranks="alike")
+    made = dataclasses.replace(made.with_run(fidelity="flows", library="nccl"), cluster=cluster(4, 2, gpu=BIG))
+    alike = made.with_run(fidelity="links", ranks="alike")
     every, folded = run(made), run(alike)
     ranks = {span.rank for span in folded.spans}
     labels = [sorted({(one.rank, one.label) for one in each.spans if one.rank in ranks}) for each in (every, folded)]
@@ -173,7 +173,7 @@ def test_calls_of_shared_features_equal_torchrecs(tmp_path: Path) -> None:
 
 def test_a_plan_counts_the_ids_of_all_features() -> None:
     made = shared(training(("table_wise",)))
-    samples = made.batch_size * made.cluster.world_size
+    samples = made.run.batch_size * made.cluster.world_size
     ids = {row.table: row.ids_per_step for row in plan_tables(made).rows}
     assert ids == {
         table.name: pytest.approx(samples * sum(each.ids_per_sample for each in table.by_feature))

@@ -194,7 +194,7 @@ def test_prefetches_are_one_batch_ahead_and_exchanges_two() -> None:
 @pytest.mark.parametrize("pipeline", [Pipeline(), PREFETCH], ids=["plain", "prefetch"])
 def test_times_do_not_depend_on_the_payload(pipeline: Pipeline) -> None:
     made = hosted(pipeline=pipeline)
-    sizes = dataclasses.replace(made, payload="sizes")
+    sizes = made.with_run(payload="sizes")
     with_values, without = played(made), played(sizes)
     assert without.spans == with_values.spans
     assert without.links == with_values.links
@@ -204,7 +204,7 @@ def test_times_do_not_depend_on_the_payload(pipeline: Pipeline) -> None:
 def test_expected_batches_take_as_long_as_drawn_ones(pipeline: Pipeline) -> None:
     made = timed(KERNELS, pipeline=pipeline, batch_size=512)
     made = dataclasses.replace(made, cluster=dataclasses.replace(made.cluster, hosts=4))
-    alike = dataclasses.replace(made, fidelity="links", ranks="alike")
+    alike = made.with_run(fidelity="links", ranks="alike")
     assert step_ns(alike) == pytest.approx(step_ns(made), rel=0.05)
 
 

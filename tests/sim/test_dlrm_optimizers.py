@@ -216,7 +216,7 @@ def test_adagrad_uses_the_scenarios_epsilon(eps: float) -> None:
 @pytest.mark.parametrize("kind", ["adam", "partial_rowwise_lamb"])
 def test_times_do_not_depend_on_the_payload(kind: OptimizerKind) -> None:
     made = trained(training(ALL), own(kind))
-    sizes = dataclasses.replace(made, payload="sizes")
+    sizes = made.with_run(payload="sizes")
     with_values, without = (played(each) for each in (made, sizes))
     assert without.spans == with_values.spans
 

@@ -163,19 +163,19 @@ def test_simulated_and_real_worlds_have_equal_losses_and_calls() -> None:
 
 def test_times_do_not_depend_on_the_payload() -> None:
     made = precise(training(ALL), autocast="float16", loss_scaling="dynamic", tf32=True)
-    sizes = dataclasses.replace(made, payload="sizes")
+    sizes = made.with_run(payload="sizes")
     with_values, without = (played(each) for each in (made, sizes))
     assert without.spans == with_values.spans
 
 
 def traced(made: Scenario) -> Trace:
     program = DlrmProgram(made)
-    outputs = [torch.empty(group.output_shape(made.batch_size), device="meta") for group in program.groups]
+    outputs = [torch.empty(group.output_shape(made.run.batch_size), device="meta") for group in program.groups]
     embeddings = Embeddings(program.columns, [each.requires_grad_() for each in outputs], [])
     return program.dense.trace(
-        torch.empty(made.batch_size, model_of(made).dense_features, device="meta"),
+        torch.empty(made.run.batch_size, model_of(made).dense_features, device="meta"),
         embeddings,
-        torch.empty(made.batch_size, device="meta"),
+        torch.empty(made.run.batch_size, device="meta"),
     )
 
 

@@ -56,7 +56,7 @@ def test_times_do_not_depend_on_the_payload(
     given: QComms, types: tuple[ShardingType, ...], changes: dict[str, Any]
 ) -> None:
     made = quantized(given, types, **changes)
-    sizes = dataclasses.replace(made, payload="sizes")
+    sizes = made.with_run(payload="sizes")
     with_values, without = (simulate(one, DlrmProgram(one)) for one in (made, sizes))
     assert without.spans == with_values.spans
     assert without.links == with_values.links
@@ -66,7 +66,7 @@ def test_times_do_not_depend_on_the_payload(
 def test_expected_exchanges_take_as_long_as_drawn_ones(given: QComms) -> None:
     made = quantized(given, WHOLE, dim=32, batch_size=512, payload="sizes", fidelity="flows", library="nccl")
     made = dataclasses.replace(made, cluster=cluster(4, 2, gpu=BIG))
-    alike = dataclasses.replace(made, fidelity="links", ranks="alike")
+    alike = made.with_run(fidelity="links", ranks="alike")
     every, folded = (simulate(one, DlrmProgram(one)) for one in (made, alike))
     ranks = {span.rank for span in folded.spans}
     labels = [sorted({(one.rank, one.label) for one in each.spans if one.rank in ranks}) for each in (every, folded)]
@@ -160,13 +160,13 @@ def allowed(made: Scenario) -> list[float]:
     mean of the samples' sums. Float32's own roundings, 1e-5 of all, are far below.
     """
     ranks, on = range(made.cluster.world_size), made.cluster
-    move = model_of(made).optimizer.learning_rate * Linear.WEIGHT / (made.batch_size * on.world_size)
-    bounds = [0.0] * made.steps
+    move = model_of(made).optimizer.learning_rate * Linear.WEIGHT / (made.run.batch_size * on.world_size)
+    bounds = [0.0] * made.run.steps
     for number, table in enumerate(made.workload.tables):
         there, back = lost(Recommender.of(made.workload).qcomms.forward_precision, table.sharding[0], on)
-        rows = initial_rows(number, made.seed, range(table.rows), range(table.dim), device=torch.device("cpu"))
+        rows = initial_rows(number, made.run.seed, range(table.rows), range(table.dim), device=torch.device("cpu"))
         before = np.zeros(table.rows)
-        for step in range(made.steps):
+        for step in range(made.run.steps):
             ids = np.concatenate([draw_bags(made, number, rank, step).ids for rank in ranks])
             largest = table.ids_per_sample * (float(rows.abs().max()) + move * before.max() * (1 + back))
             drift = table.ids_per_sample * move * back * before[ids].mean()

@@ -99,7 +99,7 @@ class Reference:
         self.training, self.model = training, model_of(training)
         self.module = build_dense(training).build(CPU)
         self.weights = [
-            initial_rows(number, training.seed, range(table.rows), range(table.dim), device=CPU).requires_grad_()
+            initial_rows(number, training.run.seed, range(table.rows), range(table.dim), device=CPU).requires_grad_()
             for number, table in enumerate(self.model.tables)
         ]
         self.by_element = self.model.optimizer.state == "element"
@@ -109,7 +109,7 @@ class Reference:
         self.dense: torch.optim.Optimizer = make(self.module.parameters(), lr=self.model.optimizer.learning_rate)
 
     def losses(self) -> list[float]:
-        return [self.step(step) for step in range(self.training.steps)]
+        return [self.step(step) for step in range(self.training.run.steps)]
 
     def step(self, step: int) -> float:
         ranks = range(self.training.cluster.world_size)
@@ -204,7 +204,7 @@ def test_tables_may_be_wider_than_exchanged_embeddings() -> None:
     """Rows of float32, looked up and updated as such; between ranks, and in the dense part, halves."""
     made = training(ALL)
     gpu = dataclasses.replace(GPU, flops_per_s={"float32": 1e13, "float16": 1e14})
-    made = dataclasses.replace(made, cluster=cluster(2, 2, gpu=gpu), payload="sizes")
+    made = dataclasses.replace(made.with_run(payload="sizes"), cluster=cluster(2, 2, gpu=gpu))
     sent = {}
     for dtype, rows in (("float32", "float32"), ("float16", "float32"), ("float16", "float16")):
         model = dataclasses.replace(model_of(made), dtype=dtype, embedding_dtype=rows)  # type: ignore[arg-type, type-var]
@@ -235,7 +235,7 @@ def test_times_do_not_depend_on_the_payload(library: str, fidelity: str, kind: s
     compression = Compression(kind=kind, start_powerSGD_iter=2, min_compression_rate=1)  # type: ignore[arg-type]
     made = training(ALL, library=library, fidelity=fidelity, compression=compression)
     with_values = simulate(made, DlrmProgram(made))
-    sizes = dataclasses.replace(made, payload="sizes")
+    sizes = made.with_run(payload="sizes")
     without = simulate(sizes, DlrmProgram(sizes))
     assert without.spans == with_values.spans
     assert without.links == with_values.links

@@ -203,7 +203,7 @@ def powersgd(on: Cluster, kind: str) -> Scenario:
 
 
 def step_spans(made: Scenario, library: str, fidelity: str) -> list[Span]:
-    changed = dataclasses.replace(made, library=library, fidelity=fidelity)  # type: ignore[arg-type]
+    changed = made.with_run(library=library, fidelity=fidelity)  # type: ignore[arg-type]
     return simulate(changed, build(changed)).spans
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from collections.abc import Callable
 from itertools import pairwise
@@ -55,7 +54,7 @@ def test_issuing_an_exchange_changes_module_at_most_35_times(payload: Any, libra
                 work = rank.all_to_all_single(output, given)
             await work
 
-    made = dataclasses.replace(load(TWRW), payload=payload, library=library)
+    made = load(TWRW).with_run(payload=payload, library=library)
     simulate(made, Script(exchanges))
     changes = [sum(a != b for a, b in pairwise(path)) for path in paths]
     assert 5 < changes[-1] <= MOST_CHANGES

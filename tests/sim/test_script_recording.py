@@ -299,7 +299,7 @@ def test_a_script_whose_work_is_balanced_runs_once(tmp_path: Path) -> None:
         "    dist.all_reduce(layer.weight.grad)\n    optimizer.step()\n"
     )
     made = given(file, world=(2, 1), profile="emulated_200mbit", steps=2, timeout="20 s")
-    recording = play(replace(made, balanced=True))
+    recording = play(made.with_run(balanced=True))
     assert sorted((tmp_path / "ran").read_text()) == ["0", "1"]
     computed = [[span.flops for span in recording.spans if span.rank == rank and span.flops] for rank in (0, 1)]
     assert computed[0] == pytest.approx(computed[1])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import subprocess
 import sys
 from pathlib import Path
@@ -43,10 +42,10 @@ def test_a_name_a_path_and_a_scenario_are_one(file: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(file.parent)
     by_path, by_word = twinstep.predict(file, steps=1), twinstep.predict("exchange.toml", steps=1)
     asked = twinstep.scenario(file, steps=1)
-    assert asked == dataclasses.replace(twinstep.scenario(file), steps=1)
+    assert asked == twinstep.scenario(file).with_run(steps=1)
     for run in (by_word, twinstep.predict(asked)):
         pd.testing.assert_frame_equal(run.spans, by_path.spans)
-    assert twinstep.scenario("twrw_2x2", seed=5).seed == 5
+    assert twinstep.scenario("twrw_2x2", seed=5).run.seed == 5
 
 
 def test_a_mistake_is_a_sentence(file: Path) -> None:

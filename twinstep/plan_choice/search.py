@@ -257,11 +257,11 @@ def _simulated(scenario: Scenario) -> tuple[Recording, int, int]:
     """Return the run of a few steps, the step to evaluate, and the mean ns of a step over a sync period."""
     replication = scenario.workload.replicas
     if replication is None or replication.sync_every == 1:
-        steps = min(scenario.steps, _STEPS)
-        recording = _recording(dataclasses.replace(scenario, steps=steps))
+        steps = min(scenario.run.steps, _STEPS)
+        recording = _recording(scenario.with_run(steps=steps))
         return recording, steps - 1, _step_ns(recording, steps - 1)
     seldom = dataclasses.replace(replication, sync_every=2)
-    recording = _recording(dataclasses.replace(scenario.with_workload(replication=seldom), steps=_STEPS + 1))
+    recording = _recording(scenario.with_workload(replication=seldom).with_run(steps=_STEPS + 1))
     alone_ns, averaging_ns = _step_ns(recording, _STEPS - 1), _step_ns(recording, _STEPS)
     return recording, _STEPS - 1, alone_ns + round((averaging_ns - alone_ns) / replication.sync_every)
 

@@ -140,7 +140,7 @@ class Ways:
         loads[[LOOK_UP, UPDATE]] = self._kernels(table, kind, shard)
         loads[rows_phase(kind)] = _exchanged_ms(shard)
         if not kind.is_copied:
-            samples = self._scenario.batch_size * self._scenario.sharding_ranks
+            samples = self._scenario.run.batch_size * self._scenario.sharding_ranks
             rows = range(shard.offset[0], shard.offset[0] + shard.size[0])
             loads[ids_phase(kind)] = sum(expected_ids(self._tables[table], rows, samples))
             loads[AVERAGING] = known_storage(shard).hbm * self._averaged_ms_per_byte

@@ -15,7 +15,7 @@ from scenarios.config.catalogue import library_files
 from scenarios.config.hardware import Cluster
 from scenarios.config.interconnect import LIBRARIES
 from scenarios.config.load import load, load_profile
-from scenarios.config.scenario import Scenario
+from scenarios.config.scenario import RunSettings, Scenario
 from scenarios.seam.backend import Work
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.program import Program
@@ -80,7 +80,7 @@ def predict(
     _check(op, library, cluster, size_bytes)
     scenario = _scenario(cluster, library)
     spans = [span for span in simulate(scenario, _Once(op, size_bytes)).spans if span.label == _LABEL]
-    chosen = library_of(scenario.library).choice(op, size_bytes, cluster)
+    chosen = library_of(scenario.run.library).choice(op, size_bytes, cluster)
     return PredictedCollective(
         predicted_us=(max(span.end_ns for span in spans) - min(span.start_ns for span in spans)) / 1e3,
         formula_us=None if chosen is None else chosen.total_ns / 1e3,
@@ -172,18 +172,18 @@ def _check(op: str, library: str, cluster: Cluster, size_bytes: int) -> None:
 
 
 def _scenario(cluster: Cluster, library: str) -> Scenario:
+    run = RunSettings(
+        library=library,  # type: ignore[arg-type]
+        steps=1,
+        fidelity="flows" if cluster.world_size <= _MOST_FLOWS else "links",
+        timeout_s=_TIMEOUT_S,
+    )
     return Scenario(
         name="published",
         path=Path("published.toml"),
         program="collective",  # not run; `_Once` is run instead
         cluster=cluster,
-        batch_size=1,
-        steps=1,
-        seed=0,
-        payload="sizes",
-        fidelity="flows" if cluster.world_size <= _MOST_FLOWS else "links",
-        library=library,  # type: ignore[arg-type]
-        timeout_s=_TIMEOUT_S,
+        run=run,
     )
 
 

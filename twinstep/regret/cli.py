@@ -241,7 +241,7 @@ class _Measuring:
         draft.parent.mkdir(parents=True, exist_ok=True)
         try:
             job = job_of(point.scenario, draft, check="never")
-            steps = point.scenario.steps
+            steps = point.scenario.run.steps
             launch(job, hosts=self._places.of(point.scenario), heard=lambda step: self._bar.show(words, step, steps))
             measures = measures_of(run_folder.load(draft))
             # The draft replaces the run of an earlier round only when it is whole.

@@ -86,7 +86,7 @@ def _estimate(task: Task) -> Result:
     measures = estimated(
         shards,
         program.memory,
-        samples=task.scenario.batch_size * cluster.world_size,
+        samples=task.scenario.run.batch_size * cluster.world_size,
         gpus=cluster.world_size,
         prices={} if cluster.cost is None else asdict(cluster.cost),
     )
@@ -95,7 +95,7 @@ def _estimate(task: Task) -> Result:
 
 def _play(task: Task, began_s: float) -> Result:
     fidelity: Literal["flows", "links"] = "links" if task.fidelity == "links" else "flows"
-    scenario = replace(task.scenario, fidelity=fidelity)
+    scenario = task.scenario.with_run(fidelity=fidelity)
     if (program := task.program) is None:
         scenario, program = build_planned(scenario)
     spans, first = list[Span](), Digest()

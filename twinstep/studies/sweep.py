@@ -150,7 +150,7 @@ class _StageRun:
         for point in self._source.points():
             resolved = resolve(study, point)
             scenario = resolved.scenario
-            fidelity = self._stage.fidelity or (scenario.fidelity if scenario is not None else "")
+            fidelity = self._stage.fidelity or (scenario.run.fidelity if scenario is not None else "")
             key = resolved.digest, fidelity
             if (known := self._sweep.store.known(*key)) is not None:
                 self._again(resolved, known)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import platform
 import shlex
 import shutil
@@ -217,7 +216,7 @@ class _Session:
         program, count = build(scenario), self._options.draws
         if not program.needs_values:
             # Without values a prediction is faster and gives the same times.
-            scenario = dataclasses.replace(scenario, payload="sizes")
+            scenario = scenario.with_run(payload="sizes")
             program = build(scenario)
         bar.show(f"{scenario.name}: predicting", 0, count + 1)
         for draw, recording in enumerate(draws(scenario, program, count)):
@@ -230,7 +229,7 @@ class _Session:
         """Append rounds to `plays` until the median is precise enough or --rounds is reached."""
 
         def heard(number: int, step: int) -> None:
-            bar.show(f"{scenario.name}: measuring, round {number}", step, scenario.steps)
+            bar.show(f"{scenario.name}: measuring, round {number}", step, scenario.run.steps)
 
         with closing(rounds(heard)) as folders:
             for folder in folders:
@@ -253,9 +252,9 @@ def _validation(
         name=scenario.name,
         file=str(scenario.path),
         digest=scenario.digest(),
-        library=scenario.library,
+        library=scenario.run.library,
         world_size=scenario.cluster.world_size,
-        steps=scenario.steps,
+        steps=scenario.run.steps,
         predicted=predicted,
         measured=measured,
         ended=ended,

@@ -82,7 +82,7 @@ def load_all(options: argparse.Namespace) -> list[Scenario]:
 
 def _load(path: Path, overrides: Mapping[str, object]) -> Scenario:
     scenario = load(path, overrides)
-    if "steps" not in overrides and "run.steps" not in overrides and scenario.steps < _LEAST_STEPS:
+    if "steps" not in overrides and "run.steps" not in overrides and scenario.run.steps < _LEAST_STEPS:
         scenario = load(path, {**overrides, "steps": _LEAST_STEPS})
     return scenario
 

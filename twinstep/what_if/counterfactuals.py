@@ -60,7 +60,7 @@ def counterfactuals(scenario: Scenario, tree: Tree) -> list[Counterfactual]:
 def _settings(scenario: Scenario) -> Iterator[Counterfactual]:
     program = find(scenario.program, scenario.program_folder)
     if program.batch_size == "required":
-        twice = {"run.batch_size": 2 * scenario.batch_size}
+        twice = {"run.batch_size": 2 * scenario.run.batch_size}
         yield Counterfactual(name="twice the batch of a rank", group="setting", values=twice, takes_memory=True)
     workload = scenario.workload
     if not isinstance(workload, Recommender):
@@ -75,7 +75,7 @@ def _settings(scenario: Scenario) -> Iterator[Counterfactual]:
             "compression.kind": "batched_powersgd",
             "compression.matrix_approximation_rank": _RANK,
             "compression.start_powerSGD_iter": LEAST_POWERSGD_START,
-            "run.steps": max(scenario.steps, _STEPS),
+            "run.steps": max(scenario.run.steps, _STEPS),
         }
         yield _setting(f"gradients by PowerSGD of rank {_RANK}", values)
     if workload.qcomms == QComms() and model.dtype == "float32" and scenario.cluster.world_size > 1:
@@ -129,7 +129,7 @@ def _without(scenario: Scenario, tree: Tree) -> Iterator[tuple[str, Mapping[str,
         yield "launching free", {f"cluster.gpu.{key}": "0 s" for key in ["launch", *kinds]}
     if scenario.cluster.faults:
         yield "no faults", {"cluster.slow": []}
-    if has_peers and not scenario.balanced:
+    if has_peers and not scenario.run.balanced:
         yield "work perfectly balanced", {"run.balanced": True}
     if scenario.workload.tables:
         yield "no skew of ids", _without_skew(scenario)

@@ -109,7 +109,7 @@ class WhatIf:
                 scenario=scenario,
                 program=(one.program or self.program) if one.replays else None,
                 rewrite=one.rewrite or as_it_is,
-                fidelity=scenario.fidelity,
+                fidelity=scenario.run.fidelity,
                 timeout_s=math.inf,
                 keep="rows",
                 draws=self.draws,

@@ -39,7 +39,7 @@ def count(script: Path, names: Sequence[str], cluster: Cluster) -> dict[str, Cou
         ProgramError: the script failed.
     """
     one = dataclasses.replace(cluster, hosts=1, host=dataclasses.replace(cluster.host, gpus=1))
-    scenario = dataclasses.replace(scenario_on(one, "host"), payload="sizes")
+    scenario = scenario_on(one, "host").with_run(payload="sizes")
     counting = Script(path=script, sha256="", args=("count", "cuda"))
     start = ProcessStart(scenario, counting)  # keeps the script's scratch folder alive
     player = LivePlayer(start, counting, Seat(0, 1, 1), scenario)

@@ -26,7 +26,7 @@ class DeviceProbes(Program):
     """A program of the probes of a CPU's kernels; a scenario gives the cluster, and its steps the rounds."""
 
     def __init__(self, scenario: Scenario) -> None:
-        self._computing, self._rounds = computing_ranks(scenario.cluster), scenario.steps
+        self._computing, self._rounds = computing_ranks(scenario.cluster), scenario.run.steps
 
     async def __call__(self, rank: Rank) -> None:
         await probe_kernels(rank, self._computing, rounds=self._rounds, sizes=HOST)

@@ -6,15 +6,14 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from scenarios.compute_kernel import DEFAULT_KERNEL, ComputeKernel
-from scenarios.config.compute_times import ComputeTimes
 from scenarios.config.hardware import Cluster
-from scenarios.config.interconnect import LibraryName
+from scenarios.config.keys import recorded
 from scenarios.config.provenance import KnownErrors, Measured
 from scenarios.config.scenario.optimizers import DenseOptimizer, Optimizer, OptimizerKind
 from scenarios.config.scenario.programs import Exchange, Gradients, Source, TimedCollective
@@ -30,6 +29,7 @@ from scenarios.config.scenario.recommender import (
     Planner,
     Table,
 )
+from scenarios.config.scenario.run_settings import RunSettings
 from scenarios.config.scenario.step import (
     LEAST_POWERSGD_START,
     Buckets,
@@ -83,6 +83,7 @@ __all__ = [
     "QComms",
     "Recommender",
     "Replication",
+    "RunSettings",
     "Scenario",
     "ShardingType",
     "Source",
@@ -100,24 +101,15 @@ class Scenario:
     path: Path
     program: str  # its name, "package.module:factory" or "./file.py:factory"
     cluster: Cluster
-    batch_size: int
-    steps: int
-    seed: int
-    payload: Literal["values", "sizes"]
-    fidelity: Literal["flows", "links"]
-    library: LibraryName
-    timeout_s: float
-    ranks: Literal["each", "alike"] = "each"
-    balanced: bool = False  # each rank does the mean of all ranks' work, in predictions only
-    rests_on: str = ""  # where the hardware's figures come from
-    measured: Measured | None = None  # how the profile was measured, if it was calibrated
-    known_errors: KnownErrors = KnownErrors()  # known errors of the hardware's figures
-    chosen: str = ""  # why `ranks` and `fidelity` have their values, if the file leaves them open
-    folded_by: str = ""  # the options that simulate one host of each host class for all; "": none do
+    run: RunSettings
     workload: Workload = Workload()
-    sources: tuple[Source, ...] = ()  # of a user's own program
-    named_in: Path | None = None  # the folder of the file that names the program; None: that of `path`
-    compute_times: ComputeTimes | None = None  # in place of rooflines, in predictions only
+    rests_on: str = ""  # where the hardware's figures come from
+    # How the profile was measured, if it was calibrated.
+    measured: Measured | None = field(default=None, metadata={"is_of_playing": True})
+    known_errors: KnownErrors = KnownErrors()  # known errors of the hardware's figures
+    sources: tuple[Source, ...] = field(default=(), metadata={"is_of_playing": True})  # of a user's own program
+    # The folder of the file that names the program; None: that of `path`.
+    named_in: Path | None = field(default=None, metadata={"is_of_playing": True})
 
     def kernel_of(self, table: Table) -> ComputeKernel:
         """Return where the table's rows lie on this cluster."""
@@ -138,10 +130,31 @@ class Scenario:
         """Whether anything but collectives uses the links from the GPUs to their host's memory."""
         return self.uses_host_memory or self.copies_batches
 
+    # What programs of users read of their run; `run` has all settings.
+
+    @property
+    def steps(self) -> int:
+        """The number of training steps."""
+        return self.run.steps
+
+    @property
+    def seed(self) -> int:
+        """The seed of all that is drawn."""
+        return self.run.seed
+
+    @property
+    def batch_size(self) -> int:
+        """The samples per rank and step."""
+        return self.run.batch_size
+
     @property
     def options(self) -> Any:
         """The options of a user's own program: its `Options`, or its table's values; None for built-in programs."""
         return getattr(self.workload, "options", None)
+
+    def with_run(self, **changes: Any) -> Scenario:
+        """Return the scenario with other values of these settings of its run."""
+        return dataclasses.replace(self, run=dataclasses.replace(self.run, **changes))
 
     def with_workload(self, **changes: Any) -> Scenario:
         """Return the scenario with other values of these fields of its workload."""
@@ -153,13 +166,11 @@ class Scenario:
         A workload of one's own has its own fields beside ours.
         """
         own = {name: getattr(self.workload, name, usual) for name, usual in _USUAL.items()}
-        own |= {field.name: getattr(self.workload, field.name) for field in dataclasses.fields(self.workload)}
-        named = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        places = (own if name == "workload" else {name: value} for name, value in named.items())
-        plain = {name: _plain(value) for place in places for name, value in place.items()}
+        parts = {"run": recorded(self.run), "workload": own | recorded(self.workload)}
+        flat = (parts.get(name, {name: value}) for name, value in recorded(self).items())
+        plain = {name: _plain(value) for part in flat for name, value in part.items()}
         if plain["options"] is None:
             del plain["options"]  # built-in programs have none
-        del plain["chosen"], plain["folded_by"], plain["measured"], plain["named_in"], plain["sources"]
         if self.sources:
             plain["sources"] = {source.name: source.sha256 for source in self.sources}
         return plain
@@ -212,8 +223,7 @@ _USUAL: dict[str, object] = {
 
 def _plain(value: Any) -> object:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        kept = [field.name for field in dataclasses.fields(value) if not field.metadata.get("is_of_playing")]
-        return {name: _plain(getattr(value, name)) for name in kept}
+        return {name: _plain(kept) for name, kept in recorded(value).items()}
     if hasattr(type(value), "model_fields"):  # pydantic's, which ranks need not load
         return {key: _plain(item) for key, item in dict(value).items()}
     if isinstance(value, Mapping):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
 
-from scenarios.config.keys import Key
+from scenarios.config.keys import LATER, Key, Where
 from scenarios.config.toml.values import (
     Count,
     CountOrZero,
@@ -117,22 +117,36 @@ class Pipeline:
         "Micro-batches a step, each of run.batch_size samples: gradients of what every rank has a copy of add up, and"
         " are reduced and used once; sharded tables are updated after each. Default 1.",
     ] = 1
+    enqueue_batch_after_forward: Annotated[
+        bool,
+        "Whether 'sparse_dist' copies a batch to the GPU after the forward pass, not before: then copies and look-ups"
+        " in the host's memory do not share PCIe. TrainPipelineSparseDist's option. Default false.",
+        Where(kind=("sparse_dist",)),
+    ] = field(default=False, metadata=LATER)
+
+    @property
+    def stages(self) -> Stages:
+        """The stages in which later batches are."""
+        stages = STAGES[self.kind]
+        if not self.enqueue_batch_after_forward:
+            return stages
+        copy = ("copy", stages.ahead("copy"))
+        return Stages(before=tuple(one for one in stages.before if one != copy), between=(copy, *stages.between))
 
     @property
     def exchanged_ahead(self) -> int:
         """The number of batches, besides the trained one, whose ids are already at the ranks that look them up."""
-        return STAGES[self.kind].ahead("exchange")
+        return self.stages.ahead("exchange")
 
     @property
     def copied_ahead(self) -> int:
         """The number of batches, besides the trained one, that are already on the GPU, if batches are copied there."""
-        return STAGES[self.kind].ahead("copy")
+        return self.stages.ahead("copy")
 
     @property
     def depth(self) -> int:
         """The largest number of batches in the stages besides the trained one."""
-        stages = STAGES[self.kind]
-        return max((ahead for _, ahead in (*stages.before, *stages.between)), default=0)
+        return max((ahead for _, ahead in (*self.stages.before, *self.stages.between)), default=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,6 +219,9 @@ class Replication:
         return (step + 1) % self.sync_every == 0
 
 
+_SHARDS = Where(kind=("fsdp", "hsdp"))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DenseParallel:
     """How ranks share the dense part, for program 'dlrm'.
@@ -223,20 +240,24 @@ class DenseParallel:
         tuple[Text, ...] | None,
         "Submodules whose parameters are gathered together, such as 'top'; what is in none of them is one unit more."
         " Default: each child of the dense part that has parameters.",
+        _SHARDS,
     ] = None
     reshard_after_forward: Annotated[
         bool | None,
         "Whether parameters are sharded again after the forward pass, and gathered anew for the backward pass."
         " Default true, but for those in no unit.",
+        _SHARDS,
     ] = None
     reduce_every_micro_batch: Annotated[
         bool,
         "Whether gradients are reduced after each micro-batch; else they add up unsharded, and are reduced after the"
         " last. Default true.",
+        _SHARDS,
     ] = True
     shard_group_size: Annotated[
         Machines,
         "Ranks of 'hsdp' that hold all parameters together, and follow each other. Default: cluster.gpus_per_host.",
+        _SHARDS,
     ] = 0
 
     @property
@@ -270,6 +291,7 @@ class Launching:
     ] = False
 
 
+_BACKWARD_FP8 = Where(backward_precision=("fp8",))
 CommPrecision = Literal["fp32", "fp16", "bf16", "fp8", "int8"]
 
 
@@ -299,8 +321,12 @@ class QComms:
         Width | None, "Elements that share a scale in 'fp8', a multiple of 4. Required by forward_precision 'fp8'."
     ] = None
     fp8_quantize_dim_bwd: Annotated[
-        Width | None, "Elements of gradients that share a scale in 'fp8', a multiple of 4. Default: fp8_quantize_dim."
+        Width | None,
+        "Elements of gradients that share a scale in 'fp8', a multiple of 4. Default: fp8_quantize_dim.",
+        _BACKWARD_FP8,
     ] = None
     fp8_bwd_uses_143: Annotated[
-        bool, "Whether gradients in 'fp8' have 4 bits of exponent as rows have, not 5. Default false."
+        bool,
+        "Whether gradients in 'fp8' have 4 bits of exponent as rows have, not 5. Default false.",
+        _BACKWARD_FP8,
     ] = False

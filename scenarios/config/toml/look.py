@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from scenarios import given_file
+from scenarios.config.keys import conditional, usual
 from scenarios.config.toml.mistakes import Mistakes, path_text
 from scenarios.config.toml.reading import expected
 from scenarios.config.toml.section import Section
@@ -30,6 +32,20 @@ class Look:
         for key in keys:
             if getattr(section, key) is not None:
                 self.mistakes.add((*path, key), f"no {key} {reason}")
+
+    def refuse_elsewhere(self, path: KeyPath, section: Any) -> None:
+        """Add a mistake for each key of the table at `path`, or inside it, whose `Where` does not hold."""
+        for one in conditional(getattr(section, "declared_by", None)):
+            name, value = one.key.name, getattr(section, one.key.name)
+            if one.is_array:
+                for index, inner in enumerate(value or ()):
+                    self.refuse_elsewhere((*path, name, index), inner)
+            elif value is not None and one.table is not None:
+                self.refuse_elsewhere((*path, name), value)
+            for other, wanted in one.where.items():
+                now = getattr(section, other)
+                if (usual(section.declared_by, other) if now is None else now) not in wanted:
+                    self.refuse(path, section, (name,), f"but with {other} = {' or '.join(map(repr, wanted))}")
 
 
 def named_file(mistakes: Mistakes, path: KeyPath, name: str) -> Path:

@@ -59,6 +59,7 @@ class ScenarioTable(Generic[V]):
         """Check the table, if the file has it."""
         section = self.of(document)
         if section is not None:
+            look.refuse_elsewhere((self.key,), section)
             self.check(section, document, look)
 
 

@@ -6,54 +6,22 @@ show the descriptions, and `docs/scenario.md` prints them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from scenarios.config.gpu import DEVICES, Device
-from scenarios.config.interconnect import LibraryName
 from scenarios.config.provenance import Measured
+from scenarios.config.scenario.run_settings import RunSettings
 from scenarios.config.toml.derive import section_of
 from scenarios.config.toml.hardware.sections import ClusterSection
 from scenarios.config.toml.section import Section, about
-from scenarios.config.toml.values import CountOrZero, Duration, File, Name, Repeats, Text
-
-
-class RunSection(Section):
-    """How the steps are run."""
-
-    steps: Repeats | None = about("Training steps to run. Default 3.")
-    seed: CountOrZero | None = about("Seed of ids, splits and initial weights. Default 0.")
-    batch_size: Repeats | None = about(
-        "Samples per rank and step; required by program 'dlrm', without effect in others."
-    )
-    payload: Literal["values", "sizes"] | None = about(
-        "'values' moves and computes true tensors, 'sizes' only their shapes. Default 'sizes'."
-    )
-    fidelity: Literal["flows", "links"] | None = about(
-        "'flows' simulates each transfer of a collective; 'links' does so in groups of up to 64 ranks, and of larger"
-        " ones more coarsely. Default 'links' where hosts are simulated once, else 'flows'."
-    )
-    ranks: Literal["each", "alike"] | None = about(
-        "'each' simulates every rank; 'alike' simulates identical hosts once, using expected id counts instead of"
-        " sampled ones. Not with fidelity 'flows', payload 'values', library 'gloo' or random splits. Default 'alike'"
-        " where none of these is asked for and all ranks would take long (over 256 GPUs, a minute, 4 GiB), else 'each'."
-    )
-    library: LibraryName | None = about(
-        "The collectives' library. Default 'nccl' where cluster.gpu.kind is 'cuda', else 'gloo'."
-    )
-    timeout: Duration | None = about("After how long without progress a real run gives up. Default '60 s'.")
-    compute_times: File | None = about(
-        "CSV of measured times of computations, which the prediction takes. Relative to this file. Default: none."
-    )
-    balanced: bool | None = about(
-        "Whether the prediction gives each rank the mean of all ranks' work, as if it were perfectly balanced. Default"
-        " false."
-    )
-
+from scenarios.config.toml.values import File, Name, Text
 
 if TYPE_CHECKING:
     MeasuredSection: TypeAlias = Any  # made at run time, like the sections of the hardware
+    RunSection: TypeAlias = Any
 else:
     MeasuredSection = section_of(Measured)
+    RunSection = section_of(RunSettings, "RunSection")
 
 
 class Document(Section):

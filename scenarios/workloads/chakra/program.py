@@ -55,7 +55,7 @@ class ChakraProgram(Program):
 
     async def __call__(self, rank: Rank) -> None:
         played = _PlayedTrace(self, rank)
-        for step in range(self.scenario.steps):
+        for step in range(self.scenario.run.steps):
             with rank.step(step):
                 await played.run()
 

@@ -45,14 +45,14 @@ class CollectiveProgram(Program):
         _check_shares(scenario, self._call)
         self.host_classes = uniform_host_classes(scenario)
         has_splits = OPERATIONS[self._call.op].has_splits
-        self._splits = Splits(self._call, scenario.cluster.world_size, scenario.seed) if has_splits else None
+        self._splits = Splits(self._call, scenario.cluster.world_size, scenario.run.seed) if has_splits else None
         self.memory = self._memory()
         self.effort = step_effort(scenario)
 
     async def __call__(self, rank: Rank) -> None:
         buffers, call = self._buffers(rank), _CALLS[self._call.op]
         label = "checksum" if self._is_exchange else ""
-        for step in range(self._scenario.steps):
+        for step in range(self._scenario.run.steps):
             if self._splits is not None:
                 start = start_of(step) if self._is_exchange else 0
                 buffers.lay_out(*splits_of(self._splits, step, rank), start)
@@ -67,7 +67,7 @@ class CollectiveProgram(Program):
     def _buffers(self, rank: Rank) -> _Buffers:
         given, received = self._elements(rank.rank)
         dtype = getattr(torch, self._call.dtype)
-        values = draw_values(self._scenario.seed, rank.rank, given, dtype=dtype, device=rank.device)
+        values = draw_values(self._scenario.run.seed, rank.rank, given, dtype=dtype, device=rank.device)
         output = torch.zeros(received, dtype=dtype, device=rank.device) if received else values[:given]
         return _Buffers(values, values[:given], output, label="exchange" if self._is_exchange else "")
 
@@ -75,7 +75,7 @@ class CollectiveProgram(Program):
         """Return the number of elements that a rank gives, and the number that it receives in a separate buffer."""
         elements = self._call.size_bytes // getattr(torch, self._call.dtype).itemsize
         if self._splits is not None and self.host_classes is None:
-            return elements, int(self._splits.most_received(self._scenario.steps)[rank])
+            return elements, int(self._splits.most_received(self._scenario.run.steps)[rank])
         parts = {"all": elements, "share": elements // self._scenario.cluster.world_size, "": 0}
         operation = OPERATIONS[self._call.op]
         return parts[operation.gives], parts[operation.receives]

@@ -59,9 +59,9 @@ def draw_bags(
     """
     table = scenario.workload.tables[number].by_feature[feature]
     if table.ids.kind == "file":
-        first = (step * scenario.cluster.world_size + rank) * scenario.batch_size
-        return _read_bags(table, first, scenario.batch_size)
-    seeds, batch = (scenario.seed, rank, step, number, *_further(feature)), scenario.batch_size
+        first = (step * scenario.cluster.world_size + rank) * scenario.run.batch_size
+        return _read_bags(table, first, scenario.run.batch_size)
+    seeds, batch = (scenario.run.seed, rank, step, number, *_further(feature)), scenario.run.batch_size
     law = table.rows, table_seed(table), table.ids, table.ids_per_sample, table.ids_per_sample_kind
     return TableBatch(*DRAWN.get((seeds, law, batch, with_ids), lambda: _drawn(table, seeds, batch, with_ids=with_ids)))
 
@@ -133,7 +133,7 @@ def draw_weights(
 ) -> npt.NDArray[np.float32]:
     """Draw the weight of each id's row in its bag, around 1: [ids]; arguments as in `draw_bags`."""
     tables = len(scenario.workload.tables)
-    generator = np.random.default_rng([scenario.seed, rank, step, tables + 1 + number, *_further(feature)])
+    generator = np.random.default_rng([scenario.run.seed, rank, step, tables + 1 + number, *_further(feature)])
     return generator.random(ids, dtype=np.float32) + np.float32(0.5)
 
 
@@ -146,12 +146,12 @@ def draw_dense(scenario: Scenario, model: Model, rank: int, step: int, *, device
     """Draw normal features, and labels by a linear rule with noise, so that training can reduce the loss."""
     dtype: torch.dtype = getattr(torch, model.dtype)
     if device.type == "meta":
-        shape = (scenario.batch_size, model.dense_features)
+        shape = (scenario.run.batch_size, model.dense_features)
         return Dense(torch.empty(shape, dtype=dtype, device=device), torch.empty(shape[:1], device=device))
-    generator = np.random.default_rng([scenario.seed, rank, step, len(model.tables)])
-    features = generator.standard_normal((scenario.batch_size, model.dense_features), dtype=np.float32)
-    noise = generator.standard_normal(scenario.batch_size, dtype=np.float32)
-    rule = np.random.default_rng([scenario.seed]).standard_normal(model.dense_features, dtype=np.float32)
+    generator = np.random.default_rng([scenario.run.seed, rank, step, len(model.tables)])
+    features = generator.standard_normal((scenario.run.batch_size, model.dense_features), dtype=np.float32)
+    noise = generator.standard_normal(scenario.run.batch_size, dtype=np.float32)
+    rule = np.random.default_rng([scenario.run.seed]).standard_normal(model.dense_features, dtype=np.float32)
     with np.errstate(invalid="ignore"):  # all are finite, but OpenBLAS may flag lanes that it pads (numpy 24067)
         labels = (features @ rule + noise > 0).astype(np.float32)
     return Dense(torch.from_numpy(features).to(device, dtype), torch.from_numpy(labels).to(device))

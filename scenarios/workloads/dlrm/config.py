@@ -181,13 +181,13 @@ def step_effort(scenario: Scenario, read: Collection[str], groups: int) -> Effor
     ids = sum([feature.ids_per_sample for feature in features if feature.name in read])
     layers = len(model.bottom) + len(model.top) + model.interaction.layers
     passes = pipeline.accumulation
-    held = workload.data.held_batches(scenario.steps * passes + pipeline.depth)
+    held = workload.data.held_batches(scenario.run.steps * passes + pipeline.depth)
     numbers = len(features) + sum([feature.ids_per_sample for feature in features])
     return Effort(
-        entries=passes * ranks * scenario.batch_size * (len(features) + ids),
+        entries=passes * ranks * scenario.run.batch_size * (len(features) + ids),
         pairs=passes * ranks * scenario.sharding_ranks * groups * EXCHANGES_OF_GROUP,
         operations=passes * ranks * (groups * OPERATIONS_OF_GROUP + layers * OPERATIONS_OF_LAYER),
-        loaded_bytes=held * ranks * scenario.batch_size * numbers * NUMBER_BYTES,
+        loaded_bytes=held * ranks * scenario.run.batch_size * numbers * NUMBER_BYTES,
     )
 
 

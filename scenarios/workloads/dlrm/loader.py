@@ -118,7 +118,7 @@ class Drawer:
             values=torch.from_numpy(np.concatenate(ids)).to(device, getattr(torch, self._model.ids_dtype)),
             lengths=torch.from_numpy(np.concatenate(lengths)).to(self._control_device, self._lengths_dtype),
             weights=torch.from_numpy(np.concatenate(weights)).to(device) if weights else None,
-            stride=scenario.batch_size,
+            stride=scenario.run.batch_size,
             ids_per_key=tuple(map(len, ids)),
         )
 
@@ -218,7 +218,7 @@ def loader_of(scenario: Scenario, drawer: Drawer, rank: Rank, taken: int) -> Dra
     data = Recommender.of(scenario.workload).data
     if data.samples_per_s is None:
         return DrawnBatches(drawer)
-    lasts_ns = max(1, round(1e9 * scenario.batch_size / data.samples_per_s))
+    lasts_ns = max(1, round(1e9 * scenario.run.batch_size / data.samples_per_s))
     return Loader(drawer, rank, lasts_ns=lasts_ns, prefetch=data.prefetch, taken=taken)
 
 

@@ -72,12 +72,12 @@ def _embedding_parts(
     scenario: Scenario, tables: Mapping[str, Table], shards: Iterable[PlanRow], ahead: Iterable[MemoryPart]
 ) -> tuple[MemoryPart, ...]:
     """Return a rank's parts: rows, optimizer state, buffers of ids, looked-up rows and gradients, and `ahead`."""
-    model, samples = Recommender.of(scenario.workload).model, scenario.batch_size * scenario.sharding_ranks
+    model, samples = Recommender.of(scenario.workload).model, scenario.run.batch_size * scenario.sharding_ranks
     weights = cache = state = hosted = buffers = 0.0
     for shard in shards:
         stays = shard.sharding_kind.is_copied
         table = tables[shard.table]
-        bag, pooled = table.bag, len(table.by_feature) * (scenario.batch_size if stays else samples)
+        bag, pooled = table.bag, len(table.by_feature) * (scenario.run.batch_size if stays else samples)
         own = device_bytes(shard, model, {table.name: table.cache_load_factor})
         whole = whole_bytes(shard, model)
         if shard.kernel.is_cached:
@@ -107,7 +107,8 @@ def _distinct_ids(scenario: Scenario, shard: PlanRow) -> float:
     (table,) = (table for table in scenario.workload.tables if table.name == shard.table)
     rows = range(shard.row_offset, shard.row_offset + shard.rows)
     return scenario.sharding_ranks * sum(
-        distinct_rows(feature, rows, expected_ids(feature, rows, scenario.batch_size)) for feature in table.by_feature
+        distinct_rows(feature, rows, expected_ids(feature, rows, scenario.run.batch_size))
+        for feature in table.by_feature
     )
 
 
@@ -117,7 +118,7 @@ def _ahead_bytes(scenario: Scenario) -> dict[str, float]:
     Batches on the GPU are the ids of the trained batch, and all of the batches behind it; rows ahead are those of the
     next batch.
     """
-    workload, samples = Recommender.of(scenario.workload), scenario.batch_size
+    workload, samples = Recommender.of(scenario.workload), scenario.run.batch_size
     model, pipeline = workload.model, workload.pipeline
     element_bytes: int = getattr(torch, model.dtype).itemsize
     naming = 0.0
@@ -196,7 +197,7 @@ def rank_loads(groups: Sequence[TableGroup], inputs: Sequence[ExpectedInput], sc
     Numbers are: ids from one rank, elements of their rows, keys, elements sent back to that rank, and elements of rows
     in host memory, weighted by kernel. Copied tables have none.
     """
-    world_size, batch_size, hosted = scenario.cluster.world_size, scenario.batch_size, _hosted(scenario)
+    world_size, batch_size, hosted = scenario.cluster.world_size, scenario.run.batch_size, _hosted(scenario)
     loads = np.zeros((len(groups), world_size, 5))
     for of_rank, group, exchange in zip(loads, groups, inputs, strict=True):
         layout = group.layout
@@ -235,5 +236,5 @@ def held_bytes(loads: Floats, bags: Sequence[Bag], plan: Plan, scenario: Scenari
     world, buffers = plan.world_size, np.zeros(plan.world_size)
     for bag, of_rank in zip(bags, loads, strict=True):
         ids, _, keys, found, _ = world * of_rank.T
-        buffers += _buffer_bytes(scenario, bag, ids=ids, lengths=scenario.batch_size * keys, found=found)
+        buffers += _buffer_bytes(scenario, bag, ids=ids, lengths=scenario.run.batch_size * keys, found=found)
     return np.asarray(np.array(plan.weight_bytes) + np.array(plan.optimizer_bytes) + buffers)

@@ -44,8 +44,6 @@ def _check_optimizer(model: Any, look: Look) -> None:
     section, path = model.optimizer, ("model", "optimizer")
     kind = "sgd" if section is None else section.kind or "sgd"
     if section is not None:
-        if kind != "adagrad":
-            look.refuse(path, section, ("state",), "but with kind = 'adagrad'")
         if kind in ("sgd", "adagrad"):
             look.refuse(path, section, OF_MOMENTS, f"with kind = '{kind}'")
         if kind == "sgd":

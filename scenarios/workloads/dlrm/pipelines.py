@@ -18,7 +18,7 @@ from functools import partial
 from typing import ClassVar
 
 from scenarios.config.scenario import Recommender, Scenario
-from scenarios.config.scenario.step import STAGES, Ahead, StageName
+from scenarios.config.scenario.step import Ahead, StageName
 from scenarios.seam.backend import Work
 from scenarios.seam.rank import Rank
 from scenarios.seam.roles import COPY
@@ -138,12 +138,11 @@ class Loop:
         self._parts, self._rank = parts, parts.rank
         pipeline = Recommender.of(parts.scenario.workload).pipeline
         self._micro_batches = pipeline.accumulation
-        stages = STAGES[pipeline.kind]
-        self._before, self._between = self._stages(stages.before), self._stages(stages.between)
+        self._before, self._between = self._stages(pipeline.stages.before), self._stages(pipeline.stages.between)
         every = [*self._before, *self._between]
         self._filling = sorted(every, key=lambda stage: -stage.ahead)  # a batch passes stages further ahead first
         self._depth = max((stage.ahead for stage in every), default=0)
-        taken = parts.scenario.steps * self._micro_batches + self._depth
+        taken = parts.scenario.run.steps * self._micro_batches + self._depth
         self._loader = loader_of(parts.scenario, parts.drawer, parts.rank, taken)
         self._flight: list[MicroBatch] = []  # the first batch is the trained one
         self._begun: list[tuple[int, Work[MicroBatch]]] = []  # by index in `_flight`

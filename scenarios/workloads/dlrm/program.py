@@ -88,8 +88,8 @@ class DlrmProgram(Program):
         expected: tuple[ExpectedInput, ...] = ()
         read = {name for group in self.groups if group.reads_ids for name in group.features}
         self.effort = step_effort(scenario, read, len(self.groups))
-        if scenario.ranks == "alike":
-            expected = expected_inputs(self.groups, self.model, scenario.batch_size)
+        if scenario.run.ranks == "alike":
+            expected = expected_inputs(self.groups, self.model, scenario.run.batch_size)
             self._expect(plan, parts, bags, expected)
         else:
             self.plan = _on_all_ranks(plan, scenario)
@@ -100,7 +100,7 @@ class DlrmProgram(Program):
         """Trace the dense part before any step; return its parts of a rank's memory."""
         scenario, model, dtype = self.scenario, self.model, getattr(torch, self.model.dtype)
         accumulates = self.workload.pipeline.accumulation > 1
-        samples, groups = scenario.batch_size, len(self.groups)
+        samples, groups = scenario.run.batch_size, len(self.groups)
         outputs = [torch.empty(each.output_shape(samples), dtype=dtype, device="meta") for each in self.groups]
         features = torch.empty(samples, model.dense_features, dtype=dtype, device="meta")
         lengths = [
@@ -126,7 +126,7 @@ class DlrmProgram(Program):
         self, plan: Plan, parts: Sequence[MemoryPart], bags: Sequence[Bag], expected: Sequence[ExpectedInput]
     ) -> None:
         """Set up host classes: one host each is simulated, with the memory of the class's fullest rank."""
-        scenario, cluster, batch_size = self.scenario, self.scenario.cluster, self.scenario.batch_size
+        scenario, cluster, batch_size = self.scenario, self.scenario.cluster, self.scenario.run.batch_size
         self.features = expected_features(self.model, batch_size)
         loads = rank_loads(self.groups, expected, scenario)
         by_host = host_loads(loads, cluster.host.gpus)
@@ -143,7 +143,7 @@ class DlrmProgram(Program):
         return {} if self._found is None else {PLAN_FILE: self._found}
 
     async def __call__(self, rank: Rank) -> None:
-        await Loop(_Replica(self, rank).parts).run(range(self.scenario.steps))
+        await Loop(_Replica(self, rank).parts).run(range(self.scenario.run.steps))
 
 
 class _Replica:
@@ -205,7 +205,7 @@ class _Replica:
 
     def _output(self, group: Group, coming: Awaitable[Tensor]) -> Tensor:
         """Return the tensor for the dense part of a group's output, before that has arrived."""
-        shape = group.output_shape(self._scenario.batch_size)
+        shape = group.output_shape(self._scenario.run.batch_size)
         return self._dense.later(coming, *shape, dtype=self._dtype, requires_grad=True)
 
     def _record(self, result: Any, *, is_last: bool) -> list[Tensor]:

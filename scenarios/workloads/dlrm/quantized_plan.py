@@ -43,7 +43,7 @@ def _wrong(scenario: Scenario, group: TableGroup, direction: str) -> Iterator[st
     if sent == 1 or not _exchanges(layout, is_sequence, scenario.sharding_ranks):
         return
     if isinstance(group, ShardedGroup):
-        batch = scenario.batch_size
+        batch = scenario.run.batch_size
         for owner, columns in enumerate(layout.widths):
             if batch * columns % sent:
                 place = "host" if layout.sharding_type.rows_over == "host" else "rank"

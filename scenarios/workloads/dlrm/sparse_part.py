@@ -101,7 +101,7 @@ class SparsePart:
         self._fused_label = "input_dist" if self._pipeline.exchanged_ahead else ""
         for group in placed.groups:
             group.codecs.load(rank.device)
-        self._fuses, self._seed, self._scenario = fuses, scenario.seed, scenario
+        self._fuses, self._seed, self._scenario = fuses, scenario.run.seed, scenario
         self._laws = RowLaws(scenario)
         self._rows = [self._rows_of(group) for group in placed.groups]
         self._sums: dict[Rows, Tensor] = {}  # gradients of copies, from micro-batches that were not the last

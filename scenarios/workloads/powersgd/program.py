@@ -57,14 +57,14 @@ class PowerSGDProgram(Program):
         )
         parameters = [torch.zeros(shape, dtype=self._dtype, device=rank.device) for shape in self._gradients.shapes]
         pool = draw_pool(
-            self._scenario.seed,
+            self._scenario.run.seed,
             rank.rank,
             self._backward_work,
             dtype=self._dtype,
             device=rank.device,
             numel=self._pool_numel,
         )
-        for step in range(self._scenario.steps):
+        for step in range(self._scenario.run.steps):
             await rank.barrier(label="start")
             with rank.step(step):
                 await self._forward(rank, step, pool)

@@ -50,10 +50,10 @@ def recorded_host_classes(scenario: Scenario, recorded: Recorded) -> HostClasses
     loads = np.array(recorded.ranks, np.float64).reshape(cluster.hosts, cluster.host.gpus)
     if len(np.unique(loads, axis=0)) > max(1, MOST_RANKS // cluster.host.gpus):
         return None
-    others = ((call.label, call.library) for call in calls if call.library not in ("", scenario.library))
+    others = ((call.label, call.library) for call in calls if call.library not in ("", scenario.run.library))
     if (other := next(others, None)) is not None:
         if cluster.hosts > 1:
-            _say_all_are_simulated(*other, scenario.library)
+            _say_all_are_simulated(*other, scenario.run.library)
         return None
     return HostClasses.of(loads, cluster.host.gpus, cluster.faulty_hosts, cluster.hosts_per_domain)
 

@@ -156,11 +156,11 @@ class Outcomes:
                 raise ScriptError(_empty(self._script, empty, "launched no kernel"))
         elif short := self._short(empty):
             raise ScriptError(_empty(self._script, short, "ran no module"))
-        if steps < self._scenario.steps and not self._is_noted:
+        if steps < self._scenario.run.steps and not self._is_noted:
             self._is_noted = True
             ended = (
-                f"ended after {steps:,} of {self._scenario.steps:,} steps (run.steps); what lies before the first mark,"
-                " such as the first iteration, is no step"
+                f"ended after {steps:,} of {self._scenario.run.steps:,} steps (run.steps); what lies before the first"
+                " mark, such as the first iteration, is no step"
             )
             print(f"note: {self._script.path}: {ended}", file=sys.stderr)
 

@@ -58,7 +58,7 @@ def planned(found: Mapping[str, Any], scenario: Scenario) -> ScriptPlan:
     notes: list[str] = []
     given = {table["name"]: _given(table, rows) for table in found["tables"]}
     recommender = Recommender(model=_model(found, given, notes))
-    asked = replace(scenario, workload=recommender, batch_size=found["batch_size"])
+    asked = replace(scenario.with_run(batch_size=found["batch_size"]), workload=recommender)
     rated, own = _rated(asked, given, notes), _own(asked, notes)
     if rated is not None:
         kernels = {row.table: row.compute_kernel for row in rows}

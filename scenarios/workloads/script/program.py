@@ -82,8 +82,8 @@ class ScriptProgram(Program):
         self.scenario, self.script = scenario, scenario.options
         self.mail, self.stores = Mail(), Stores()
         self._logs, self._start = Logs(), ProcessStart(scenario, self.script)
-        is_large = scenario.cluster.world_size > MOST_PROCESSES and scenario.payload == "sizes"
-        self._is_extended = is_large or scenario.ranks == "alike"
+        is_large = scenario.cluster.world_size > MOST_PROCESSES and scenario.run.payload == "sizes"
+        self._is_extended = is_large or scenario.run.ranks == "alike"
         self._hint = Hint(scenario)
         self._peaks: dict[int, dict[str, int]] = {}
         self._playing: dict[int, _Played] = {}
@@ -110,7 +110,7 @@ class ScriptProgram(Program):
         if recorded is not None:
             self.rank_classes = rank_classes(recorded.recorded_by)
             self._replays, self.effort = Replays(recorded), Effort(operations=recorded.operations / recorded.steps)
-            if scenario.ranks == "alike":
+            if scenario.run.ranks == "alike":
                 self.host_classes = recorded_host_classes(scenario, recorded)
         self._counts = dict(simulated_ranks(scenario, self.host_classes))
         self.outcomes = Outcomes(scenario, len(self._counts))
@@ -205,7 +205,7 @@ class ScriptProgram(Program):
 
     def _record_some(self) -> list[int]:
         """Run one rank of each class, and return each rank's representative."""
-        cluster, steps = self.scenario.cluster, self.scenario.steps
+        cluster, steps = self.scenario.cluster, self.scenario.run.steps
         world_size, gpus = cluster.world_size, cluster.host.gpus
 
         def begin(rank: int) -> LivePlayer:
@@ -230,7 +230,7 @@ class ScriptProgram(Program):
             kind=cluster.host.gpu.kind,
             hosts=cluster.hosts,
             gpus_per_host=cluster.host.gpus,
-            steps=self.scenario.steps,
+            steps=self.scenario.run.steps,
             flops_per_s=cpu_flops_per_s(self.scenario),
         )
 
@@ -335,7 +335,7 @@ class _Played:
         if self._step is not None:
             self._step.__exit__(None, None, None)
             self._step = None
-        if self.steps == self._scenario.steps:
+        if self.steps == self._scenario.run.steps:
             return False
         self._step = self._rank.step(self.steps)
         self._step.__enter__()

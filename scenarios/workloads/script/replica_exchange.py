@@ -34,10 +34,10 @@ class ScriptExchange:
         Raises:
             ProgramError: the call goes over another library than the scenario's.
         """
-        if call.library not in ("", self._scenario.library):
+        if call.library not in ("", self._scenario.run.library):
             raise ProgramError(
                 f"rank {self._rank.rank}: {call.label}: {_WHAT}: gradients over {call.library}, expected a recording"
-                f" whose DistributedDataParallel reduces over run.library = '{self._scenario.library}'"
+                f" whose DistributedDataParallel reduces over run.library = '{self._scenario.run.library}'"
             )
         return call.number
 

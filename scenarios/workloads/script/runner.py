@@ -62,7 +62,7 @@ class Doing:
     """A reporter of the script's progress to `program.does`."""
 
     def __init__(self, program: Program, scenario: Scenario) -> None:
-        self._program, self._world_size, self._steps = program, scenario.cluster.world_size, scenario.steps
+        self._program, self._world_size, self._steps = program, scenario.cluster.world_size, scenario.run.steps
         self._said, self._begun = ("", ""), Counter[int]()  # how many ranks have begun each step
 
     def say(self, phase: str, words: str) -> None:
@@ -95,7 +95,7 @@ class LivePlayer:
         self._start, self._simulated, self._rank = start, rank, f"rank {rank.rank}"
         self._look = (lambda: None) if doing is None else doing.go_on
         self._name = f"{self._rank}: {script.path}"
-        self._timeout_s, start.called_s = scenario.timeout_s, time.monotonic()
+        self._timeout_s, start.called_s = scenario.run.timeout_s, time.monotonic()
         is_on_gpu = scenario.cluster.host.gpu.device.is_launched
         self._beside = "" if is_on_gpu else ", while only one rank runs at a time"
         self._connection: Connection
@@ -209,5 +209,5 @@ def seen(scenario: Scenario) -> SeenGpu | None:
         l2_total_bytes=round((gpu.l2_bytes or 0) * gpu.l2_partitions),
         capability=divmod(gpu.compute_capability, 10),
         multiprocessors=gpu.multiprocessors,
-        has_values=scenario.payload == "values",
+        has_values=scenario.run.payload == "values",
     )

@@ -38,7 +38,7 @@ class ScriptCalls:
         self.works: dict[int, Work[Any]] = {}
         self.on_host: set[int] = set()
         self._rank, self._streams, self._mail, self._outcomes = rank, streams, mail, outcomes
-        self._library, self._is_live = scenario.library, is_live
+        self._library, self._is_live = scenario.run.library, is_live
         self._is_on_gpu = scenario.cluster.host.gpu.device.is_launched
         self._is_known: dict[int, bool] = {}
         self._receives: dict[int, Hashable] = {}  # by the call's number, where its values are in the mail

@@ -21,7 +21,7 @@ def play(**changes: Any) -> list[Span]:
     """Of the program on two hosts whose TCP costs so much; without any, of its kernels alone."""
     on = cluster(2, 1, gpu=CORE, cores=8, tcp=dataclasses.replace(TCP, **changes))
     given = scenario_of(scenario(on if changes else alone(on), library="gloo", payload="sizes"))
-    given = dataclasses.replace(given, steps=STEPS)
+    given = given.with_run(steps=STEPS)
     return simulate(given, DlrmProgram(given)).spans
 
 

@@ -42,7 +42,7 @@ def test_a_host_with_other_files_is_named_with_them(tmp_path: Path) -> None:
     where = f"unlike rank 0's host {HOST}, expected the same files on all hosts"
     assert sentence(first, second) == f"rank 3: host {HOST} has another train_step.py, {where}"
     assert sentence(first, replace(first, sources=())) == f"rank 3: host {HOST} has no train_step.py, {where}"
-    other = sentence(first, replace(first, seed=7))
+    other = sentence(first, first.with_run(seed=7))
     assert other == f"rank 3: host {HOST} has another scenario {first.path}, {where}"
 
 

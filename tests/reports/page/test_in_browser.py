@@ -87,7 +87,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> Reported:
     @cache
     def made(name: str) -> tuple[Run, Path]:
         path = ROOT / "scenarios" / "library" / f"{name}.toml"
-        steps = load(path, {}).steps
+        steps = load(path, {}).run.steps
         scenario = load(path, {"steps": steps if name == TYPICAL else min(steps, MOST_STEPS)})
         place = store.write(simulate(scenario, build(scenario)), folder / name)
         run = store.load(place)

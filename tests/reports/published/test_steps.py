@@ -158,7 +158,7 @@ def test_a_gpu_is_found_by_nvidias_name(gpu: str, gpus: int, profile: str) -> No
 def test_a_row_is_a_ready_scenario_with_its_counts() -> None:
     given = {"scenario": "mlperf_dcnv2", "gpu": "H100", "nodes": 2, "gpus": 16, "global_batch": 32_768}
     made = scenario_of_step(**given)  # type: ignore[arg-type]
-    assert (made.name, made.cluster.hosts, made.cluster.host.gpus, made.batch_size) == ("mlperf_dcnv2", 2, 8, 2048)
+    assert (made.name, made.cluster.hosts, made.cluster.host.gpus, made.run.batch_size) == ("mlperf_dcnv2", 2, 8, 2048)
     with pytest.raises(ScenarioError, match=r"global_batch = 5: expected a multiple of gpus = 16"):
         scenario_of_step(**{**given, "global_batch": 5})  # type: ignore[arg-type]
 

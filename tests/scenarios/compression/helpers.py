@@ -14,7 +14,7 @@ from torch import Tensor
 from scenarios.compression import PowerSGDState
 from scenarios.config.gpu import Gpu
 from scenarios.config.hardware import Cluster, Host, Inside, Link, Network, Nics
-from scenarios.config.scenario import Scenario
+from scenarios.config.scenario import RunSettings, Scenario
 from scenarios.modules.ddp_buckets import GradientBucket
 from tests.lockstep import Lockstep, play
 from tests.small import changed
@@ -91,12 +91,6 @@ def a_scenario(ranks: int, **chosen: Any) -> Scenario:
         "path": Path("test.toml"),
         "program": "powersgd",
         "cluster": Cluster(profile="test", hosts=ranks, host=host, network=Network(kind="non_blocking")),
-        "batch_size": 1,
-        "steps": 3,
-        "seed": 7,
-        "payload": "values",
-        "fidelity": "flows",
-        "library": "gloo",
-        "timeout_s": 60.0,
+        "run": RunSettings(library="gloo", seed=7, payload="values"),
     }
     return changed(Scenario(**settings), **chosen)

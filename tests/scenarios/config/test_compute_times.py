@@ -51,9 +51,9 @@ def times(*known: tuple[str, int | None, int]) -> ComputeTimes:
 @pytest.mark.usefixtures("folder")
 def test_a_file_is_read_in_any_order_of_columns() -> None:
     plain = read("label,call,time_us,spread,samples\na,1,1.5,0.1,4\na,2,2,,\n\nb,,0.0004,,\n")
-    assert plain.compute_times == times(("a", 1, 1500), ("a", 2, 2000), ("b", None, 0))
+    assert plain.run.compute_times == times(("a", 1, 1500), ("a", 2, 2000), ("b", None, 0))
     text = '\ufefftime_us, label\r\n1e3 ,"x, ""y"""\r\n'
-    assert read(text).compute_times == times(('x, "y"', None, 1_000_000))
+    assert read(text).run.compute_times == times(('x, "y"', None, 1_000_000))
 
 
 @pytest.mark.usefixtures("folder")
@@ -116,11 +116,11 @@ def test_a_path_is_relative_to_the_file_in_which_it_stands(folder: Path) -> None
     (folder / "parts" / "base.toml").write_text(EXCHANGE + KEY)
     (folder / "parts" / "times.csv").write_text("label,time_us\na,1\n")
     (folder / "s.toml").write_text('include = "parts/base.toml"\n')
-    assert load("s.toml").compute_times == ComputeTimes(
+    assert load("s.toml").run.compute_times == ComputeTimes(
         path=Path("parts/times.csv"), rows=(ComputeTime(label="a", call=None, time_ns=1000),)
     )
     (folder / "mine.csv").write_text("label,time_us\nb,1\n")
-    assert load("s.toml", {"compute_times": "mine.csv"}).compute_times == ComputeTimes(
+    assert load("s.toml", {"compute_times": "mine.csv"}).run.compute_times == ComputeTimes(
         path=Path("mine.csv"), rows=(ComputeTime(label="b", call=None, time_ns=1000),)
     )
     with pytest.raises(ScenarioError) as error:

@@ -65,9 +65,9 @@ def write(folder: Path, name: str, text: str) -> str:
 def test_a_file_that_says_little_gets_the_documented_defaults(folder: Path) -> None:
     scenario = load(write(folder, "least.toml", LEAST))
     assert (scenario.name, scenario.path, scenario.program) == ("least", Path("least.toml"), "all_to_all")
-    assert (scenario.steps, scenario.seed, scenario.batch_size) == (3, 0, 1)
-    assert (scenario.payload, scenario.fidelity, scenario.library) == ("sizes", "flows", "gloo")
-    assert scenario.timeout_s == 60
+    assert (scenario.run.steps, scenario.run.seed, scenario.run.batch_size) == (3, 0, 1)
+    assert (scenario.run.payload, scenario.run.fidelity, scenario.run.library) == ("sizes", "flows", "gloo")
+    assert scenario.run.timeout_s == 60
     assert CollectiveCalls.of(scenario.workload) == Exchange(size_bytes=2**20)
     assert (scenario.workload.buckets, scenario.workload.compression) == (Buckets(), Compression())
 
@@ -80,7 +80,7 @@ def test_tables_merge_and_everything_else_is_taken_from_the_first_file_that_has_
         '[[model.tables]]\nname = "other"\nrows = 3\nids_per_sample = 2\n'
     )
     scenario = load(write(folder, "top.toml", text))
-    assert (scenario.name, scenario.steps, scenario.seed, scenario.batch_size) == ("base", 7, 5, 4)
+    assert (scenario.name, scenario.run.steps, scenario.run.seed, scenario.run.batch_size) == ("base", 7, 5, 4)
     assert scenario.workload.buckets == Buckets(first_bytes=2048, cap_bytes=2**20)
     assert (model_of(scenario).bottom, model_of(scenario).top) == (
         (8, 8),
@@ -93,7 +93,7 @@ def test_of_two_included_files_the_later_wins(folder: Path) -> None:
     write(folder, "one.toml", "[run]\nsteps = 1\nseed = 1\n")
     write(folder, "two.toml", "[run]\nsteps = 2\n")
     scenario = load(write(folder, "top.toml", f'include = ["one.toml", "two.toml"]\n{LEAST}'))
-    assert (scenario.steps, scenario.seed) == (2, 1)
+    assert (scenario.run.steps, scenario.run.seed) == (2, 1)
 
 
 def test_a_file_may_be_included_by_two(folder: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_file_may_be_included_by_two(folder: Path) -> None:
     write(folder, "one.toml", 'include = "base.toml"\n[run]\nsteps = 1\n')
     write(folder, "two.toml", 'include = "base.toml"\n[run]\nseed = 2\n')
     scenario = load(write(folder, "top.toml", 'include = ["one.toml", "two.toml"]\n'))
-    assert (scenario.steps, scenario.seed) == (1, 2)
+    assert (scenario.run.steps, scenario.run.seed) == (1, 2)
 
 
 def test_options_of_the_command_line_win_and_none_leaves_the_file(folder: Path) -> None:
@@ -110,8 +110,8 @@ def test_options_of_the_command_line_win_and_none_leaves_the_file(folder: Path) 
     assert scenario == load(path)
     values = {"steps": 9, "seed": 8, "batch_size": 7, "payload": "values", "fidelity": "links", "timeout": "2 min"}
     changed = load(path, values)
-    assert (changed.steps, changed.seed, changed.batch_size) == (9, 8, 7)
-    assert (changed.payload, changed.fidelity, changed.timeout_s) == ("values", "links", 120)
+    assert (changed.run.steps, changed.run.seed, changed.run.batch_size) == (9, 8, 7)
+    assert (changed.run.payload, changed.run.fidelity, changed.run.timeout_s) == ("values", "links", 120)
 
 
 def test_tables_take_what_they_do_not_say_from_model_and_sharding(folder: Path) -> None:
@@ -162,7 +162,7 @@ def test_options_of_compression_that_is_off_change_nothing(folder: Path) -> None
     scenario = load(write(folder, "a.toml", head + options))
     assert scenario.workload.compression == Compression()
     assert GradientReduction.of(scenario.workload) == Gradients(shapes=((2,), (3, 3)))
-    assert scenario.library == "nccl"
+    assert scenario.run.library == "nccl"
     on = load(
         write(folder, "a.toml", head + options.replace("none", "layerwise_powersgd") + "start_powerSGD_iter = 2\n")
     )

@@ -27,7 +27,7 @@ def test_features_are_priced_as_by_torchrec(found: dict[str, Any]) -> None:
     one = dataclasses.replace(
         table("t", 1001, [found["sharding_type"]], dim=256), features=features, ids_per_sample=sum(factors)
     )
-    given = dataclasses.replace(scenario([one], cluster(2, 2), optimizer="sgd"), batch_size=64)
+    given = scenario([one], cluster(2, 2), optimizer="sgd").with_run(batch_size=64)
     (option,) = options_of(one, given, Topology(4, "cuda", local_world_size=2))
     first = option.shards[0]
     assert option.input_lengths == factors

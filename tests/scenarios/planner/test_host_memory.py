@@ -246,7 +246,7 @@ def test_a_file_whose_tables_are_larger_than_memory_runs(tmp_path: Path) -> None
     with pytest.raises(ScenarioError, match="expected at most"):
         load(file(tmp_path, BIG % 'kernel = "fused"', ""))
     loaded = load(file(tmp_path, BIG % 'kernel = "fused_uvm_caching", cache_load_factor = 0.1', ""))
-    recording = simulate(dataclasses.replace(loaded, payload="sizes"), build_simulation(loaded))
+    recording = simulate(loaded.with_run(payload="sizes"), build_simulation(loaded))
     assert any(row.link_class == "host" and row.bytes_carried for row in recording.links)
 
 

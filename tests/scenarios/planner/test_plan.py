@@ -13,7 +13,17 @@ from hypothesis import strategies as st
 
 from scenarios.config.gpu import Gpu
 from scenarios.config.hardware import Cluster, Host, Inside, Link, Network, Nics
-from scenarios.config.scenario import Interaction, Model, Optimizer, Planner, Recommender, Scenario, ShardingType, Table
+from scenarios.config.scenario import (
+    Interaction,
+    Model,
+    Optimizer,
+    Planner,
+    Recommender,
+    RunSettings,
+    Scenario,
+    ShardingType,
+    Table,
+)
 from scenarios.planner.options import capacity_bytes, topology_of
 from scenarios.planner.plan import plan_tables
 from scenarios.planner.plan_text import format_plan, format_proposal, rank_ranges
@@ -60,8 +70,8 @@ def scenario(tables: Sequence[Table], on: Cluster | None = None, **changes: Any)
     )
     planner = changes.pop("planner", Planner(reserved_share=0.0))
     return changed(Scenario(
-        name="test", path=Path("test.toml"), program="dlrm", cluster=on or cluster(), batch_size=32, steps=1, seed=0,
-        payload="sizes", fidelity="links", library="nccl", timeout_s=10.0,
+        name="test", path=Path("test.toml"), program="dlrm", cluster=on or cluster(),
+        run=RunSettings(batch_size=32, steps=1, fidelity="links", library="nccl", timeout_s=10.0),
         workload=Recommender(model=model, planner=planner),
     ), **changes)  # fmt: skip
 

@@ -51,7 +51,7 @@ class Drawn:
         return self.training.workload.tables
 
     def traffic(self) -> dict[str, InputTraffic]:
-        draws = {one.name: draws_of(one, self.training.batch_size) for one in self.tables}
+        draws = {one.name: draws_of(one, self.training.run.batch_size) for one in self.tables}
         found = layouts(self.shards, self.world.size, self.world.local)
         return {one.sharding_type: expected_traffic(one, draws, self.world.local) for one in found}
 
@@ -72,7 +72,7 @@ class Drawn:
     def matrices(self, steps: int) -> dict[str, tuple[Floats, Floats]]:
         """Ids [steps, sources, destinations] and lengths [sources, destinations] by sharding type."""
         found: dict[str, tuple[Floats, Floats]] = {}
-        size, batch = self.world.size, self.training.batch_size
+        size, batch = self.world.size, self.training.run.batch_size
         for number, one in enumerate(self.shards):
             empty = np.zeros((steps, size, size)), np.zeros((size, size))
             ids, lengths = found.setdefault(one.sharding_type, empty)
@@ -145,7 +145,7 @@ def test_ids_are_counted_where_the_exchange_sends_them(drawn: Drawn) -> None:
             keys=tuple(one.name for one in drawn.tables),
             values=torch.from_numpy(np.concatenate([bag.ids for bag in mine])),
             lengths=torch.from_numpy(np.concatenate([bag.lengths for bag in mine])),
-            stride=drawn.training.batch_size,
+            stride=drawn.training.run.batch_size,
         )
         for mine in bags
     ]

@@ -30,7 +30,7 @@ def bags(drawn: Drawn, rank: int, step: int) -> KeyedJagged:
         keys=tuple(one.name for one in drawn.tables),
         values=torch.from_numpy(np.concatenate([bag.ids for bag in found])),
         lengths=torch.from_numpy(np.concatenate([bag.lengths for bag in found])),
-        stride=drawn.training.batch_size,
+        stride=drawn.training.run.batch_size,
         ids_per_key=tuple(len(bag.ids) for bag in found),  # as a loader counts them
     )
 
@@ -47,7 +47,7 @@ def play_drawn(drawn: Drawn, step: int) -> tuple[Lockstep, list[list[list[int]]]
 
 
 def play_expected(drawn: Drawn) -> tuple[Lockstep, list[list[list[float]]]]:
-    batch_size = drawn.training.batch_size
+    batch_size = drawn.training.run.batch_size
     draws = {one.name: draws_of(one, batch_size) for one in drawn.tables}
     groups = build_groups(drawn.shards, drawn.world.size, drawn.world.local, label=LABEL)
     inputs = [ExpectedInput(group.layout, draws, group.label) for group in groups]

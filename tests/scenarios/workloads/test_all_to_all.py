@@ -84,9 +84,9 @@ def test_skew_is_the_exponent_of_the_peers_shares(skew: float) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "int64", "complex64"])
 def test_the_checksum_is_that_of_what_should_arrive(exchange: Exchange, dtype: Any) -> None:
     given = scenario(Exchange(size_bytes=4000, splits=exchange.splits, skew=exchange.skew, dtype=dtype))
-    splits, kind = Splits(CollectiveCalls.of(given.workload), 4, given.seed), getattr(torch, dtype)
+    splits, kind = Splits(CollectiveCalls.of(given.workload), 4, given.run.seed), getattr(torch, dtype)
     values = [
-        draw_values(given.seed, rank, splits.elements, dtype=kind, device=torch.device("cpu")) for rank in range(4)
+        draw_values(given.run.seed, rank, splits.elements, dtype=kind, device=torch.device("cpu")) for rank in range(4)
     ]
     found = {(rank, step): value for rank, step, name, value in played(given).records if name == "checksum"}
     assert len(found) == 4 * 3

@@ -57,7 +57,7 @@ def test_the_first_step_says_what_each_rank_holds(op: str) -> None:
 
 def test_random_splits_are_those_of_an_exchange() -> None:
     on = scenario("all_to_all", splits="random", skew=0.5)
-    splits = Splits(Exchange(size_bytes=4 * ELEMENTS, splits="random", skew=0.5), RANKS, on.seed)
+    splits = Splits(Exchange(size_bytes=4 * ELEMENTS, splits="random", skew=0.5), RANKS, on.run.seed)
     spans = [span for span in simulate(on, CollectiveProgram(on)).spans if span.kind == "all_to_all_single"]
     for span in spans:
         sends, receives = splits.of_rank(span.step, span.rank)

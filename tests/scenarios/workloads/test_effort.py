@@ -48,7 +48,7 @@ def dlrm(folder: Path, *, tables: int, hosts: int, batch_size: int = 4096, shard
 def test_hundreds_of_tables_on_hundreds_of_gpus_are_simulated_by_host_classes(tmp_path: Path) -> None:
     file = dlrm(tmp_path, tables=800, hosts=16)
     made = load(file)
-    assert (made.ranks, made.fidelity) == ("alike", "links")
+    assert (made.run.ranks, made.run.fidelity) == ("alike", "links")
     (note,) = notes(made, build(made).host_classes)
     assert note.startswith(f"{file}: run.ranks = 'alike', run.fidelity = 'links': chosen, as 128 ranks one by one take")
     assert made.digest() == load(file, {"ranks": "each"}).digest()
@@ -57,18 +57,18 @@ def test_hundreds_of_tables_on_hundreds_of_gpus_are_simulated_by_host_classes(tm
 @pytest.mark.parametrize("asked", [{"ranks": "each"}, {"fidelity": "flows"}, {"payload": "values"}])
 def test_explicit_settings_are_not_overridden(asked: dict[str, Any], tmp_path: Path) -> None:
     made = load(dlrm(tmp_path, tables=800, hosts=16), asked)
-    assert made.ranks == "each"
-    assert {key: getattr(made, key) for key in asked} == asked
-    assert not made.chosen
+    assert made.run.ranks == "each"
+    assert {key: getattr(made.run, key) for key in asked} == asked
+    assert not made.run.chosen
 
 
 def test_few_tables_on_few_gpus_are_simulated_rank_by_rank(tmp_path: Path) -> None:
     made = load(dlrm(tmp_path, tables=8, hosts=2))
-    assert (made.ranks, made.fidelity, made.chosen) == ("each", "flows", "")
+    assert (made.run.ranks, made.run.fidelity, made.run.chosen) == ("each", "flows", "")
 
 
 def test_identical_hosts_imply_links(tmp_path: Path) -> None:
-    assert load(dlrm(tmp_path, tables=8, hosts=2), {"ranks": "alike"}).fidelity == "links"
+    assert load(dlrm(tmp_path, tables=8, hosts=2), {"ranks": "alike"}).run.fidelity == "links"
 
 
 def test_more_work_takes_more(tmp_path: Path) -> None:
@@ -159,14 +159,14 @@ def test_a_billion_steps_are_refused_with_the_number_that_fits(
 def test_a_refusal_names_the_options_that_help(asked: dict[str, Any], hosts: int, options: str, tmp_path: Path) -> None:
     file = dlrm(tmp_path, tables=800 if hosts > 2 else 8, hosts=hosts)
     made = load(file, asked)
-    assert made.folded_by == options
+    assert made.run.folded_by == options
     with pytest.raises(ScenarioError) as refused:
         check_memory(made, Effort(held_bytes=64 * 2**30), free_bytes=16 * 2**30)
     assert (f"and {options} simulates one host of each class" in str(refused.value)) == bool(options)
     if options:
         words = options.replace("--", "").split()
         helped = load(file, {**asked, **dict(zip(words[::2], words[1::2], strict=True))})
-        assert (helped.ranks, helped.fidelity) == ("alike", "links")
+        assert (helped.run.ranks, helped.run.fidelity) == ("alike", "links")
         assert helped.digest() == made.digest()
 
 
@@ -206,7 +206,7 @@ def test_many_steps_say_how_long_they_take(tmp_path: Path) -> None:
     made = load(dlrm(tmp_path, tables=8, hosts=2), {"steps": 10**6})
     effort = effort_of(made, build(made))
     (note,) = notes(made, None, effort)
-    assert (made.ranks, made.chosen) == ("each", "")
+    assert (made.run.ranks, made.run.chosen) == ("each", "")
     assert note.startswith(f"{made.path}: run.steps = 1000000: they take about")
     assert list(notes(load(made.path), None, effort)) == []
 

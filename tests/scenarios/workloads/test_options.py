@@ -147,6 +147,6 @@ def test_a_program_reads_our_tables_too(tmp_path: Path) -> None:
     further = "[buckets]\nfirst = '4 MiB'\n[compression]\nkind = 'batched_powersgd'"
     scenario = load(written(tmp_path, code, further=further, run=", batch_size = 32"))
     assert (scenario.workload.buckets.first_bytes, scenario.workload.compression.kind) == (4 << 20, "batched_powersgd")
-    assert scenario.batch_size == 32
+    assert scenario.run.batch_size == 32
     assert sentences(written(tmp_path, code)) == ["run.batch_size: missing; expected a whole number of at least 1"]
     assert "unknown key" in sentences(written(tmp_path, train(), further=further))[0]

@@ -45,15 +45,17 @@ def test_powersgd_is_a_program_without_a_plan() -> None:
 def test_the_norm_is_that_of_the_mean_of_all_ranks_gradients(flops: float) -> None:
     given = scenario(Compression(), flops=flops)
     work = Products(GradientReduction.of(given.workload).shapes, GradientReduction.of(given.workload).backward_flops)
-    pools = [draw_pool(given.seed, rank, work, dtype=torch.float32, device=torch.device("cpu")) for rank in range(3)]
+    pools = [
+        draw_pool(given.run.seed, rank, work, dtype=torch.float32, device=torch.device("cpu")) for rank in range(3)
+    ]
     expected = []
-    for step in range(given.steps):
+    for step in range(given.run.steps):
         means = [
             torch.stack([weight_gradient(*work.inputs(pool, step, index), shape).double() for pool in pools]).mean(0)
             for index, shape in enumerate(SHAPES)
         ]
         expected.append(float(torch.cat([mean.reshape(-1) for mean in means]).norm()))
-    assert len({round(norm, 3) for norm in expected}) == given.steps  # every step has gradients of its own
+    assert len({round(norm, 3) for norm in expected}) == given.run.steps  # every step has gradients of its own
     fabric = played(given)
     for rank in range(3):
         assert norms(fabric, rank) == pytest.approx(expected, rel=1e-5)

@@ -212,5 +212,5 @@ def test_the_documented_program_runs(tmp_path: Path) -> None:
     (tmp_path / "my.toml").write_text(file)
     scenario = load(tmp_path / "my.toml")
     spans = simulate(scenario, build(scenario)).spans
-    assert sum(span.kind == "all_reduce" for span in spans) == scenario.steps * scenario.cluster.world_size
+    assert sum(span.kind == "all_reduce" for span in spans) == scenario.run.steps * scenario.cluster.world_size
     assert {span.bytes_in for span in spans if span.kind == "all_reduce"} == {4_000_000}

@@ -72,7 +72,7 @@ def test_nominal_cluster_has_the_machine_and_the_rate() -> None:
 @pytest.mark.slow
 def test_the_network_probes_of_real_ranks_read_as_simulated_ones_do(tmp_path: Path) -> None:
     on = nominal(2, 2, 25e6)  # with 25 MB/s the bulk is small; what the loopback really does matters not
-    played = dataclasses.replace(scenario(on), name="probes", timeout_s=60.0)
+    played = dataclasses.replace(scenario(on).with_run(timeout_s=60.0), name="probes")
     out = tmp_path / "run"
     launch(
         Job(

@@ -75,7 +75,7 @@ def test_where_replicas_are_averaged_seldom_the_mean_step_counts(tmp_path: Path)
         file_of(tmp_path), {"replication.sharding_group_size": 4, "replication.sync_every": 4, "run.steps": 2}
     )
     choice = choose_plan(scenario, tmp_path)
-    whole = dataclasses.replace(scenario, steps=8)
+    whole = scenario.with_run(steps=8)
     spans = [one for one in simulate(whole, build(whole)).spans if one.kind == "step" and one.step >= 4]
     period_ns = max(one.end_ns for one in spans) - min(one.start_ns for one in spans)
     assert choice.tried[0].step_ns == pytest.approx(period_ns / 4, rel=0.03)  # ids differ from step to step

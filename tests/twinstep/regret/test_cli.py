@@ -81,7 +81,7 @@ def test_points_are_predicted_and_measured_and_nothing_twice(
     """Two of six points are the scenarios of two others; what the simulator measures agrees with itself at once."""
     first = found(study, "--rounds", 2, capsys=capsys)
     assert len(launched) == 4 * 2
-    assert all(job.check == "never" and job.scenario.payload == "values" for job in launched)
+    assert all(job.check == "never" and job.scenario.run.payload == "values" for job in launched)
     assert [point["index"] for point in first["points"]] == [1, 2, 3, 4]
     assert (first["regret"], first["predicted_best"], first["kendall"]) == (0, 2, 1)
     assert [point["rounds"] for point in first["points"]] == [2] * 4

@@ -56,12 +56,12 @@ def killed(path: str) -> str:
 def quick(task: Task) -> Result:
     """A step takes longer on more hosts; a batch of 13 does not fit, and one of 17 is a program's mistake."""
     scenario = task.scenario
-    if scenario.batch_size == 13:
+    if scenario.run.batch_size == 13:
         return Result(status="scenario error", sentence="rank 3: 90 GiB: expected at most 80 GiB")
-    if scenario.batch_size == 17:
+    if scenario.run.batch_size == 17:
         return Result(status="program error", sentence="rank 3 waits")
-    step_ns = 1e6 * scenario.cluster.hosts + scenario.batch_size
-    samples = scenario.batch_size * scenario.cluster.world_size
+    step_ns = 1e6 * scenario.cluster.hosts + scenario.run.batch_size
+    samples = scenario.run.batch_size * scenario.cluster.world_size
     return Result(
         status="done",
         seconds=0.5,

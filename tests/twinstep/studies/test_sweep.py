@@ -147,7 +147,7 @@ def test_a_full_disk_ends_the_sweep_with_a_sentence_and_loses_nothing(monkeypatc
 
 def test_a_worker_that_is_lost_is_a_row_that_can_be_played_again() -> None:
     def lost(task: Task) -> Any:
-        return Died("3 workers died of it") if task.scenario.batch_size == 17 else quick(task)
+        return Died("3 workers died of it") if task.scenario.run.batch_size == 17 else quick(task)
 
     swept(STUDY, lost)
     frame = study_frame(Path("out"))

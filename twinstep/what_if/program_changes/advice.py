@@ -60,7 +60,7 @@ def advice(
         times: the step times of that simulation.
         stop: as in `play`.
     """
-    is_played = scenario.payload == "sizes" and times.count <= MOST_SPANS
+    is_played = scenario.run.payload == "sizes" and times.count <= MOST_SPANS
     step_ns = median(times.ns.values()) if times.ns else 0
     if not is_played or not step_ns:
         return ()

@@ -25,7 +25,7 @@ class RowLaws:
 
     def __init__(self, scenario: Scenario) -> None:
         self._tables, self._l2_bytes = scenario.workload.tables, scenario.cluster.host.gpu.l2_bytes or 0
-        self._samples = scenario.batch_size * scenario.sharding_ranks
+        self._samples = scenario.run.batch_size * scenario.sharding_ranks
 
     @property
     def has_l2(self) -> bool:
@@ -96,7 +96,7 @@ def row_cache(pieces: Sequence[PricedPiece], scenario: Scenario) -> RowCache | N
         for piece in pieces
         if piece.kernel.is_cached
     ]
-    return RowCache(cached, scenario.batch_size * scenario.sharding_ranks) if cached else None
+    return RowCache(cached, scenario.run.batch_size * scenario.sharding_ranks) if cached else None
 
 
 def _held(
@@ -105,7 +105,7 @@ def _held(
     """Return the prices of a single shard of table `number`, and its expected features in a batch."""
     model, laws = Recommender.of(scenario.workload).model, RowLaws(scenario)
     table = model.tables[number]
-    samples = scenario.batch_size * (1 if kind.is_copied else scenario.sharding_ranks)
+    samples = scenario.run.batch_size * (1 if kind.is_copied else scenario.sharding_ranks)
     piece = PricedPiece(
         table=number, rows=rows, columns=columns, kernel=scenario.kernel_of(table), keys=len(table.by_feature)
     )

@@ -67,7 +67,7 @@ class Hint:
     def end(self, logs: Logs) -> None:
         """Print the hint if the scenario has an option for it and at most half of the ranks are distinct."""
         size, took_s = self._scenario.cluster.world_size, time.monotonic() - self._begin_s
-        if not self._scenario.folded_by or size < MANY_RANKS or took_s < LONG_S:
+        if not self._scenario.run.folded_by or size < MANY_RANKS or took_s < LONG_S:
             return
         leaders = list[int]()
         for rank in range(size):
@@ -78,7 +78,7 @@ class Hint:
         kinds = "1 class" if len(leaders) == 1 else f"{len(leaders)} classes"
         print(
             f"note: {size} ranks were played one by one in {took_s:.0f} s and are of {kinds};"
-            f" {self._scenario.folded_by} plays one rank of each class",
+            f" {self._scenario.run.folded_by} plays one rank of each class",
             file=sys.stderr,
         )
 

@@ -27,7 +27,7 @@ def test_probes_of_a_simulated_machine_give_back_its_parameters() -> None:
         launch_ns=20_000,
         launches_ns={"bucketize": 100_000, "gemm": 40_000},
     )
-    played = dataclasses.replace(scenario(cluster(1, 2, gpu=gpu), payload="sizes"), steps=2)
+    played = scenario(cluster(1, 2, gpu=gpu), payload="sizes").with_run(steps=2)
     timed = observe([simulate(played, DeviceProbes(played)).spans])
     fitted = fit(timed, CORE)
     assert {each.kind for each in timed} == KINDS
@@ -42,7 +42,7 @@ def test_probes_of_a_simulated_machine_give_back_its_parameters() -> None:
 def test_real_ranks_probe_all_kinds_and_those_without_a_core_only_wait() -> None:
     made = contract_scenario(1, 2, timeout_s=60.0)
     one_core = dataclasses.replace(made.cluster, host=dataclasses.replace(made.cluster.host, cores=1))
-    played = dataclasses.replace(made, cluster=one_core, steps=1)
+    played = dataclasses.replace(made.with_run(steps=1), cluster=one_core)
     spans = shared_pool().play(DeviceProbes(played), played).spans
     computed = [span for span in spans if span.kind == "compute"]
     assert {span.rank for span in computed} == {0}

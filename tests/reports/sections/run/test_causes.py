@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ LASTS_NS = 10_000_000
 def run(request: pytest.FixtureRequest) -> Run:
     data = Data(copies=True, samples_per_s=64 / LASTS_NS * 1e9, prefetch=request.param)
     made = timed(("fused",), batch_size=64, data=data, pipeline=Pipeline(kind="sparse_dist"))
-    return Run.of(played(dataclasses.replace(made, steps=6)))
+    return Run.of(played(made.with_run(steps=6)))
 
 
 def test_the_loader_dominates(run: Run) -> None:

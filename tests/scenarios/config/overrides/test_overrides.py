@@ -159,9 +159,9 @@ def test_a_file_may_set_keys_by_their_paths_over_what_it_includes(folder: Path) 
         },
     )
     assert {**load("a.toml").as_dict(), "name": "", "path": ""} == {**same.as_dict(), "name": "", "path": ""}
-    assert load("a.toml", {"run.steps": 6}).steps == 6
+    assert load("a.toml", {"run.steps": 6}).run.steps == 6
     (folder / "b.toml").write_text('include = "a.toml"\n[set]\n"run.steps" = 7\n')
-    assert load("b.toml").steps == 7
+    assert load("b.toml").run.steps == 7
     assert load("b.toml").cluster.network == same.cluster.network
 
 

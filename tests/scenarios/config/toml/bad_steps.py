@@ -82,6 +82,13 @@ STEPS: Cases = {
             " one cluster has for tables, because it may be row_wise"
         ],
     ),
+    "a batch enqueued late without a pipeline": (
+        DLRM + "[pipeline]\nenqueue_batch_after_forward = true\n",
+        [
+            "bad.toml: pipeline.enqueue_batch_after_forward = true: expected no enqueue_batch_after_forward but with"
+            " kind = 'sparse_dist'",
+        ],
+    ),
     "keys of shards without shards": (
         DLRM + "[dense_parallel]\nunits = ['top']\nshard_group_size = 2\n",
         [

@@ -115,7 +115,7 @@ def test_times_do_not_depend_on_the_payload(compression: str) -> None:
     made = accumulating(mixed(EVERY, ALL))
     chosen = Compression(kind=compression, start_powerSGD_iter=2, min_compression_rate=1)  # type: ignore[arg-type]
     made = changed(made, compression=chosen)
-    sizes = dataclasses.replace(made, payload="sizes")
+    sizes = made.with_run(payload="sizes")
     with_values, without = (simulate(one, DlrmProgram(one)) for one in (made, sizes))
     assert without.spans == with_values.spans
     assert without.links == with_values.links
@@ -123,7 +123,7 @@ def test_times_do_not_depend_on_the_payload(compression: str) -> None:
 
 def test_replicated_gradients_are_reduced_once_a_step_and_shards_updated_every_time() -> None:
     count = 4
-    made = dataclasses.replace(training(ALL), payload="sizes")
+    made = training(ALL).with_run(payload="sizes")
     labels = {}
     for one in (made, accumulating(made, count)):
         spans = simulate(one, DlrmProgram(one)).spans
@@ -141,7 +141,7 @@ def test_expected_micro_batches_take_as_long_as_drawn_ones() -> None:
     big = dataclasses.replace(GPU, memory_bytes=1 << 40)
     made = mixed(EVERY, ALL, batch_size=512, payload="sizes", fidelity="flows", library="nccl")
     made = accumulating(dataclasses.replace(made, cluster=cluster(4, 2, gpu=big)))
-    alike = dataclasses.replace(made, fidelity="links", ranks="alike")
+    alike = made.with_run(fidelity="links", ranks="alike")
     every, folded = (simulate(one, DlrmProgram(one)) for one in (made, alike))
     assert step_ns(folded) == pytest.approx(step_ns(every), rel=0.05)
 

@@ -56,10 +56,10 @@ def test_the_documented_one_trains_as_in_torch(tmp_path: Path) -> None:
     module, dense = build_dense(scenario).build(CPU), torch.optim.AdamW
     optimizer = dense(module.parameters(), lr=1e-3, weight_decay=0.01)
     tables = [
-        initial_rows(number, scenario.seed, range(table.rows), range(table.dim), device=CPU).requires_grad_()
+        initial_rows(number, scenario.run.seed, range(table.rows), range(table.dim), device=CPU).requires_grad_()
         for number, table in enumerate(scenario.workload.tables)
     ]
-    for step in range(scenario.steps):
+    for step in range(scenario.run.steps):
         batches = [draw_dense(scenario, model_of(scenario), rank, step, device=CPU) for rank in range(2)]
         features, labels = (torch.cat([getattr(each, name) for each in batches]) for name in ("features", "labels"))
         pooled = {}

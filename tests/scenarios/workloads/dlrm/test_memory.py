@@ -43,7 +43,7 @@ def test_quantized_and_original_buffers_are_both_held() -> None:
         {row.rank: row.size_bytes for row in memory_rows(one, plan.rows, DENSE) if row.part == "sparse buffers"}
         for one in (asked, coded)
     )
-    samples = asked.batch_size * asked.cluster.world_size
+    samples = asked.run.batch_size * asked.cluster.world_size
     for rank in range(6):
         columns = sum(row.columns for row in plan.rows if row.rank == rank and row.sharding_type != "data_parallel")
         assert held[rank] == plain[rank] + round(samples * columns * (40 / 32 + 2))

@@ -213,6 +213,28 @@ def test_copies_share_the_path_with_what_goes_to_nics() -> None:
     assert not [one for one in played(wide).links if one.link_class == "host"]
 
 
+def test_a_batch_enqueued_after_the_forward_pass_leaves_the_path_to_look_ups_in_host_memory() -> None:
+    """As TorchRec's comment in `TrainPipelineSparseDist.progress` says of the option; losses stay."""
+    before = Pipeline(kind="sparse_dist")
+    after = dataclasses.replace(before, enqueue_batch_after_forward=True)
+
+    def run(pipeline: Pipeline, data: Data = COPIES) -> Recording:
+        return played(timed(("fused_uvm",), pipeline=pipeline, host_rate=1e9, data=data))
+
+    def looked_ns(recording: Recording) -> int:
+        return sum(one.end_ns - one.start_ns for one in of_label(recording, "lookup"))
+
+    shared, apart, alone = run(before), run(after), run(before, Data())
+    assert looked_ns(apart) == pytest.approx(looked_ns(alone), rel=0.01)
+    assert looked_ns(shared) > 1.3 * looked_ns(apart)
+    assert longest(apart, "step") < longest(shared, "step")
+    copied, looked = of_label(apart, "data.copy"), of_label(apart, "lookup")
+    assert len(copied) == 4
+    assert all(copy.start_ns >= one.end_ns for copy in copied for one in looked if one.rank == copy.rank)
+    assert after.copied_ahead == before.copied_ahead == 2
+    assert losses(played(hosted(pipeline=after, data=COPIES))) == losses(played(hosted(pipeline=before)))
+
+
 def test_a_cpu_process_copies_nothing() -> None:
     made = dataclasses.replace(training(ALL), cluster=cluster(2, 2, gpu=CORE))
     assert played(changed(made, data=COPIES)).spans == played(made).spans
@@ -221,7 +243,7 @@ def test_a_cpu_process_copies_nothing() -> None:
 def test_expected_batches_copy_what_drawn_ones_do() -> None:
     made = timed(("fused",), pipeline=SEMI_SYNC, batch_size=512, data=COPIES)
     made = dataclasses.replace(made, cluster=dataclasses.replace(made.cluster, hosts=4))
-    alike = dataclasses.replace(made, fidelity="links", ranks="alike")
+    alike = made.with_run(fidelity="links", ranks="alike")
     assert step_ns(alike) == pytest.approx(step_ns(made), rel=0.05)
     sizes = [
         sum(one.bytes_written for one in each) / len(each)
@@ -232,7 +254,7 @@ def test_expected_batches_copy_what_drawn_ones_do() -> None:
 
 def test_times_do_not_depend_on_the_payload() -> None:
     made = on_nvlink(mixed(EVERY, ALL, pipeline=SEMI_SYNC), data=Data(copies=True, samples_per_s=1e5))
-    with_values, without = played(made), played(dataclasses.replace(made, payload="sizes"))
+    with_values, without = played(made), played(made.with_run(payload="sizes"))
     assert without.spans == with_values.spans
     assert without.links == with_values.links
 
@@ -241,7 +263,7 @@ def test_a_loader_far_ahead_draws_and_loads_what_the_run_takes(monkeypatch: pyte
     drawn, draw = [], Drawer.draw
     monkeypatch.setattr(Drawer, "draw", lambda self, number: drawn.append(number) or draw(self, number))
     made = on_nvlink(training(ALL, payload="sizes", pipeline=SEMI_SYNC), data=Data(samples_per_s=1e5, prefetch=10_000))
-    far, ahead, steps = played(made), STAGES["semi_sync"].ahead("exchange"), made.steps
+    far, ahead, steps = played(made), STAGES["semi_sync"].ahead("exchange"), made.run.steps
     assert sorted(drawn) == sorted(made.cluster.world_size * list(range(steps + ahead)))
     assert len(of_label(far, "data.load")) <= made.cluster.world_size * 2 * (steps + ahead + 1)
     enough = played(changed(made, data=Data(samples_per_s=1e5, prefetch=steps + ahead + 1)))
@@ -317,7 +339,7 @@ def test_a_step_is_as_long_as_loading_its_batch_where_that_is_slowest(kind: Any)
 
 def test_steps_begin_as_far_apart_as_batches_come() -> None:
     """One that is ahead loads on while the ranks meet between steps; else that comes on top."""
-    made = dataclasses.replace(training(ALL, payload="sizes"), steps=6)
+    made = training(ALL, payload="sizes").with_run(steps=6)
     for prefetch in (1, 2, 4):
         data = Data(samples_per_s=6 / 0.01, prefetch=prefetch)
         begun = [one.start_ns for one in steps_of(played(changed(made, data=data)))]

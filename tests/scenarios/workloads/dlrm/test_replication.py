@@ -159,7 +159,7 @@ def test_losses_and_calls_agree_in_both_worlds(
 
 def test_times_do_not_depend_on_the_payload() -> None:
     made = replicated(mixed(EVERY, MORE, "adagrad"), dataclasses.replace(STRIDED, sync_every=2))
-    sizes = dataclasses.replace(made, payload="sizes")
+    sizes = made.with_run(payload="sizes")
     with_values, without = (simulate(one, DlrmProgram(one)) for one in (made, sizes))
     assert without.spans == with_values.spans
     assert without.links == with_values.links

@@ -117,7 +117,7 @@ def test_a_folded_cluster_of_nvlink_domains_agrees_with_the_whole_one(op: str, n
 
 def test_a_domain_with_a_slow_part_is_simulated_by_itself() -> None:
     on = dataclasses.replace(racks(72), faults=(Slowdown(NicPart(20, 1), 0.5),))
-    alike = uniform_host_classes(dataclasses.replace(scenario(on), ranks="alike"))
+    alike = uniform_host_classes(scenario(on).with_run(ranks="alike"))
     assert alike is not None
     assert alike.representatives == tuple(range(36))
     assert alike.counts == (3,) * 18 + (1,) * 18

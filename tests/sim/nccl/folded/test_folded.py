@@ -191,7 +191,7 @@ BIG = dataclasses.replace(GPU, memory_bytes=1 << 40, multiprocessors=100, launch
 )
 def test_a_folded_step_takes_as_long_as_that_of_all_hosts(types: tuple[ShardingType, ...], network: Network) -> None:
     made = training(types, cluster(8, 4, gpu=BIG, network=network), fidelity="flows")
-    folded = dataclasses.replace(made, fidelity="links", ranks="alike")
+    folded = made.with_run(fidelity="links", ranks="alike")
     program = DlrmProgram(folded)
     assert program.host_classes is not None
     assert len(program.host_classes.representatives) < 8
@@ -206,7 +206,7 @@ def test_gradients_of_many_hosts_are_compressed_by_one() -> None:
     gradients = Gradients(shapes=((256, 512), (512,), (64, 512)), forward_flops=1e9, backward_flops=2e9)
     on = cluster(8, 4, gpu=BIG)
     made = scenario(on, program="powersgd", gradients=gradients, library="nccl", payload="sizes", steps=2)
-    folded = dataclasses.replace(made, fidelity="links", ranks="alike")
+    folded = made.with_run(fidelity="links", ranks="alike")
     program = PowerSGDProgram(folded)
     assert program.host_classes is not None
     assert program.host_classes.counts == (8,)
@@ -225,7 +225,7 @@ def test_slow_hosts_are_a_class_of_their_own_and_slow_all() -> None:
         assert set(made.cluster.faulty_hosts) <= set(program.host_classes.representatives)
         recording = simulate(made, program)
         ends.append(end_ns(recording))
-        unfolded = dataclasses.replace(made, fidelity="flows", ranks="each")
+        unfolded = made.with_run(fidelity="flows", ranks="each")
         assert ends[-1] == pytest.approx(end_ns(simulate(unfolded, DlrmProgram(unfolded))), rel=0.03)
     assert ends[1] > 1.5 * ends[0]
 
@@ -239,7 +239,7 @@ def test_a_ready_scenario_of_131072_gpus_is_simulated_as_few_hosts() -> None:
     assert sum(program.host_classes.counts) == 16_384
     recording = simulate(made, program)
     steps = [span for span in recording.spans if span.kind == "step"]
-    assert sum(span.rank_count for span in steps) == 131_072 * made.steps
+    assert sum(span.rank_count for span in steps) == 131_072 * made.run.steps
 
 
 def test_calls_that_do_not_fit_raise_one_sentence() -> None:
@@ -280,7 +280,7 @@ def test_a_collective_on_a_folded_cluster_agrees_with_the_whole_one(op: Any) -> 
         payload="sizes",
         steps=2,
     )
-    folded = dataclasses.replace(made, fidelity="links", ranks="alike")
+    folded = made.with_run(fidelity="links", ranks="alike")
     program = CollectiveProgram(folded)
     assert {row.rank for row in program.memory} == {0, 1, 2, 3}
     assert end_ns(simulate(folded, program)) == pytest.approx(end_ns(simulate(made, CollectiveProgram(made))), rel=0.01)
@@ -294,7 +294,7 @@ def test_an_exchange_program_of_all_hosts() -> None:
         library="nccl",
         payload="sizes",
     )
-    folded = dataclasses.replace(made, fidelity="links", ranks="alike")
+    folded = made.with_run(fidelity="links", ranks="alike")
     ends = [end_ns(simulate(one, CollectiveProgram(one))) for one in (made, folded)]
     assert ends[1] == pytest.approx(ends[0], rel=0.01)
 
@@ -336,7 +336,7 @@ def test_a_slow_nic_slows_a_tree_by_its_hosts_share_of_it(slow: int, size_bytes:
         library="nccl",
         payload="sizes",
     )
-    folded = dataclasses.replace(made, fidelity="links", ranks="alike")
+    folded = made.with_run(fidelity="links", ranks="alike")
     ends = [end_ns(simulate(one, CollectiveProgram(one))) for one in (made, folded)]
     assert ends[1] == pytest.approx(ends[0], rel=0.01)
 
@@ -367,7 +367,7 @@ def test_memory_is_that_of_the_fullest_represented_rank() -> None:
         dataclasses.replace(made.workload.tables[0], name=f"t{rows}", rows=rows) for rows in (400, 80_000, 800)
     )
     every = with_model(made, tables=tables)
-    folded = DlrmProgram(dataclasses.replace(every, fidelity="links", ranks="alike"))
+    folded = DlrmProgram(every.with_run(fidelity="links", ranks="alike"))
     assert folded.host_classes is not None
     assert sorted(folded.host_classes.counts) == [3, 5]
     fullest = [
@@ -389,7 +389,7 @@ def test_hosts_with_slow_gpus_are_classes_of_their_own() -> None:
 
 def test_a_folded_cluster_of_one_rank_agrees_with_the_whole_one() -> None:
     made = training(("table_wise",), cluster(1, 1, gpu=BIG), fidelity="links", ranks="alike")
-    every = dataclasses.replace(made, fidelity="flows", ranks="each")
+    every = made.with_run(fidelity="flows", ranks="each")
     ends = [end_ns(simulate(one, DlrmProgram(one))) for one in (every, made)]
     assert ends[1] == pytest.approx(ends[0], rel=0.03)
 

@@ -41,7 +41,7 @@ _GRADIENTS_NS, _SAMPLE_NS, _REST_NS = 400e3, 1e3, 99e3
 
 def by_hand(task: Task) -> Result:
     """Return a step of a fixed part and one by the batch, which gets longer with more hosts and hides gradients."""
-    batch, hosts = task.scenario.batch_size, task.scenario.cluster.hosts
+    batch, hosts = task.scenario.run.batch_size, task.scenario.cluster.hosts
     if batch == 24:
         return Result(status="scenario error", sentence="24 is no batch")
     step_ns = (_REST_NS + _SAMPLE_NS * batch) * hosts**0.5

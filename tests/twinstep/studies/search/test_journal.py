@@ -49,7 +49,7 @@ def without_workers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def player(task: Task) -> Result:
     """More hosts and samples make a step longer, but by less than they add; 13 or 17 samples come to nothing."""
-    hosts, samples = task.scenario.cluster.hosts, task.scenario.steps
+    hosts, samples = task.scenario.cluster.hosts, task.scenario.run.steps
     if samples in (13, 17):
         return Result(status="scenario error", sentence=f"{samples}: expected to fit")
     step_ns = 4e6 + 4e5 * hosts + 100.0 * samples

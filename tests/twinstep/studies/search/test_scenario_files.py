@@ -76,4 +76,4 @@ def test_a_file_is_the_scenario_of_its_point(text: str, tmp_path: Path, monkeypa
         made = load(tmp_path / "out" / "front" / f"{each.point.index:03}.toml")
         paths = {"compute_times": None} if text != READY else {}
         assert {**plain(made), **paths} == {**plain(each.scenario), **paths}
-        assert made.fidelity == ("links" if text == READY else each.scenario.fidelity)
+        assert made.run.fidelity == ("links" if text == READY else each.scenario.run.fidelity)
