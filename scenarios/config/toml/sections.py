@@ -20,33 +20,37 @@ from scenarios.config.toml.values import CountOrZero, Duration, File, Name, Repe
 class RunSection(Section):
     """How the steps are run."""
 
-    steps: Repeats | None = about("Training steps to run. Default 3.")
+    steps: Repeats | None = about("Number of steps. Default 3.")
     seed: CountOrZero | None = about("Seed of ids, splits and initial weights. Default 0.")
     batch_size: Repeats | None = about(
-        "Samples per rank and step; required by program 'dlrm', without effect in others."
+        "Samples per rank, in each micro-batch of a step. Required by program 'dlrm', refused by other ready programs."
     )
     payload: Literal["values", "sizes"] | None = about(
-        "'values' moves and computes true tensors, 'sizes' only their shapes. Default 'sizes'."
+        "'values': tensors hold numbers, which are computed and sent; 'sizes': tensors only have shapes. Default"
+        " 'sizes', for a script on CPUs 'values'."
     )
     fidelity: Literal["flows", "links"] | None = about(
-        "'flows' simulates each transfer of a collective; 'links' does so in groups of up to 64 ranks, and of larger"
-        " ones more coarsely. Default 'links' where hosts are simulated once, else 'flows'."
+        "'flows': simulate each transfer of a collective; 'links': the same for groups of up to 64 ranks, and"
+        " coarser for larger ones. Default 'links' with ranks = 'alike', else 'flows'."
     )
     ranks: Literal["each", "alike"] | None = about(
-        "'each' simulates every rank; 'alike' simulates identical hosts once, using expected id counts instead of"
-        " sampled ones. Not with fidelity 'flows', payload 'values', library 'gloo' or random splits. Default 'alike'"
-        " where none of these is asked for and all ranks would take long (over 256 GPUs, a minute, 4 GiB), else 'each'."
+        "'each': simulate every rank; 'alike': simulate one host of each host class, with expected instead of"
+        " sampled numbers of ids. 'alike' excludes fidelity 'flows', payload 'values', library 'gloo' and random"
+        " splits. Default 'alike' if none of these is set and simulating every rank would be slow (over 256 GPUs,"
+        " a minute or 4 GiB), else 'each'."
     )
     library: LibraryName | None = about(
-        "The collectives' library. Default 'nccl' where cluster.gpu.kind is 'cuda', else 'gloo'."
+        "Library of the collectives. Default 'nccl' where cluster.gpu.kind is 'cuda', else 'gloo'."
     )
-    timeout: Duration | None = about("After how long without progress a real run gives up. Default '60 s'.")
+    timeout: Duration | None = about(
+        "Time without progress after which a real run, or a predicted script, is given up. Default '60 s'."
+    )
     compute_times: File | None = about(
-        "CSV of measured times of computations, which the prediction takes. Relative to this file. Default: none."
+        "CSV file of measured times of computations, which a prediction uses. Relative to this file. Default: none."
     )
     balanced: bool | None = about(
-        "Whether the prediction gives each rank the mean of all ranks' work, as if it were perfectly balanced. Default"
-        " false."
+        "Whether the prediction gives each rank the mean work of all ranks, as if the work were perfectly"
+        " balanced. Default false."
     )
 
 
@@ -60,18 +64,21 @@ class Document(Section):
     """A scenario of Twinstep: the cluster, the workload, and how a step is run."""
 
     # The tables of a program are added in `document.document_type`.
-    name: Name | None = about("What reports call it. Default: the file's name without .toml.")
-    description: Text | None = about("A line for lists of scenarios and profiles.")
+    name: Name | None = about("Name of the scenario in reports. Default: the file's name without .toml.")
+    description: Text | None = about("One line for lists of scenarios and profiles.")
     include: File | list[File] | None = about(
-        "Files, or ready scenarios' names, that supply what this one leaves out; later ones before earlier."
+        "Files, or names of ready scenarios, with the values that this file leaves out. In a list, later ones"
+        " take precedence."
     )
-    set: dict[str, Any] | None = about("Values by their keys' paths, put over this file and what it includes.")
-    measured: MeasuredSection | None = about("Where a profile's figures come from. Only in profiles.")
+    set: dict[str, Any] | None = about(
+        "Values by path of their keys, which replace those of this file and of the files that it includes."
+    )
+    measured: MeasuredSection | None = about("Sources of a profile's figures. Only in profiles.")
     program: Text | None = about(
         "What every rank runs: a program's name, 'package.module:factory' or './file.py:factory'. Required."
     )
-    run: RunSection | None = about("Steps, seed, batch size, fidelity and library. Default: all its defaults.")
-    cluster: ClusterSection | None = about("The machines. Required.")
+    run: RunSection | None = about("Steps, seed, batch size, fidelity and library. Default: the default of each key.")
+    cluster: ClusterSection | None = about("The hosts, their GPUs and their network. Required.")
 
     @property
     def gpu_kind(self) -> str | None:
