@@ -75,7 +75,7 @@ def unpacked(data: bytes, most_bytes: int = MOST_UNPACKED) -> bytes:
 
 
 def parsed(data: bytes | str) -> Any:
-    """Return parsed JSON.
+    """Return the value of a JSON document.
 
     Raises:
         ValueError: it is not JSON in UTF-8, or is nested too deeply.

@@ -35,6 +35,7 @@ class Signal(Generic[T]):
         """Trigger the event now; a second call is a bug of the caller."""
         assert not self.done, "a signal fires once"
         self.done, self.value, self.error = True, value, error
+        # SimPy resumes waiting coroutines in a later event of this instant, so functions run before them.
         if self._event is not None:
             self._event.succeed()
         functions, self._functions = self._functions, []

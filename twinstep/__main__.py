@@ -27,21 +27,21 @@ class _Command(NamedTuple):
 _PREDICTION, _MEASUREMENT, _REPORTING = "twinstep.prediction", "twinstep.measurement", "twinstep.reporting.cli"
 _FILES = "twinstep.scenario_files"
 _COMMANDS = {
-    "predict": _Command(_PREDICTION, (), " predict", "predict how long a scenario's steps take"),
-    "sweep": _Command(_PREDICTION, ("sweep",), " sweep", "predict many variations of a scenario: a study"),
-    "search": _Command(_PREDICTION, ("search",), " search", "search a study's variations for the best ones"),
-    "curves": _Command(_PREDICTION, ("curves",), " curves", "how a scenario scales, and on what its step depends"),
-    "run": _Command(_MEASUREMENT, (), " run", "run a scenario on real processes, also under torchrun and srun"),
-    "validate": _Command(_MEASUREMENT, ("validate",), " validate", "predict scenarios, measure them, compare both"),
-    "regret": _Command(_MEASUREMENT, ("regret",), " regret", "predict and measure a study: is the best the best?"),
-    "calibrate": _Command(_MEASUREMENT, ("calibrate",), " calibrate", "measure this machine: a hardware profile"),
-    "report": _Command(_REPORTING, (), " report", "tables and a page of run folders, and other readers of runs"),
-    "compare": _Command(_REPORTING, ("compare",), "", "a predicted beside a measured run"),
-    "check": _Command(_FILES, ("check",), "", "check scenario files: all mistakes in one go"),
+    "predict": _Command(_PREDICTION, (), " predict", "predict how long the steps of a scenario or script take"),
+    "sweep": _Command(_PREDICTION, ("sweep",), " sweep", "predict all variations of a scenario that a study describes"),
+    "search": _Command(_PREDICTION, ("search",), " search", "search a study for its best variations"),
+    "curves": _Command(_PREDICTION, ("curves",), " curves", "show how a scenario scales and what its step depends on"),
+    "run": _Command(_MEASUREMENT, (), " run", "run a scenario or script on real processes (also torchrun, srun)"),
+    "validate": _Command(_MEASUREMENT, ("validate",), " validate", "predict scenarios, measure them, and compare both"),
+    "regret": _Command(_MEASUREMENT, ("regret",), " regret", "measure how good the choices of a study are"),
+    "calibrate": _Command(_MEASUREMENT, ("calibrate",), " calibrate", "measure this machine and write its profile"),
+    "report": _Command(_REPORTING, (), " report", "show tables of run folders and write pages; more: report --help"),
+    "compare": _Command(_REPORTING, ("compare",), "", "compare a predicted with a measured run"),
+    "check": _Command(_FILES, ("check",), "", "check scenario files and report all mistakes"),
     "check-ranks": _Command(
-        _MEASUREMENT, ("check",), " check-ranks", "do these ranks compute what the simulator does? (real check)"
+        _MEASUREMENT, ("check",), " check-ranks", "check that real ranks compute what the simulator computes"
     ),
-    "list": _Command(_FILES, ("list",), "", "the ready scenarios, which go by their names"),
+    "list": _Command(_FILES, ("list",), "", "list the ready scenarios"),
 }
 
 
@@ -58,10 +58,11 @@ def main(arguments: Sequence[str] | None = None, prog: str = "twinstep") -> int:
 def _parser(prog: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=prog,
-        description="Predict how long a distributed training step takes, run the same code, and compare.",
-        epilog=f"'{prog} COMMAND --help' says more.",
+        description="Predict how long a distributed training step takes, run the same code on real processes, and"
+        " compare.",
+        epilog=f"'{prog} COMMAND --help' shows the options of a command.",
     )
-    parser.add_argument("--version", action=_Release, nargs=0, help="print the release")
+    parser.add_argument("--version", action=_Release, nargs=0, help="print the version")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for name, command in _COMMANDS.items():
         commands.add_parser(name, help=command.about)

@@ -110,32 +110,32 @@ def _parser(prog: str) -> argparse.ArgumentParser:
 
     parser = argparse.ArgumentParser(
         prog=prog,
-        description="Run a scenario on real processes: on this machine, or as one rank under torchrun or srun. "
-        "'python -m real emulate' makes emulated hosts, 'python -m real calibrate' measures profiles, "
-        "'python -m real validate' holds predictions against measurements, "
-        "'python -m real regret' a study's choices, "
-        "'python -m real check' proves that these ranks compute what the simulator does.",
+        description="Run a scenario or script on real processes: on this machine, or as one rank under torchrun or "
+        "srun. Further commands: 'python -m real emulate' creates emulated hosts, 'calibrate' measures this machine "
+        "and writes its profile, 'validate' compares predictions with measurements, 'regret' measures how good the "
+        "choices of a study are, 'check' compares the results of real ranks with those of the simulator.",
     )
     parser.add_argument(
         "scenario",
         type=Path,
         nargs="?",
-        help="a scenario file, or the name of a ready one; or a training script (.py), whose own arguments follow it",
+        help="scenario file, name of a ready scenario, or training script (.py) followed by its own arguments",
     )
     add_outputs(
         parser,
-        "the run's folder; must not exist (default: runs/NAME-real-TIME)",
-        json="all tables as JSON",
-        quiet="print the run folder's path only",
+        "new run folder (default: runs/NAME-real-TIME)",
+        json="print all tables as JSON",
+        quiet="print only the run folder's path",
     )
-    add_overrides(parser.add_argument_group("in place of what the scenario says"), _OVERRIDES)
+    add_overrides(parser.add_argument_group("overrides (default: the scenario's values)"), _OVERRIDES)
     parser.add_argument(
         "--check",
         choices=get_args(Check),
         default="first",
-        help="which collective calls the ranks compare before data moves: all, those of the first step, or none",
+        help="when ranks compare their collective calls before data moves: always, in the first step (default), or"
+        " never",
     )
-    add_emulate(parser, "the scenario's own, for this run only")
+    add_emulate(parser, "hosts as the scenario describes, for this run only")
     add_options(parser)
     parser.add_argument("--program", help=argparse.SUPPRESS)  # "module:function" of a scenario
     return parser

@@ -18,20 +18,23 @@ if TYPE_CHECKING:
 
 # Options that replace a scenario's own key; `--set` is for all other keys.
 _OVERRIDES: dict[str, dict[str, Any]] = {
-    "steps": {"type": int},
-    "seed": {"type": int},
+    "steps": {"type": int, "help": "number of steps"},
+    "seed": {"type": int, "help": "seed of ids, splits and initial weights"},
     "batch_size": {"type": int, "help": "samples per rank"},
-    "library": {"help": "gloo or nccl"},
-    "payload": {"help": "values or sizes"},
-    "fidelity": {"help": "flows or links"},
-    "ranks": {"help": "each or alike"},
-    "profile": {"metavar": "NAME", "help": "the cluster's hardware: a ready profile's name, or a file"},
-    "timeout": {"metavar": "TIME", "help": "how long a rank may wait, or a script make no call, such as '30 s'"},
-    "compute_times": {"metavar": "FILE.csv", "help": "measured times of computations"},
+    "library": {"help": "library of the collectives: gloo or nccl"},
+    "payload": {"help": "values: tensors hold numbers; sizes: tensors only have shapes"},
+    "fidelity": {"help": "flows: simulate every transfer; links: simulate large groups more coarsely"},
+    "ranks": {"help": "each: simulate every rank; alike: simulate one host of each host class"},
+    "profile": {"metavar": "NAME", "help": "hardware of the cluster: name or file of a profile"},
+    "timeout": {
+        "metavar": "TIME",
+        "help": "give up when a real rank, or a rank of a script, makes no progress for this long, such as '30 s'",
+    },
+    "compute_times": {"metavar": "FILE.csv", "help": "measured times of computations (docs/scenario.md)"},
     "kernels": {
         "metavar": "FILE",
-        "help": "operators measured on the GPU, laid over the profile's: a table (.parquet), or a trace of"
-        " torch.profiler (docs/kernels.md)",
+        "help": "operators measured on the GPU, which take precedence over the profile's table: a table (.parquet) or a"
+        " trace of torch.profiler (docs/kernels.md)",
     },
 }
 OVERRIDES: Sequence[str] = tuple(_OVERRIDES)
@@ -59,7 +62,7 @@ def overrides_of(options: argparse.Namespace, names: Sequence[str]) -> dict[str,
 
 
 def add_outputs(
-    parser: ArgumentParser, out: str, *, json: str, quiet: str = "print the folder's path only", metavar: str = "DIR"
+    parser: ArgumentParser, out: str, *, json: str, quiet: str = "print only the folder's path", metavar: str = "DIR"
 ) -> None:
     """Add `--out`, `--json` and `--quiet`, with these help texts."""
     parser.add_argument("--out", type=Path, metavar=metavar, help=out)
@@ -67,20 +70,20 @@ def add_outputs(
     parser.add_argument("--quiet", action="store_true", help=quiet)
 
 
-def add_jobs(parser: Parser, what: str = "how many processes; default: one for each core") -> None:
+def add_jobs(parser: Parser, what: str = "number of processes (default: one per core)") -> None:
     """Add `--jobs` with this help text."""
     parser.add_argument("--jobs", type=int, metavar="N", help=what)
 
 
 def add_emulate(parser: Parser, whose: str) -> None:
     """Add `--emulate`, which means `whose` hosts if it is given without a name."""
-    about = f"on emulated hosts: {whose}, or those of that name (see 'emulate --help')"
+    about = f"run on emulated hosts: those called NAME, or without NAME {whose} (docs/real.md)"
     parser.add_argument("--emulate", nargs="?", const="", metavar="NAME", help=about)
 
 
 def add_rounds(parser: Parser, *, of: str, rounds: int, precision: str, default: int | None = None) -> None:
     """Add `--rounds`, the maximal number of launches of each `of`, and `--precision`, at which launches stop."""
-    about = f"how often to launch a {of} at most (default: {rounds})"
+    about = f"maximal number of launches of each {of} (default: {rounds})"
     parser.add_argument("--rounds", type=int, default=default, help=about)
     parser.add_argument("--precision", type=float, default=0.02, metavar="SHARE", help=f"{precision} (default: 0.02)")
 

@@ -76,37 +76,44 @@ def _parser(prog: str) -> argparse.ArgumentParser:
 
     parser = argparse.ArgumentParser(
         prog=prog,
-        description="Predict how long a scenario's steps take; '%(prog)s sweep STUDY' plays many variations of one,"
-        " '%(prog)s search STUDY' looks for the best of very many.",
+        description="Predict how long the steps of a scenario or script take. '%(prog)s sweep STUDY' predicts all"
+        " variations that a study describes. '%(prog)s search STUDY' searches a study for its best variations."
+        " '%(prog)s curves SCENARIO' shows how a scenario scales.",
     )
     parser.add_argument(
         "scenario",
         type=Path,
         nargs="?",
-        help="a scenario file (docs/scenario.md), or the name of a ready one; or a training script (.py), whose own"
-        " arguments follow it (docs/scripts.md)",
+        help="scenario file (docs/scenario.md), name of a ready scenario, or training script (.py) followed by its own"
+        " arguments (docs/scripts.md)",
     )
     add_outputs(
         parser,
-        "the run folder; default: a new one in runs/",
+        "new run folder (default: runs/NAME-sim-TIME)",
         json="print all tables as JSON",
-        quiet="print the run folder's path only",
+        quiet="print only the run folder's path",
     )
     parser.add_argument(
-        "--draws", type=int, default=0, metavar="N", help="also say how steps spread over N runs that vary as real ones"
+        "--draws",
+        type=int,
+        default=0,
+        metavar="N",
+        help="also simulate N randomized runs and report the spread of step times (default: 0)",
     )
     parser.add_argument(
-        "--what-if", action="store_true", help="also change one thing at a time, simulate each, and say what it gains"
+        "--what-if",
+        action="store_true",
+        help="also simulate changes of hardware and program, one at a time, and report what each gains",
     )
     parser.add_argument(
-        "--kernels-csv", type=Path, metavar="FILE.csv", help="a new file for what each operator takes on a GPU"
+        "--kernels-csv", type=Path, metavar="FILE.csv", help="new file for the time of each operator on a GPU"
     )
     keep = parser.add_argument_group(
-        "fewer spans of a large run", "such as 0,8,16-23 or every:64 or none; default: all"
+        "smaller run folders of large runs", "RANKS and STEPS are all (the default), none, every:64, or 0,8,16-23"
     )
-    keep.add_argument("--keep-ranks", metavar="RANKS", default="all", help="ranks whose operations are kept")
-    keep.add_argument("--keep-steps", metavar="STEPS", default="all", help="steps in which they are")
-    overrides = parser.add_argument_group("in place of what the scenario says")
+    keep.add_argument("--keep-ranks", metavar="RANKS", default="all", help="ranks whose spans are written")
+    keep.add_argument("--keep-steps", metavar="STEPS", default="all", help="steps whose spans are written")
+    overrides = parser.add_argument_group("overrides (default: the scenario's values)")
     add_overrides(overrides, OVERRIDES)
     add_options(parser, plays=True)
     return parser

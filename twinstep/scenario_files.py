@@ -49,28 +49,30 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m scenario
 
 
 def _parser(prog: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=prog, description="Scenario files: check, list, describe.")
+    parser = argparse.ArgumentParser(prog=prog, description="Check scenario files; list scenarios, profiles and keys.")
     commands = parser.add_subparsers(dest="command", required=True)
-    checked = commands.add_parser("check", help="say for each file that it is ok, or all that is wrong with it")
-    checked.add_argument("files", nargs="+", metavar="FILE", help="a scenario file, or the name of a ready one")
+    checked = commands.add_parser("check", help="check scenario files and report all mistakes")
+    checked.add_argument("files", nargs="+", metavar="FILE", help="scenario file, or name of a ready scenario")
     checked.add_argument(
         "--no-code",
         action="store_true",
-        help="run none of the Python that a file names (program, model.dense): check all else",
+        help="do not run the Python that a file names (program, model.dense); check everything else",
     )
-    planned = commands.add_parser("plan", help="where the planner puts a scenario's tables, and how even that is")
-    planned.add_argument("file", metavar="FILE", help="a scenario file, or the name of a ready one")
-    planned.add_argument("--out", metavar="PLAN", help="write the plan as TorchRec's ShardingPlan in JSON")
+    planned = commands.add_parser("plan", help="show where the planner places a scenario's tables, and how balanced")
+    planned.add_argument("file", metavar="FILE", help="scenario file, or name of a ready scenario")
+    planned.add_argument("--out", metavar="PLAN", help="also write the plan to this new file, as TorchRec's JSON")
     planned.add_argument(
-        "--module", metavar="PATH", help="the tables' module in that plan (default: as in TorchRec's DLRM)"
+        "--module", metavar="PATH", help="path of the tables' module in that plan (default: as in TorchRec's DLRM)"
     )
-    commands.add_parser("list", help="the ready scenarios")
-    profiles = commands.add_parser("profiles", help="the ready hardware profiles, or those of a name or in a file")
-    profiles.add_argument("files", nargs="*", metavar="PROFILE")
-    profile = commands.add_parser("profile", help="a ready profile's file, with its sources: to write one's own from")
-    profile.add_argument("name", metavar="NAME")
-    commands.add_parser("schema", help="the JSON Schema, for completion in editors")
-    commands.add_parser("keys", help="every key with its meaning, as Markdown")
+    commands.add_parser("list", help="list the ready scenarios")
+    profiles = commands.add_parser("profiles", help="list hardware profiles, with their main figures")
+    profiles.add_argument(
+        "files", nargs="*", metavar="PROFILE", help="profile file, or name of a ready one (default: all ready ones)"
+    )
+    profile = commands.add_parser("profile", help="print a profile's file, as a start for a profile of your own")
+    profile.add_argument("name", metavar="NAME", help="name of a ready profile")
+    commands.add_parser("schema", help="print the JSON Schema of scenario files, for completion in editors")
+    commands.add_parser("keys", help="print every key of scenario files with its meaning, as Markdown")
     return parser
 
 

@@ -169,30 +169,48 @@ def _as_json(results: Sequence[PropertyOutcome], scenario: Scenario, seed: str, 
 def _parser(prog: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=prog,
-        description="Draw cases, play them on the simulator and on real ranks, and compare every tensor with what one"
-        " process computes, to the bit. Starts its ranks on this machine, or is one rank under torchrun or srun.",
+        description="Run random cases in the simulator and on real ranks, and compare every tensor, bit by bit, with"
+        " the result of one process. Starts ranks on this machine, or is one rank under torchrun or srun.",
     )
     parser.add_argument(
-        "--hosts", type=_positive, metavar="N", help="(default: as started by torchrun or srun, else 2)"
+        "--hosts",
+        type=_positive,
+        metavar="N",
+        help="number of hosts (default: as torchrun or srun started; else 2, with nccl 1)",
     )
-    parser.add_argument("--gpus-per-host", type=_positive, metavar="N", help="ranks per host (default: likewise)")
-    parser.add_argument("--library", choices=LIBRARIES, default=DEFAULT_LIBRARY, help="gloo on CPUs, or nccl on GPUs")
-    parser.add_argument("--plays", type=_positive, default=24, metavar="N", help="of each property (default: 24)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the cases that are drawn (default: 0)")
     parser.add_argument(
-        "--property", action="append", choices=sorted(PROPERTIES), help="this one only; may be given several times"
+        "--gpus-per-host",
+        type=_positive,
+        metavar="N",
+        help="ranks per host (default: as torchrun or srun started; else 2, with nccl one per GPU)",
+    )
+    parser.add_argument(
+        "--library",
+        choices=LIBRARIES,
+        default=DEFAULT_LIBRARY,
+        help=f"gloo: on CPUs; nccl: on this machine's GPUs (default: {DEFAULT_LIBRARY})",
+    )
+    parser.add_argument(
+        "--plays", type=_positive, default=24, metavar="N", help="random runs of each property (default: 24)"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the random cases (default: 0)")
+    parser.add_argument(
+        "--property",
+        action="append",
+        choices=sorted(PROPERTIES),
+        help="check only this property (default: all). Can be repeated.",
     )
     parser.add_argument(
         "--case",
         nargs="+",
         default=[],
         metavar="CASE",
-        help="play these, as a failing check prints them, and no others",
+        help="check only these cases, as a failing check prints them",
     )
     parser.add_argument(
-        "--timeout", default="60 s", metavar="TIME", help="how long ranks may stand still (default: 60 s)"
+        "--timeout", default="60 s", metavar="TIME", help="give up after this time without progress (default: 60 s)"
     )
-    parser.add_argument("--json", action="store_true", help="all of it as JSON")
+    parser.add_argument("--json", action="store_true", help="print all results as JSON")
     return parser
 
 

@@ -233,31 +233,37 @@ def _as_json(hosts: EmulatedHosts, rows: list[InterfaceTraffic]) -> dict[str, An
 def _parser(prog: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=prog,
-        description="Hosts as network namespaces of this machine, joined by links of given rates. Needs root.",
+        description="Emulate hosts as network namespaces of this machine, joined by rate-limited links. Needs root.",
     )
     commands = parser.add_subparsers(required=True, metavar="up|status|down|exec")
-    make = commands.add_parser("up", help="make hosts that stay until they are taken down")
-    make.add_argument("scenario", type=Path, nargs="?", help="a scenario, for its cluster")
-    make.add_argument("--hosts", type=int, help="how many")
-    make.add_argument("--nic", metavar="RATE", help="of each host in each direction, such as 200mbit or '200 Mbit/s'")
+    make = commands.add_parser("up", help="create emulated hosts that stay up until 'down' removes them")
+    make.add_argument("scenario", type=Path, nargs="?", help="scenario whose cluster is emulated")
+    make.add_argument("--hosts", type=int, metavar="N", help="number of hosts, without a scenario")
     make.add_argument(
-        "--hosts-per-leaf", type=int, metavar="N", help="leaf switches below a spine (default: one switch)"
+        "--nic", metavar="RATE", help="rate of each host in each direction, such as 200mbit or '200 Mbit/s'"
     )
-    make.add_argument("--uplink", metavar="RATE", help="of each leaf in each direction")
-    make.add_argument("--burst", metavar="SIZE", help="what an idle interface sends at once (default: 250 us, 16 KiB)")
-    make.add_argument("--quiet", action="store_true", help="print the name only")
+    make.add_argument(
+        "--hosts-per-leaf", type=int, metavar="N", help="hosts per leaf switch below a spine (default: one switch)"
+    )
+    make.add_argument("--uplink", metavar="RATE", help="rate of each leaf switch's uplink in each direction")
+    make.add_argument(
+        "--burst",
+        metavar="SIZE",
+        help="bytes that an idle interface may send at once (default: 250 us of its rate, at least 16 KiB)",
+    )
+    make.add_argument("--quiet", action="store_true", help="print only the hosts' name")
     make.set_defaults(run=_up)
-    status = commands.add_parser("status", help="list what is up, with bytes and drops of each link")
-    status.add_argument("--json", action="store_true", help="all of it as JSON")
+    status = commands.add_parser("status", help="list emulated hosts, with bytes and dropped packets of each link")
+    status.add_argument("--json", action="store_true", help="print all hosts and links as JSON")
     status.set_defaults(run=_status)
-    end = commands.add_parser("down", help="remove hosts, with what runs there")
-    end.add_argument("name", nargs="?")
-    end.add_argument("--all", action="store_true", help="all that stay until they are taken down")
+    end = commands.add_parser("down", help="remove emulated hosts and end their processes")
+    end.add_argument("name", nargs="?", help="name of the hosts, as 'up' printed it")
+    end.add_argument("--all", action="store_true", help="remove all hosts that 'up' created")
     end.set_defaults(run=_down)
-    inside = commands.add_parser("exec", help="run a command of your own on one host")
-    inside.add_argument("name")
-    inside.add_argument("host", type=int, help="its number, from 0")
-    inside.add_argument("command", nargs=argparse.REMAINDER, help="-- and the command")
+    inside = commands.add_parser("exec", help="run a command on one emulated host")
+    inside.add_argument("name", help="name of the hosts, as 'up' printed it")
+    inside.add_argument("host", type=int, help="number of the host, from 0")
+    inside.add_argument("command", nargs=argparse.REMAINDER, help="command, after --")
     inside.set_defaults(run=_exec)
     return parser
 

@@ -139,6 +139,7 @@ class _Ranks:
         pid = os.fork()
         if pid == 0:
             try:
+                # The rank must neither write into the forker's pipe nor ignore the signals that the forker ignores.
                 signal.set_wakeup_fd(-1)
                 for number, handler in self._handlers.items():
                     signal.signal(number, handler)
@@ -148,7 +149,7 @@ class _Ranks:
                 self._launcher.close()
                 _be_rank(json.loads(request), files, self._command)
             finally:
-                os._exit(1)
+                os._exit(1)  # whatever the rank raises, it must not return into the forker's loop
         for descriptor in files:
             os.close(descriptor)
         with suppress(OSError):  # parent and child both set the group, so that it is set whoever runs first

@@ -108,6 +108,7 @@ def all_gather(joined: Joined, output: Tensor, input: Tensor) -> MovingCollectiv
     source, target = as_bytes(input), as_bytes(output)
     if joined.is_sorted and not overlap(target, source):
         return MovingCollective(started(ALL_GATHER(target, source, group=joined.handle, async_op=True)), held=source)
+    # Through a buffer: the library writes shares in its own order, and must not overwrite an input that it still reads.
     gathered, source = torch.empty_like(target), source.clone()
     work = started(ALL_GATHER(gathered, source, group=joined.handle, async_op=True))
 

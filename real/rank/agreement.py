@@ -167,6 +167,7 @@ def _swap(joined: Joined, rank: int, pair: Group, own: Tensor) -> Tensor:
     place = pair.index(rank)
     rows, other = own.new_empty((2, own.numel())), pair.ranks[1 - place]
     rows[place] = own
+    # Both begin before either is waited for: two sides that first sent and then received could block each other.
     works = [
         dist.isend(own, other, group=joined.handle, tag=1 + place),
         dist.irecv(rows[1 - place], other, group=joined.handle, tag=2 - place),
@@ -200,6 +201,7 @@ class GroupAgreements:
             try:
                 own = check()
             except SET_UP_MISTAKES as mistake:
+                # The other ranks wait for this rank's call, and fail with its sentence.
                 self._tell(index, SetUp(mistake=str(mistake)))
                 raise
             self._tell(index, own)

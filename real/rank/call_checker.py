@@ -80,6 +80,7 @@ class CallChecker:
 
     def hold(self, held: CheckedCall) -> CheckedCall:
         """Queue a call behind all earlier ones."""
+        # Locked, as the checker's thread subtracts from the number.
         with self._lock:
             self._held += 1
         self._player.submit(lambda: self._serve(held))
@@ -91,6 +92,7 @@ class CallChecker:
 
     def _serve(self, held: CheckedCall) -> None:
         held.serve(self._agreement)
+        # Before `release`, or the program's next unchecked call would queue here for nothing.
         with self._lock:
             self._held -= 1
         held.release()

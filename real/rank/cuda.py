@@ -90,6 +90,7 @@ class Anchors:
         event = _new_event()
         asked_ns = now_ns()
         event.record(self._stream)
+        # Polled, since `synchronize` could not give up.
         while not _is_past(event):
             if patience_ns is not None and now_ns() - asked_ns > patience_ns:
                 return None
@@ -113,6 +114,7 @@ class InUse:
     def let_go(self) -> None:
         """Release objects whose event has passed."""
         with self._lock:
+            # Events of one stream pass in the order in which they were recorded, so the first decides.
             while self._held and _is_past(self._held[0][0]):
                 self._held.popleft()
 
@@ -185,6 +187,7 @@ class CudaLane(StreamLane):
         self, timed: SpanTimes, work: dist.Work, finish: Callable[[], None] | None, held: object = None
     ) -> PendingCall:
         """Make the caller's stream wait now, while the host goes on; the call needs no following stream."""
+        # NCCL's `wait` makes the current stream wait and returns at once.
         work.wait()
         if finish is not None:
             finish()
@@ -227,6 +230,7 @@ class CudaLane(StreamLane):
         assert isinstance(mark, torch.cuda.Event), "a CUDA lane's marks are events"
         current = torch.cuda.current_stream(self._device)
         current.wait_event(mark)
+        # The allocator reuses a tensor's memory in the order of the stream that made it, unless told of others.
         if value is not None and current != self._stream:
             for tensor in tensors_in(value):
                 if tensor.is_cuda:

@@ -52,6 +52,7 @@ class StreamThread:
 
     def submit(self, job: Callable[[], None]) -> None:
         """Run a job after all earlier ones; it must not raise."""
+        # A daemon, so that a rank can end while one of its jobs hangs in a collective.
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
@@ -72,7 +73,7 @@ class Spawned(Generic[T]):
     def __init__(self, coroutine: Coroutine[Any, Any, T], journal: Journal, thread: StreamThread, entry: Entry) -> None:
         self._coroutine, self._journal, self._thread, self._entry = coroutine, journal, thread, entry
         self._over = threading.Event()
-        self._context = contextvars.copy_context()
+        self._context = contextvars.copy_context()  # taken at the spawn, whose step the coroutine inherits
         self._called_at: Mark = entry.lane.mark()
         self._ended_at: Mark | None = None
         self._value: T | None = None
@@ -108,4 +109,5 @@ class Spawned(Generic[T]):
                     self._ended_at = lane.mark()
         except BaseException as error:  # raised again where the spawn is awaited
             self._error = error
+        # Last: a waiting thread reads value, error and end as soon as the event is set.
         self._over.set()

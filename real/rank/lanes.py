@@ -145,6 +145,7 @@ class StreamLane:
             pending.wait()
         finally:
             now = time.monotonic_ns()
+            # A collective that was over has kept nobody waiting; the time of `wait` itself is overhead.
             timed.wait_until = timed.wait_from if was_over else now
         return now
 
@@ -190,6 +191,7 @@ class _Underway:
 
     def follow(self) -> None:
         """Have gloo's thread finish the call from now on, unless someone already waits."""
+        # Read without the lock: `_end` finishes a call once, even if both threads come to it.
         if not self._is_waited:
             with suppress(RuntimeError):  # sends and receives have no future
                 self._work.get_future().add_done_callback(self._has_ended)

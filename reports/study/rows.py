@@ -64,7 +64,7 @@ class StudyRows:
         return self._known.get((digest, fidelity))
 
     def add(self, row: Row) -> None:
-        """Add a row.
+        """Add a row to the study's data set.
 
         Raises:
             ReportError: the disk refuses.

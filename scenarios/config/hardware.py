@@ -50,7 +50,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inside:
-    """How the GPUs of one host reach each other.
+    """Links between the GPUs of one host.
 
     Each GPU has one `link` in and one out.
 
@@ -64,52 +64,52 @@ class Inside:
 
     kind: Annotated[
         Literal["nvlink", "nvlink_mesh", "pcie", "memory"],
-        "'nvlink': every pair at a GPU's full rate; 'nvlink_mesh': by NVLinks between pairs,"
-        " without a switch; 'pcie': also through a shared bridge; 'memory': through host memory"
-        " that all share. Required.",
+        "'nvlink': every pair of GPUs at full rate, through a switch; 'nvlink_mesh': NVLinks between pairs of"
+        " GPUs, no switch; 'pcie': through each GPU's lanes and a bridge that all GPUs share; 'memory': through"
+        " host memory that all ranks share. Required.",
     ]
     link: Annotated[
         Link,
         Inline(
             bytes_per_s=Key(
                 "rate",
-                "One GPU's rate in each direction, such as '450 GB/s'; with 'nvlink_mesh' one NVLink's. Required.",
+                "Rate of one GPU in each direction, such as '450 GB/s'; with 'nvlink_mesh' the rate of one NVLink."
+                " Required.",
             ),
-            latency_ns=Key("latency", "One way between two GPUs, such as '1 us'. Required."),
+            latency_ns=Key("latency", "One-way latency between two GPUs, such as '1 us'. Required."),
         ),
     ]
     bridge_bytes_per_s: Annotated[
         Rate | None,
         Key(
             "bridge_rate",
-            "What all GPUs of the host share, in each direction; required by 'pcie' and 'memory', of"
-            " no use to 'nvlink'. With 'nvlink_mesh', where some pair has no NVLink: what such pairs"
-            " share.",
+            "Rate in each direction that all GPUs of the host share. Required by 'pcie' and 'memory', not used by"
+            " 'nvlink'. With 'nvlink_mesh', pairs of GPUs without an NVLink share it.",
         ),
     ] = None
     links: Annotated[
         tuple[tuple[NvLinks, ...], ...],
-        "NVLinks between each two GPUs, a row for each GPU, as `nvidia-smi topo -m` prints them:"
-        " [[0, 2], [2, 0]]. Of more rows the first gpus_per_host count. Required by"
-        " 'nvlink_mesh', of no use to others.",
+        "Number of NVLinks between each two GPUs, one row per GPU, as `nvidia-smi topo -m` prints them: [[0, 2],"
+        " [2, 0]]. The first gpus_per_host rows count. Required by 'nvlink_mesh', not used by others.",
     ] = ()
     hosts_per_domain: Annotated[
         Machines,
-        "Hosts that one NVLink switch joins, such as 18 trays of GB200 NVL72; with several domains they divide the"
-        " hosts, and each GPU has a NIC. Only for 'nvlink'. Default 1.",
+        "Hosts that one NVLink switch joins, such as 18 trays of GB200 NVL72. With several domains the number"
+        " divides `hosts`, and each GPU needs a NIC. Only for 'nvlink'. Default 1.",
     ] = 1
 
     host_bytes_per_s: Annotated[
         Rate | None,
         Key(
             "host_rate",
-            "A GPU's rate to and from its host's memory in each direction, such as '25 GB/s'. Required by tables whose"
-            " rows are there; with 'pcie' and 'memory' `rate` and `bridge_rate` say it.",
+            "Rate of a GPU to and from its host's memory in each direction, such as '25 GB/s'. Required by tables"
+            " with rows in host memory; 'pcie' and 'memory' use `rate` and `bridge_rate` instead.",
         ),
     ] = None
     gpus_per_host_link: Annotated[
         Machines,
-        "GPUs that share one such link, as behind a PCIe switch; NICs are reached without it. Default 1.",
+        "GPUs behind one PCIe switch, which share the link to host memory at `host_rate`. Data to a NIC at that"
+        " switch does not use the link. Default 1.",
     ] = 1
 
     def gpu_bytes_per_s(self, gpus: int) -> float:
@@ -132,16 +132,20 @@ class Nics:
     slow start. gloo has one connection for each pair of ranks, NCCL as many as it needs.
     """
 
-    per: Annotated[Literal["gpu", "host"], "'gpu': one for each GPU; 'host': `count` for all of them. Required."]
-    count: Annotated[Machines, "Interfaces a host; required with per = 'host', else one for each GPU."]
+    per: Annotated[
+        Literal["gpu", "host"],
+        "'gpu': one interface per GPU; 'host': `count` interfaces per host, which its GPUs share. Required.",
+    ]
+    count: Annotated[Machines, "Interfaces per host. Required with per = 'host', else one per GPU."]
     link: Annotated[
         Link,
         Inline(
             bytes_per_s=Key("rate", "Rate of one interface in each direction, such as '400 Gbit/s'. Required."),
-            latency_ns=Key("latency", "What crossing one interface takes, such as '1 us'. Required."),
+            latency_ns=Key("latency", "Latency of one interface, such as '1 us'. Required."),
             burst_bytes=Key(
                 "burst",
-                "What a shaper (tc tbf) on a link of the network lets pass at once after a pause, such as '16 KiB'.",
+                "Bytes that a traffic shaper (tc tbf) on a network link passes at once after a pause, such as '16 KiB'."
+                " Default: no shaper.",
             ),
         ),
     ]
@@ -149,23 +153,24 @@ class Nics:
         Rate | None,
         Key(
             "connection_rate",
-            "What one TCP connection carries at most, such as '5 Gbit/s'; NCCL opens several."
-            " Default: the links' rate.",
+            "Maximal rate of one TCP connection, such as '5 Gbit/s'. NCCL opens several connections. Default: the"
+            " links' rate.",
         ),
     ] = None
     window_bytes: Annotated[
         Size | None,
         Key(
             "window",
-            "What a TCP connection has on its way at most, such as '2.5 MB'; NCCL opens several. Default: no limit.",
+            "Maximal bytes in flight of one TCP connection, such as '2.5 MB'. NCCL opens several connections."
+            " Default: no limit.",
         ),
     ] = None
     initial_window_bytes: Annotated[
         Size | None,
         Key(
             "initial_window",
-            "What a TCP connection sends before anything is acknowledged, such as '14600 B', and"
-            " twice as much in each round trip that follows. Default: no slow start.",
+            "Bytes that a TCP connection sends before the first acknowledgement, such as '14600 B'. The amount"
+            " doubles with each round trip. Default: no slow start.",
         ),
     ] = None
 
@@ -174,8 +179,8 @@ class Nics:
 class Host:
     """One machine: its GPUs are alike."""
 
-    gpus: Annotated[Machines, Key("gpus_per_host", "GPUs, and thus ranks, on each. Required.")]
-    gpu: Annotated[Gpu, "The accelerator. Required."]
+    gpus: Annotated[Machines, Key("gpus_per_host", "GPUs per host, one rank each. Required.")]
+    gpu: Annotated[Gpu, "The GPU. Required."]
     inside: Annotated[Inside, "Links between the GPUs of a host. Required."]
     nics: Annotated[Nics, Key("nic", "The host's network interfaces. Required.", title="NicSection")]
     cores: Annotated[Cores, "CPU cores of one host. Required."]
@@ -184,7 +189,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """What joins the hosts.
+    """The network between the hosts.
 
     `latency_ns` is added to the two NICs' latencies, once for each switch crossed. "non_blocking": one ideal switch.
     "leaf_spine": `hosts_per_leaf` hosts per leaf; a leaf's uplinks carry, in each direction, the sum of its hosts' NIC
@@ -195,42 +200,44 @@ class Network:
     kind: Annotated[NetworkKind, Key("kind", f"{SUMMARIES}. Default '{DEFAULT_NETWORK}'.", always=True)] = (
         DEFAULT_NETWORK
     )
-    latency_ns: Annotated[Latency, Key("latency", "What crossing one switch takes. Default '0 ns'.", always=True)] = 0
+    latency_ns: Annotated[Latency, Key("latency", "Latency of one switch. Default '0 ns'.", always=True)] = 0
     hosts_per_leaf: Annotated[
         Machines | None,
-        f"Hosts on one leaf; the last leaf may have fewer. Required by {WITH_LEAVES}.",
+        f"Hosts per leaf switch; the last leaf may have fewer. Required by {WITH_LEAVES}.",
     ] = None
     oversubscription: Annotated[
         AtLeastOne,
-        f"A leaf's host rates over its uplink rates; 1 is enough for all. Only for {WITH_LEAVES}. Default 1.",
+        f"Rate of a leaf's hosts divided by the rate of its uplinks. Only for {WITH_LEAVES}. Default 1.",
     ] = 1.0
     sharp: Annotated[
-        bool, "Whether switches reduce (SHARP), and NCCL may use it (NCCL_COLLNET_ENABLE). Default false."
+        bool, "Whether switches reduce (SHARP) and NCCL may use this (NCCL_COLLNET_ENABLE). Default false."
     ] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What a GPU costs and draws, with its share of the host; changes no time.
+    """Price and power of a GPU with its share of the host; they change no times.
 
     None: not known. `pue` is the power of the data center over that of its hosts.
     """
 
     usd_per_gpu_hour: Annotated[
         NotNegative | None,
-        "Price of one GPU for an hour in US dollars, such as 6.88. Default: not known.",
+        "Price of one GPU per hour in US dollars, such as 6.88. Default: unknown.",
     ] = None
-    price_source: Annotated[Text, "Who asks that price, for what. Default: not said."] = ""
-    price_date: Annotated[Text, "When, such as '2026-11-09'. Default: not said."] = ""
+    price_source: Annotated[Text, "Source of the price. Default: none."] = ""
+    price_date: Annotated[Text, "Date of the price, such as '2026-11-09'. Default: none."] = ""
     watts_per_gpu: Annotated[
         Positive | None,
-        "What one GPU with its share of the host draws at most, in watts, such as 1275. Default: not known.",
+        "Maximal power of one GPU with its share of the host, in watts, such as 1275. Default: unknown.",
     ] = None
-    power_source: Annotated[Text, "Who says so, of what. Default: not said."] = ""
-    power_date: Annotated[Text, "When, such as '2020-05'. Default: not said."] = ""
-    pue: Annotated[AtLeastOne, "Power of the whole data center over that of its hosts. Default 1: the hosts alone."] = (
-        1.0
-    )
+    power_source: Annotated[Text, "Source of the power. Default: none."] = ""
+    power_date: Annotated[Text, "Date of the power figure, such as '2020-05'. Default: none."] = ""
+    pue: Annotated[
+        AtLeastOne,
+        "Power usage effectiveness: power of the data center divided by the power of its hosts. Default 1: only"
+        " the hosts.",
+    ] = 1.0
 
     def without_sources_of(self, keys: Collection[str]) -> Cost:
         """Return the costs without the sources of the figures in `keys`, unless `keys` replaces the sources too."""
@@ -243,7 +250,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """Identical hosts, apart from faults.
+    """A cluster of hosts that are identical, apart from faults.
 
     Rank r is GPU r mod gpus of host r // gpus.
 
@@ -252,37 +259,43 @@ class Cluster:
     """
 
     profile: str
-    hosts: Annotated[Machines, "How many machines. Required."]
+    hosts: Annotated[Machines, "Number of hosts. Required."]
     host: Annotated[Host, Inline()]
-    network: Annotated[Network, "What joins the hosts. Default: one ideal switch."]
+    network: Annotated[Network, "The network between the hosts. Default: one ideal switch."]
     payload_share: Annotated[
         Payload,
         Key(
-            "payload_share", "The part of a network link's rate that headers leave to payload. Default 1.", always=True
+            "payload_share",
+            "Share of a network link's rate that is left for payload after headers. Default 1.",
+            always=True,
         ),
     ] = 1.0
     nccl_efficiency: Annotated[
         Efficient,
-        Key("nccl_efficiency", "What NCCL's pipelines reach of what all links carry. Default 1.", always=True),
+        Key(
+            "nccl_efficiency",
+            "Share of the links' total rate that NCCL's pipelined collectives reach. Default 1.",
+            always=True,
+        ),
     ] = 1.0
     nccl_start_ns: Annotated[
         Latency,
         Key(
             "nccl_start",
-            "What NCCL's collectives over several hosts take at most to get going, beyond its own latencies; a tree"
-            " over nodes has levels instead. Within a host their start is in proportion. Default '32 us'.",
+            "Maximal start time of NCCL's collectives over several hosts, in addition to NCCL's own latencies. Trees"
+            " over nodes take a time per level instead. Starts within a host scale with this value. Default '32 us'.",
             always=True,
         ),
     ] = NCCL_START_NS
     nccl_floor_ns: Annotated[
-        Latency, Key("nccl_floor", "What NCCL's collectives take at least, however small. Default '0 ns'.", always=True)
+        Latency, Key("nccl_floor", "Minimal time of NCCL's collectives of any size. Default '0 ns'.", always=True)
     ] = 0
-    nccl_sockets: Annotated[Count, "TCP connections that NCCL has for each pair of ranks. Default 1."] = 1
+    nccl_sockets: Annotated[Count, "TCP connections that NCCL opens between each two ranks. Default 1."] = 1
     nccl_p2p_share: Annotated[
         Efficient,
         Key(
             "nccl_p2p_share",
-            "What NCCL's point-to-point exchanges reach of what it counts an NVLink for. Default 0.88.",
+            "Share of NCCL's nominal NVLink rate that its point-to-point exchanges reach. Default 0.88.",
             always=True,
         ),
     ] = NCCL_P2P_SHARE
@@ -290,17 +303,17 @@ class Cluster:
         Rate | None,
         Key(
             "core_rate",
-            "What a core reads and writes of host memory where gloo adds for GPUs, such as '3 GB/s'."
+            "Rate at which a core reads and writes host memory where gloo reduces for GPUs, such as '3 GB/s'."
             " Default: no limit.",
         ),
     ] = None
-    tcp: Annotated[Tcp | None, "The hosts' side of gloo's messages. Default: it costs nothing."] = None
-    cost: Annotated[Cost | None, "What a GPU costs and draws. Default: not known."] = None
+    tcp: Annotated[Tcp | None, "Costs of gloo's messages on the hosts. Default: no costs."] = None
+    cost: Annotated[Cost | None, "Price and power of a GPU. Default: unknown."] = None
     hosts_share_cores: Annotated[
         bool,
         Key(
             "hosts_share_cores",
-            "Whether the hosts are emulated on one machine, whose cores they share. Default false.",
+            "Whether all hosts are emulated on one machine and share its cores. Default false.",
             always=True,
             after="cores",
         ),

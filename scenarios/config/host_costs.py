@@ -15,7 +15,7 @@ LOOP_TURNS = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tcp:
-    """What TCP and gloo's threads cost on the hosts, and how much waits where; a calibration writes it.
+    """Costs of TCP and gloo's threads on the hosts, and sizes of their queues; calibrations write them.
 
     A connection queues up to `queue_bytes` at its NIC. A send ends when the socket has accepted the message; a socket
     accepts `send_buffer_bytes` beyond the acknowledged bytes. Besides its bytes, a message takes a core `post_ns` to
@@ -31,58 +31,69 @@ class Tcp:
     """
 
     queue_bytes: Annotated[
-        Size, Key("queue", "Bytes of one connection in the queue of its interface, such as '128 KiB'. Required.")
+        Size, Key("queue", "Bytes of one connection that its interface may queue, such as '128 KiB'. Required.")
     ]
     send_buffer_bytes: Annotated[
-        Size, Key("send_buffer", "Bytes that a socket takes beyond what was acknowledged. Required.")
+        Size, Key("send_buffer", "Bytes that a socket accepts beyond the acknowledged ones. Required.")
     ]
     acknowledged_share: Annotated[
-        Acknowledged, Key("acknowledgements", "Bytes that go back for each byte of payload. Required.")
+        Acknowledged, Key("acknowledgements", "Bytes of acknowledgements per byte of payload. Required.")
     ]
-    send_bytes_per_s: Annotated[Rate, Key("send_rate", "What one core writes to sockets, such as '2 GB/s'. Required.")]
+    send_bytes_per_s: Annotated[
+        Rate, Key("send_rate", "Rate at which one core writes to sockets, such as '2 GB/s'. Required.")
+    ]
     receive_bytes_per_s: Annotated[
-        Rate, Key("receive_rate", "What one core reads from sockets, such as '1.5 GB/s'. Required.")
+        Rate, Key("receive_rate", "Rate at which one core reads from sockets, such as '1.5 GB/s'. Required.")
     ]
     message_ns: Annotated[
         Latency,
         Key(
             "message",
-            "A core's time to read a message beside its bytes, or to go on after a wait, such as '5 us'. Required.",
+            "Core time to read a message, in addition to its bytes, or to resume after a wait, such as '5 us'."
+            " Required.",
         ),
     ]
     post_ns: Annotated[
-        Latency, Key("post", "A core's time to write a message beside its bytes, such as '5 us'. Required.")
+        Latency, Key("post", "Core time to write a message, in addition to its bytes, such as '5 us'. Required.")
     ]
     issue_ns: Annotated[
-        Latency, Key("issue", "A core's time before an operation begins to send, such as '15 us'. Required.")
+        Latency, Key("issue", "Core time before an operation begins to send, such as '15 us'. Required.")
     ]
     wake_ns: Annotated[
-        Latency, Key("wake", "Until a sleeping thread runs on an idle core, in the mean: '30 us'. Required.")
+        Latency, Key("wake", "Mean time until a woken thread runs on an idle core, such as '30 us'. Required.")
     ]
     wake_spread: Annotated[
         Quantiles,
-        "Quantiles of that time over its mean, equally far apart, such as [0.6, 1, 4]. Default: all are the mean.",
+        "Quantiles of `wake` divided by its mean, equally spaced from minimum to maximum, such as [0.6, 1, 4]."
+        " Default: no variation.",
     ] = ()
-    issue_spread: Annotated[Quantiles, "The same of `issue`. Default: all are the mean."] = ()
+    issue_spread: Annotated[
+        Quantiles, "Quantiles of `issue` divided by its mean, as in `wake_spread`. Default: no variation."
+    ] = ()
     nap_ns: Annotated[
-        Latency, Key("nap", "A core that has been idle for less wakes up sooner. Default 0: none does.")
+        Latency, Key("nap", "Idle time of a core below which a thread wakes up in `wake_soon`. Default 0: never.")
     ] = 0
-    wake_soon_ns: Annotated[Latency, Key("wake_soon", "Until a sleeping thread runs on such a core. Default 0.")] = 0
+    wake_soon_ns: Annotated[
+        Latency,
+        Key("wake_soon", "Time until a woken thread runs on a core that was idle for less than `nap`. Default 0."),
+    ] = 0
     verb_ns: Annotated[
-        Latency, Key("verb", "A core's time for a computation beside its kernel, such as '80 us'. Default 0.")
+        Latency, Key("verb", "Core time of a computation in addition to its kernel, such as '80 us'. Default 0.")
     ] = 0
-    cold_ns: Annotated[Latency, Key("cold", "Added to `issue` after a computation of the same step. Default 0.")] = 0
+    cold_ns: Annotated[
+        Latency, Key("cold", "Time added to `issue` after a computation of the same step. Default 0.")
+    ] = 0
     spin_ns: Annotated[
-        Latency, Key("spin", "How long a thread spins at most on a lock whose owner waits for a core. Default 0.")
+        Latency, Key("spin", "Maximal time that a thread spins on a lock whose owner waits for a core. Default 0.")
     ] = 0
     spin_share: Annotated[
         Acknowledged,
-        "How many of the messages are held up so that are posted while their group's are served"
-        " and cores are short. Default 0.",
+        "Share of messages that such a lock delays: those posted while messages of their group are served and"
+        " cores are busy. Default 0.",
     ] = 0.0
     stay_share: Annotated[
         Acknowledged,
-        "How often a thread whose core is taken does not move to an idle one. Default 0.",
+        "Share of cases in which a thread stays on its busy core although another core is idle. Default 0.",
     ] = 0.0
 
     @property
@@ -98,7 +109,7 @@ class Tcp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eager:
-    """What PyTorch and Python take on a host between a GPU's launches, where no CUDA graph launches all at once.
+    """Host times of PyTorch and Python between kernel launches, where no CUDA graph launches all kernels at once.
 
     Each field is the time of one thread of a current server. The defaults are fitted to the step times of ten scripts
     on one H200 (torch 2.11, TorchRec 1.6), starting from two profiles of its host: predictions of the ten are 5 % off
@@ -107,55 +118,66 @@ class Eager:
     """
 
     dispatch_ns: Annotated[
-        Latency, Key("dispatch", "Dispatching an operator, a view too. Default '1.2 us'.", always=True)
+        Latency, Key("dispatch", "Time to dispatch an operator, including views. Default '1.2 us'.", always=True)
     ] = 1_200
     operator_ns: Annotated[
-        Latency, Key("operator", "More of an operator that launches kernels. Default '8 us'.", always=True)
+        Latency, Key("operator", "Additional time of an operator that launches kernels. Default '8 us'.", always=True)
     ] = 8_000
     product_ns: Annotated[
         Latency,
         Key(
             "product",
-            "More of a matrix product, a convolution or attention: a library chooses its kernel. Default '15 us'.",
+            "Additional time of a matrix product, a convolution or attention, whose library chooses a kernel. Default"
+            " '15 us'.",
             always=True,
         ),
     ] = 15_000
     pass_ns: Annotated[
-        Latency, Key("pass", "Beginning a backward pass: autograd's engine starts. Default '100 us'.", always=True)
+        Latency,
+        Key("pass", "Time to begin a backward pass, when autograd's engine starts. Default '100 us'.", always=True),
     ] = 100_000
-    node_ns: Annotated[Latency, Key("node", "A node of autograd in a backward pass. Default '16 us'.", always=True)] = (
-        16_000
-    )
+    node_ns: Annotated[
+        Latency, Key("node", "Time of an autograd node in a backward pass. Default '16 us'.", always=True)
+    ] = 16_000
     gradient_ns: Annotated[
-        Latency, Key("gradient", "More of a node that accumulates a parameter's gradient. Default '4 us'.", always=True)
+        Latency,
+        Key(
+            "gradient",
+            "Additional time of a node that accumulates a parameter's gradient. Default '4 us'.",
+            always=True,
+        ),
     ] = 4_000
     bags_ns: Annotated[
-        Latency, Key("bags", "A pass through fbgemm's table-batched embeddings. Default '50 us'.", always=True)
+        Latency, Key("bags", "Time of a pass through fbgemm's table-batched embeddings. Default '50 us'.", always=True)
     ] = 50_000
     call_ns: Annotated[
-        Latency, Key("call", "A call of a Python function, with what it does itself. Default '1.25 us'.", always=True)
+        Latency,
+        Key(
+            "call", "Time of a Python function call, including the function's own work. Default '1.25 us'.", always=True
+        ),
     ] = 1_250
     collective_ns: Annotated[
-        Latency, Key("collective", "Issuing a collective through torch.distributed. Default '80 us'.", always=True)
+        Latency,
+        Key("collective", "Time to issue a collective through torch.distributed. Default '80 us'.", always=True),
     ] = 80_000
     cpu_bytes_per_s: Annotated[
         Rate,
         Key(
             "cpu_rate",
-            "What a core reads and writes where torch's operators run on CPU tensors, and where pageable memory is"
-            " copied. Default '12 GB/s'.",
+            "Rate at which a core reads and writes for operators on CPU tensors and for copies of pageable memory."
+            " Default '12 GB/s'.",
             always=True,
         ),
     ] = 12e9
     cpu_flops_per_s: Annotated[
         FlopRate,
-        Key("cpu_flops", "Arithmetic of a core in products on CPU tensors. Default '100 GFLOP/s'.", always=True),
+        Key("cpu_flops", "Rate of a core in matrix products on CPU tensors. Default '100 GFLOP/s'.", always=True),
     ] = 100e9
     loop_ns: Annotated[
         Latency,
         Key(
             "loop",
-            "A Python loop that adds up the numbers below 10,000: what else was measured on another machine, such as"
+            "Time of a Python loop that sums the numbers below 10,000. Host work measured on another machine, such as"
             " data loading, is scaled by it. Default '250 us'.",
             always=True,
         ),

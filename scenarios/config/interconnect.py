@@ -78,9 +78,11 @@ class NetworkFacts:
 
 NETWORKS: dict[NetworkKind, NetworkFacts] = {
     "non_blocking": NetworkFacts("one ideal switch"),
-    "leaf_spine": NetworkFacts("uplinks may be too narrow", has_leaves=True),
+    "leaf_spine": NetworkFacts("leaf switches with uplinks that may be oversubscribed", has_leaves=True),
     "rail_only": NetworkFacts(
-        "a switch for NIC j of all hosts and nothing between these, so that NVLink takes bytes to the NIC", by_rail=True
+        "one switch for the NICs of each GPU number, no path between these switches, so NVLink carries data to"
+        " the right NIC",
+        by_rail=True,
     ),
 }
 DEFAULT_NETWORK: NetworkKind = "non_blocking"

@@ -7,14 +7,14 @@ from scenarios.config.keys import Names
 # The kinds of kernels and what each does: the rows of efficiency, launches and ramps.
 KERNEL_KINDS = {
     "gemm": "Matrix multiplications.",
-    "embedding_lookup": "Gathering and pooling embedding rows.",
-    "embedding_update": "Scattering gradients into embedding rows.",
+    "embedding_lookup": "Lookups: gathering and pooling embedding rows.",
+    "embedding_update": "Updates of embedding rows by their gradients.",
     "bucketize": "Sorting ids into the buckets of their shards.",
     "permute": "Reordering jagged features.",
     "elementwise": "Activations, sums and copies.",
     "reduction": "Checksums.",
     "qr": "QR in PowerSGD.",
-    "optimizer": "Updating dense parameters.",
+    "optimizer": "Updates of dense parameters.",
 }
 
 # Kinds in traced modules: what each does, and the kind whose figures apply where it has none of its own.
@@ -25,7 +25,7 @@ TRACED_KINDS = {
 
 EFFICIENCY = Names(
     "Efficiency",
-    "The share of the peak rates that each kind of kernel reaches; 'default' is for those not listed.",
+    "Share of the peak rates that each kind of kernel reaches; 'default' covers kinds that are not listed.",
     {
         **{kind: f"{meaning} Default: that of 'default'." for kind, meaning in KERNEL_KINDS.items()},
         **{kind: f"{meaning} Default: that of '{like}'." for kind, (meaning, like) in TRACED_KINDS.items()},
@@ -34,7 +34,7 @@ EFFICIENCY = Names(
 )
 LAUNCHES = Names(
     "Launches",
-    "What launching one kernel of each kind costs, where that differs; a calibration writes it.",
+    "Launch time of one kernel of each kind, where it differs from `launch`. Calibrations write it.",
     {
         **{kind: f"{meaning} Default: cluster.gpu.launch." for kind, meaning in KERNEL_KINDS.items()},
         **{kind: f"{meaning} Default: that of '{like}'." for kind, (meaning, like) in TRACED_KINDS.items()},
@@ -42,7 +42,7 @@ LAUNCHES = Names(
 )
 RAMPS = Names(
     "Ramps",
-    "What one kernel of each kind takes beyond its work: so small ones have a smaller efficiency.",
+    "Fixed GPU time of one kernel of each kind beyond its work; it lowers the efficiency of small kernels.",
     {
         **{kind: f"{meaning} Default: cluster.gpu.ramp." for kind, meaning in KERNEL_KINDS.items()},
         **{kind: f"{meaning} Default: that of '{like}'." for kind, (meaning, like) in TRACED_KINDS.items()},
@@ -50,12 +50,12 @@ RAMPS = Names(
 )
 FLOP_RATES = Names(
     "FlopRates",
-    "Peak arithmetic by dtype, from the datasheet and without sparsity.",
+    "Peak arithmetic rate by dtype, from the datasheet, without sparsity.",
     {
-        "float64": "Peak of float64, such as '33.5 TFLOP/s'.",
-        "float32": "Peak of float32, such as '67 TFLOP/s'; required.",
-        "tf32": "Peak of products of float32 that are rounded to TF32. Default: that of float32.",
-        "bfloat16": "Peak of bfloat16; required where a model computes in it.",
-        "float16": "Peak of float16; required where a model computes in it.",
+        "float64": "Peak rate of float64, such as '33.5 TFLOP/s'.",
+        "float32": "Peak rate of float32, such as '67 TFLOP/s'. Required.",
+        "tf32": "Peak rate of float32 matrix products rounded to TF32. Default: that of float32.",
+        "bfloat16": "Peak rate of bfloat16. Required if a model computes in it.",
+        "float16": "Peak rate of float16. Required if a model computes in it.",
     },
 )

@@ -12,52 +12,47 @@ from scenarios.config.toml.values import Duration, Error, Machines, Size, Text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorGroup:
-    """One group of parameters: how far the model with them is off what was measured, relative to that.
+    """A group of parameters, with the model's errors relative to its measurements.
 
     The fit keeps the median error near 0. The worst error keeps its sign.
     """
 
-    name: Annotated[Text, "What they describe: a kind of kernel, or of link. Required."]
-    median_error: Annotated[
-        Error, Key("median_error", "The median of predicted over measured, less 1. Required.", write=float)
-    ]
-    typical_error: Annotated[
-        Error, Key("typical_error", "The median of the errors without their signs. Required.", write=float)
-    ]
-    worst_error: Annotated[
-        Error, Key("worst_error", "That of the measurement which the model misses most. Required.", write=float)
-    ]
+    name: Annotated[Text, "What the parameters describe: a kind of kernel or of link. Required."]
+    median_error: Annotated[Error, Key("median_error", "Median of predicted / measured - 1. Required.", write=float)]
+    typical_error: Annotated[Error, Key("typical_error", "Median of the absolute errors. Required.", write=float)]
+    worst_error: Annotated[Error, Key("worst_error", "Largest error, with its sign. Required.", write=float)]
     spread: Annotated[
         Error | None,
         Key(
             "spread",
-            "Interquartile range of a measurement's repeats over their median, in the median. Default: not known.",
+            "Interquartile range of a measurement's repeats divided by their median; the median of all measurements."
+            " Default: unknown.",
             write=float,
         ),
     ] = None
-    least_bytes: Annotated[Size, Key("least", "The smallest size measured; what is smaller is extrapolated. Required.")]
-    most_bytes: Annotated[Size, Key("most", "The largest size measured; what is larger is extrapolated. Required.")]
+    least_bytes: Annotated[Size, Key("least", "Smallest measured size; smaller sizes are extrapolated. Required.")]
+    most_bytes: Annotated[Size, Key("most", "Largest measured size; larger sizes are extrapolated. Required.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """Where a profile's figures come from; allowed in profiles only, and without influence on what they predict.
+    """Sources of a profile's figures; only in profiles, and no prediction depends on them.
 
     An empty text, or a duration of 0, means not known: the figures were read from logs, not measured by this project.
     """
 
-    machine: Annotated[Text, "The machine's name. Required."]
-    cpu: Annotated[Text, Key("cpu", "Its processor. Default: not known.", always=True)] = ""
-    kernel: Annotated[Text, Key("kernel", "Its operating system's kernel. Default: not known.", always=True)] = ""
-    python: Annotated[Text, Key("python", "Version of Python. Default: not known.", always=True)] = ""
-    torch: Annotated[Text, Key("torch", "Version of PyTorch. Default: not known.", always=True)] = ""
-    date: Annotated[Text, "When: an ISO time. Required."]
-    command: Annotated[Text, "What repeats it. Required."]
-    ranks: Annotated[Machines, "Ranks that took part. Required."]
-    duration_ns: Annotated[Duration, Key("duration", "How long it took. Default: not known.")] = 0
+    machine: Annotated[Text, "Name of the measured machine. Required."]
+    cpu: Annotated[Text, Key("cpu", "Processor of the machine. Default: unknown.", always=True)] = ""
+    kernel: Annotated[Text, Key("kernel", "Kernel of the operating system. Default: unknown.", always=True)] = ""
+    python: Annotated[Text, Key("python", "Version of Python. Default: unknown.", always=True)] = ""
+    torch: Annotated[Text, Key("torch", "Version of PyTorch. Default: unknown.", always=True)] = ""
+    date: Annotated[Text, "ISO time of the measurement. Required."]
+    command: Annotated[Text, "Command that repeats the measurement. Required."]
+    ranks: Annotated[Machines, "Number of ranks. Required."]
+    duration_ns: Annotated[Duration, Key("duration", "Duration of the measurement. Default: unknown.")] = 0
     groups: Annotated[
         tuple[ErrorGroup, ...],
-        Key("groups", "Groups of parameters, and how good they are. Default: none.", title="GroupsSection"),
+        Key("groups", "Groups of parameters, with their errors. Default: none.", title="GroupsSection"),
     ] = ()
 
 

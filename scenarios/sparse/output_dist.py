@@ -163,6 +163,7 @@ async def sum_to_owner(
         return rows
     rank = rank.for_role(ROWS)
     check_adds(codec, label)
+    # All members have equally many rows and columns, so all of them skip the call.
     if rows.numel() == 0:
         return rows.new_empty(shape)
     encoded = await encode(rank, rows.contiguous(), codec, label=label)
@@ -240,6 +241,7 @@ async def rows_home(
     rank, me = rank.for_role(ROWS), group.index(rank.rank)
     receives = [counts[me] * width for width in dims]
     arrived = rows.new_empty(0)
+    # The totals are equal on all members, so either all of them exchange or none does.
     if group.total(counts) * group.total(dims):
         sends = [count * dims[me] for count in counts]
         flat = rows.contiguous().view(-1)

@@ -51,7 +51,7 @@ def _check_group(section: Any, document: Document, look: Look) -> None:
 DENSE_PARALLEL = ScenarioTable(
     key="dense_parallel",
     values=DenseParallel,
-    about="How ranks share the dense part. Default: each has a copy.",
+    about="How ranks share the dense part. Default: each rank has a copy.",
     check=_check,
 )
 

@@ -28,11 +28,11 @@ def _check_compression(section: Any, document: Document, look: Look) -> None:
         look.mistakes.add(path, f"at least {LEAST_POWERSGD_START} with {' and '.join(on)}")
 
 
-BUCKETS = ScenarioTable(key="buckets", values=Buckets, about="Sizes of gradient buckets. Default: as DDP makes them.")
+BUCKETS = ScenarioTable(key="buckets", values=Buckets, about="Sizes of gradient buckets. Default: as in DDP.")
 COMPRESSION = ScenarioTable(
     key="compression",
     values=Compression,
-    about="How gradients are compressed. Default: not at all.",
+    about="Compression of gradients. Default: none.",
     check=_check_compression,
 )
 

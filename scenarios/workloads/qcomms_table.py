@@ -35,7 +35,7 @@ def _check(section: Any, document: Document, look: Look) -> None:
 QCOMMS = ScenarioTable(
     key="qcomms",
     values=QComms,
-    about="How exchanges of embeddings are quantized. Default: not at all.",
+    about="Quantization of embedding exchanges. Default: none.",
     check=_check,
 )
 

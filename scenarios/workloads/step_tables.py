@@ -44,18 +44,18 @@ def node_group_size(section: Any, gpus_per_host: int) -> int:
 PIPELINE = ScenarioTable(
     key="pipeline",
     values=Pipeline,
-    about="Which stages overlap with the step. Default: as eager PyTorch does it.",
+    about="Stages of other batches that overlap with the step. Default: none, as in eager PyTorch.",
 )
 LAUNCHING = ScenarioTable(
     key="launching",
     values=Launching,
-    about="How kernels are launched. Default: one by one.",
+    about="How kernels and all-reduces are launched. Default: one by one.",
     check=_check_launching,
 )
 REPLICATION = ScenarioTable(
     key="replication",
     values=Replication,
-    about="2D parallelism: groups of ranks that each hold all tables. Default: all ranks hold them together.",
+    about="2D parallelism: groups of ranks that each hold all tables. Default: all ranks hold the tables together.",
     check=_check_replication,
 )
 

@@ -27,6 +27,7 @@ def max_min_rates(activities: Iterable[Activity]) -> dict[Activity, float]:
 
     `level` is the common rate over weight of all growing activities; a capacity is full at level `left / growth`.
     """
+    # An ordered set: rounding depends on the order of subtractions, which must be the same in every run.
     growing = dict.fromkeys(activities)
     shares = _Shares(growing)
     rates: dict[Activity, float] = {}
@@ -36,6 +37,7 @@ def max_min_rates(activities: Iterable[Activity]) -> dict[Activity, float]:
         # Levels only rise: where rounding has eaten what is left of a capacity, its users stop at the last one.
         reached = max(reached, min(levels.values()))
         for capacity, own_level in levels.items():
+            # Capacities that are full at the same level, but for rounding, are settled in one pass.
             if own_level > reached * (1 + FULL):
                 continue
             level = max(own_level, reached)

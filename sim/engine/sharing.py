@@ -68,6 +68,7 @@ class Sharing:
             # Number and version make entries unique, so that the heap never compares activities.
             heapq.heappush(self._ends, (pool.end_ns, pool.number, pool.version, pool))
         for activity, rate in rates.items():
+            # An unchanged rate keeps its end: settling again would only add rounding errors.
             if rate != activity.rate or activity.version == 0:
                 activity.settle(now_ns)
                 activity.rate = rate
@@ -151,4 +152,5 @@ class Sharing:
                     fresh = [capacity for capacity in activity.uses if capacity not in seen]
                     seen.update(dict.fromkeys(fresh))
                     reach += fresh
+        # In the order of starts: the solvers' rounding must not depend on the order of this search.
         return sorted(found, key=lambda activity: activity.number), sorted(pools, key=lambda pool: pool.number)

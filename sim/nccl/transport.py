@@ -193,6 +193,7 @@ class NcclPhases:
         many = self._many(ranks, phase)
         self._count(ranks, phase, many)
         carried = self._load(ranks, phase, many)
+        # A capacity that nothing else uses: a pipeline takes at least so long, however free the links are.
         if phase.least_s:
             carried.uses[Capacity("pipeline", 1.0)] = phase.least_s
         over = self._machine.begin(carried.uses, weight=carried.weight)
@@ -224,6 +225,7 @@ class NcclPhases:
             if open_members == 0:
                 release()
 
+        # Found before transfers begin, because those that end at once count `left` down.
         idle = [member for member, count in enumerate(left) if not count]
         if many is None:
             self._begin_each(ranks, phase, left, through)

@@ -101,6 +101,7 @@ class SimBackend:
 
         async def play() -> None:
             del pending[coroutine]
+            # A process has its own context, which lacks the spawner's step.
             STEP.set(step)
             try:
                 value = await coroutine
@@ -108,6 +109,7 @@ class SimBackend:
                 work.finish(None, error)
             else:
                 work.finish(value)
+            # A stream runs its coroutines one after another, in the order of their spawns.
             self._spawned.popleft()
             if self._spawned:
                 self._spawned[0]()
@@ -123,6 +125,7 @@ class SimBackend:
     def after(self, work: Work[Any]) -> None:
         """Make the stream wait for a work, as `Backend.after` does, once its earlier work has ended."""
         assert isinstance(work, Operation), "works come from verbs"
+        # The stream waits for the work, so the program need not await it.
         self.shared.outstanding.pop(work, None)
         before, through = self._computed, Signal[Any]()
         self._computed = through
@@ -192,9 +195,11 @@ class SimBackend:
         priced = world.priced(self.rank, self.stream, STEP.get(), ObservedComputation(label, kernel, role))
         work.kernel = priced.kernel
         mine: Signal[None] = Signal()
+        # Grad mode is read now: all ranks share this thread, and another rank may have changed it when the kernel ends.
         before, records = self._computed, torch.is_grad_enabled()
         self._computed = mine
         world.has_computed[self.rank] = True
+        # Launched at issue: the host launches in the program's order, before earlier kernels have ended.
         thread, (price, launched_ns) = self.thread, self._launch_kernel(priced, is_pause=bool(kernel.lasts_ns))
 
         def begin() -> None:
@@ -232,6 +237,7 @@ class SimBackend:
 
     def issue(self, call: Call, group: Group, issue: Issue) -> Work[Any]:
         world = self.shared
+        # Numbered at issue: the n-th calls of all members meet, in whatever order the calls begin.
         lane, rendezvous = world.lane(group, self.rank), world.next_rendezvous(group, self.rank)
         member = group.ranks.index(self.rank)
         work = self._operation(call.op, call.label or call.op)
@@ -260,6 +266,7 @@ class SimBackend:
             through: Signal[None] = Signal()
             through.then(lambda: end(through))
             rendezvous.enter(member, met, payload, through, travels)
+            # Calls that do not fit move no data: they fail when the last member enters.
             if not (through.done or rendezvous.is_wrong):
                 transport = world.transport_of(group) if group.library else world.transport
                 transport.play(rendezvous, member, self.thread)

@@ -81,7 +81,7 @@ class Operation(Signal[Any]):
 
     def __await__(self) -> Generator[Any, Any, Any]:
         world, clock, thread = self.backend.shared, self.backend.clock, self.backend.thread
-        world.outstanding.pop(self, None)
+        world.outstanding.pop(self, None)  # a stream that waits for it may have removed it
         world.waiting[self] = None
         if thread is not None:  # the thread finishes earlier work before it reaches the await
             reached: Signal[None] = Signal()

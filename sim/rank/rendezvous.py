@@ -48,6 +48,7 @@ class Rendezvous:
         self.calls[member] = travels or call
         self._payloads[member] = payload
         self.through[member] = through
+        # Compared with one call, in constant time; `_all_here` compares all of them.
         first = next(iter(self._made))
         if first != member or call.mistake:
             self.is_wrong = self.is_wrong or disagreement({first: self._made[first], member: call}) is not None
@@ -74,6 +75,7 @@ class Rendezvous:
             return
         deliver(self._made[member], self._payloads)
         self.through[member].fire()
+        # Outputs of the other members are filled from the same payloads.
         if len(self.through) == len(self.group.ranks) and all(signal.done for signal in self.through.values()):
             self._payloads.clear()
 
@@ -90,6 +92,7 @@ class Rendezvous:
             self._forget(self)
             return
         self._payloads.clear()
+        # In the order of entry, so that programs go on in the same order in every run.
         for signal in self.through.values():
             if not signal.done:
                 signal.fire(error=CollectiveError(sentence))

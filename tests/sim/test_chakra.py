@@ -135,7 +135,7 @@ def test_a_rank_that_does_nothing_is_written_and_played(tmp_path: Path) -> None:
     assert [each.type for rank in range(2) for each in read(tmp_path / "traces" / f"step.{rank}.et")] == [4, METADATA]
 
 
-def test_what_is_called_in_other_dtypes_is_played_as_bytes(tmp_path: Path) -> None:
+def test_calls_of_other_dtypes_are_simulated_as_bytes(tmp_path: Path) -> None:
     run = play(written(tmp_path, *[[call(comm_type=2)]] * 2))
     run.spans = [replace(each, dtype="float8_e4m3fn") if each.group else each for each in run.spans]
     write_traces(Run.of(run), tmp_path / "traces", 0)

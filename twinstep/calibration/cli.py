@@ -94,35 +94,38 @@ def calibrate(arguments: Sequence[str], simulate: Simulate, prog: str = "python 
 def _parser(prog: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=prog,
-        description="Measure this machine's kernels, its threads, and gloo over TCP between hosts; write a profile. "
-        "With --nic the hosts are emulated (root and iproute2 are needed), else they talk over the loopback device. "
-        "With --kernels only kernels are measured: a core's, or the operators of a GPU if --like is a profile of GPUs, "
-        "with its host; with --host only what that host takes for eager PyTorch; all else is as there.",
+        description="Measure this machine and write its profile: kernels, threads, and gloo over TCP between hosts. "
+        "With --nic the hosts are emulated, which needs root and iproute2; else they use the loopback device. "
+        "With --kernels, measure only kernels: of a CPU core, or of a GPU and its host if --like is a profile of GPUs. "
+        "With --host, measure only the time of eager PyTorch on the host of a GPU. "
+        "All other figures are then those of --like.",
     )
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE.toml", help="the profile; must not exist")
-    parser.add_argument("--nic", metavar="RATE", help="the rate of an emulated host's interface, such as 200mbit")
-    parser.add_argument("--hosts", type=int, help="how many hosts (default: 2; with --of a script 1)")
-    parser.add_argument("--ranks-per-host", type=int, help="ranks on each (default: 1)")
-    alone = parser.add_mutually_exclusive_group()
-    alone.add_argument("--kernels", action="store_true", help="kernels alone, on one host")
-    alone.add_argument("--host", action="store_true", help="the host of a GPU alone: what eager PyTorch takes on it")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE.toml", help="new file for the profile")
+    parser.add_argument("--nic", metavar="RATE", help="rate of each emulated host's interface, such as 200mbit")
     parser.add_argument(
-        "--like", metavar="PROFILE", help="with --kernels or --host: whose other figures to take, as dgx_h100"
+        "--hosts", type=int, metavar="N", help="number of hosts (default: 2, or 1 with --of and a script)"
+    )
+    parser.add_argument("--ranks-per-host", type=int, metavar="N", help="ranks per host (default: 1)")
+    alone = parser.add_mutually_exclusive_group()
+    alone.add_argument("--kernels", action="store_true", help="measure only kernels, on one host")
+    alone.add_argument("--host", action="store_true", help="measure only the time of eager PyTorch on a GPU's host")
+    parser.add_argument(
+        "--like", metavar="PROFILE", help="with --kernels or --host: profile of all other figures, such as dgx_h100"
     )
     of_gpu = parser.add_argument_group("operators of a GPU, with --kernels and a profile of GPUs")
     of_gpu.add_argument(
         "--of",
         type=Path,
         metavar="RUN",
-        help="just the operators of a scenario (a file or a ready name), of a script (.py, last, with its own"
-        " arguments), of its recording, or of a run folder, those that take most first; default: those of training",
+        help="measure only the operators of a scenario (file or name), a script (.py, last, with its own arguments), a"
+        " recording or a run folder, the longest first (default: operators that are common in training)",
     )
-    of_gpu.add_argument("--seconds", type=float, metavar="N", help="what measuring them may take (default: 60)")
     of_gpu.add_argument(
-        "--device", choices=("cuda", "cpu"), help="cpu: a rehearsal on this machine's CPU (default: cuda)"
+        "--seconds", type=float, metavar="N", help="time for measuring operators, in seconds (default: 60)"
     )
-    parser.add_argument("--json", action="store_true", help="what the model leaves of each probe as JSON, no table")
-    parser.add_argument("--quiet", action="store_true", help="no progress and no table of residuals")
+    of_gpu.add_argument("--device", choices=("cuda", "cpu"), help="cpu: rehearse on this machine's CPU (default: cuda)")
+    parser.add_argument("--json", action="store_true", help="print the residuals of all probes as JSON")
+    parser.add_argument("--quiet", action="store_true", help="show no progress and no residuals")
     return parser
 
 

@@ -19,26 +19,31 @@ def parse(arguments: Sequence[str], prog: str) -> argparse.Namespace:
     """Parse the options, unchecked."""
     parser = argparse.ArgumentParser(
         prog=prog,
-        description="Predict and measure all points of a study (docs/study.md): how much slower than the measured best"
-        " is the predicted best? The same command again goes on where it stopped.",
+        description="Predict and measure all points of a study (docs/study.md), and report how much slower the point"
+        " predicted best is than the point measured best. After an interruption the same command continues.",
     )
-    parser.add_argument("study", type=Path, help="a study file in TOML")
-    add_outputs(parser, "the folder; default: runs/NAME-regret", json="all of it as JSON")
-    parser.add_argument("--again", action="store_true", help="play and measure points again that ended early")
-    add_jobs(parser, "how many processes predict; default: one for each core")
-    measured = parser.add_argument_group("measuring")
-    add_emulate(measured, "each point's own")
+    parser.add_argument("study", type=Path, help="study file in TOML")
+    add_outputs(parser, "folder of the results (default: runs/NAME-regret)", json="print all results as JSON")
+    parser.add_argument(
+        "--again", action="store_true", help="repeat points that timed out, failed or lost their workers"
+    )
+    add_jobs(parser, "number of processes for predictions (default: one per core)")
+    measured = parser.add_argument_group("measurements")
+    add_emulate(measured, "hosts as each point describes")
     add_rounds(
         measured,
         of="point",
         rounds=_ROUNDS,
         default=_ROUNDS,
-        precision="a point is known when half the way between its rounds is at most this",
+        precision="stop when half the range of the launches' median step times is at most this share of the median",
     )
     parser.add_argument(
-        "--draws", type=int, metavar="N", help="predictions of a point beside the mean one; default: the study's, or 0"
+        "--draws",
+        type=int,
+        metavar="N",
+        help="randomized runs of each prediction besides the mean one (default: the study's, or 0)",
     )
-    add_overrides(parser.add_argument_group("instead of the study's"), ("profile",))
+    add_overrides(parser.add_argument_group("overrides (default: the study's values)"), ("profile",))
     return parser.parse_args(arguments)
 
 

@@ -62,7 +62,9 @@ def _function(command: str) -> Any:
 
 
 def _parser(prog: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=prog, description="Read the runs of sim and real.")
+    parser = argparse.ArgumentParser(
+        prog=prog, description="Report on run folders, convert them, and compare predictions with published times."
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     _add_readers(commands)
     _add_exports(commands)
@@ -73,94 +75,107 @@ def _parser(prog: str) -> argparse.ArgumentParser:
 
 def _add_readers(commands: _Commands) -> None:
     """Add the commands that show runs."""
-    report = commands.add_parser("report", help="tables and a page of runs (also without the word report)")
+    report = commands.add_parser("report", help="show tables of runs and write a page (the word report is optional)")
     report.add_argument(
-        "runs", type=Path, nargs="+", metavar="RUN", help="a run folder, or a study's; the first is the base"
+        "runs",
+        type=Path,
+        nargs="+",
+        metavar="RUN",
+        help="run folder, or folder of a study; several runs are compared with the first",
     )
     _add_step_and_json(report)
     _add_out(report)
-    show = commands.add_parser("show", help="the summary of one run, and nothing is written")
-    show.add_argument("run", type=Path, help="a run folder")
+    show = commands.add_parser("show", help="show the summary of one run, write nothing")
+    show.add_argument("run", type=Path, help="run folder")
     _add_step_and_json(show)
-    both = commands.add_parser("compare", help="a predicted against a measured run, or all of a validation")
-    both.add_argument("sim", type=Path, help="the folder of a simulated run; alone, that of a validation")
-    both.add_argument("real", type=Path, nargs="?", help="the folder of a real run of the same scenario")
-    both.add_argument("--any", action="store_true", help="also two runs of the same world")
-    both.add_argument("--json", action="store_true", help="all tables as JSON, and nothing is written")
+    both = commands.add_parser("compare", help="compare a predicted with a measured run, or all runs of a validation")
+    both.add_argument("sim", type=Path, help="folder of the predicted run, or of a validation if given alone")
+    both.add_argument("real", type=Path, nargs="?", help="folder of the measured run of the same scenario")
+    both.add_argument("--any", action="store_true", help="also compare two predicted or two measured runs")
+    both.add_argument("--json", action="store_true", help="print all tables as JSON, write nothing")
     _add_out(both)
 
 
 def _add_exports(commands: _Commands) -> None:
     """Add the commands that write a run in other formats."""
-    export = commands.add_parser("export", help="every frame of a run as CSV, or the kernels of a prediction alone")
-    export.add_argument("run", type=Path, help="a run folder")
+    export = commands.add_parser("export", help="write all frames of a run as CSV, or only a prediction's kernels")
+    export.add_argument("run", type=Path, help="run folder")
     files = export.add_mutually_exclusive_group(required=True)
-    files.add_argument("--csv", type=Path, metavar="DIR", help="a new folder for the files")
-    files.add_argument("--kernels-csv", type=Path, metavar="FILE.csv", help="a new file for the kernels alone")
-    chakra = commands.add_parser("chakra", help="a step of a run as Chakra execution traces, for ASTRA-sim")
-    chakra.add_argument("run", type=Path, help="a run folder")
-    chakra.add_argument("--out", type=Path, required=True, metavar="DIR", help="a new folder for a trace of each rank")
-    chakra.add_argument("--step", type=int, help="the step that is written (default: a typical one)")
+    files.add_argument("--csv", type=Path, metavar="DIR", help="new folder with one file per frame")
+    files.add_argument("--kernels-csv", type=Path, metavar="FILE.csv", help="new file with only the kernels")
+    chakra = commands.add_parser("chakra", help="write a step of a run as Chakra execution traces, for ASTRA-sim")
+    chakra.add_argument("run", type=Path, help="run folder")
+    chakra.add_argument("--out", type=Path, required=True, metavar="DIR", help="new folder with one trace per rank")
+    chakra.add_argument("--step", type=int, metavar="N", help="step to write (default: the one of median time)")
 
 
 def _add_published(commands: _Commands) -> None:
     """Add the commands that take published times, or those of nccl-tests."""
     published = commands.add_parser(
-        "published", help="predictions against published times of operators, collectives or steps"
+        "published", help="compare predictions with published times of operators, collectives or steps"
     )
     _add_rows(published)
-    published.add_argument("--json", action="store_true", help="all tables and rows as JSON")
-    published.add_argument("--csv", type=Path, metavar="OUT.csv", help="a new file for the rows and their predictions")
-    calibrate = commands.add_parser("calibrate", help="a hardware profile with what nccl-tests says of one's own NCCL")
+    published.add_argument("--json", action="store_true", help="print all tables and rows as JSON")
+    published.add_argument("--csv", type=Path, metavar="OUT.csv", help="new file for the rows and their predictions")
+    calibrate = commands.add_parser("calibrate", help="fit a profile's NCCL figures to the output of nccl-tests")
     _add_rows(calibrate)
-    calibrate.add_argument("--out", type=Path, required=True, metavar="OUT.toml", help="a new file for the profile")
-    calibrate.add_argument("--json", action="store_true", help="what was fitted and all errors as JSON")
+    calibrate.add_argument("--out", type=Path, required=True, metavar="OUT.toml", help="new file for the profile")
+    calibrate.add_argument("--json", action="store_true", help="print the fitted figures and all errors as JSON")
 
 
 def _add_measured(commands: _Commands) -> None:
     """Add the commands that make files of what was measured."""
-    kineto = commands.add_parser("kineto", help="a run folder of what torch.profiler exported")
-    kineto.add_argument("traces", type=Path, nargs="+", metavar="TRACE", help="Chrome trace JSON, also .gz; one a rank")
-    kineto.add_argument("--out", type=Path, required=True, metavar="RUN", help="a new run folder")
+    kineto = commands.add_parser("kineto", help="write a run folder from traces of torch.profiler")
     kineto.add_argument(
-        "--table", type=Path, metavar="FILE.parquet", help="a new file for the operators' times, which --kernels takes"
+        "traces", type=Path, nargs="+", metavar="TRACE", help="Chrome trace (JSON, also .gz), one per rank"
     )
-    kineto.add_argument("--json", action="store_true", help="all tables of kernels as JSON")
-    times = commands.add_parser("times", help="what computations took, for predictions to take")
-    times.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="a run folder; several are one sample")
-    times.add_argument("--csv", type=Path, metavar="FILE.csv", help="a new file for a scenario's run.compute_times")
+    kineto.add_argument("--out", type=Path, required=True, metavar="RUN", help="new run folder")
+    _add_table(kineto)
+    kineto.add_argument("--json", action="store_true", help="print all tables of kernels as JSON")
+    times = commands.add_parser("times", help="write the compute times of measured runs, for use in predictions")
+    times.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="run folder; several are pooled")
+    times.add_argument("--csv", type=Path, metavar="FILE.csv", help="new file for a scenario's run.compute_times")
+    _add_table(times)
     times.add_argument(
-        "--table", type=Path, metavar="FILE.parquet", help="a new file for the operators' times, which --kernels takes"
+        "--skip",
+        type=_count_or_zero,
+        metavar="N",
+        help="leave out the first N steps of each run (default: 1 if the run has several)",
     )
-    times.add_argument(
-        "--skip", type=_count_or_zero, metavar="N", help="first steps of each run to leave out (default: 1 of several)"
-    )
-    times.add_argument("--any", action="store_true", help="also predictions, and runs of several scenarios")
-    recover = commands.add_parser("recover", help="a run of what the ranks of a killed launcher have left")
+    times.add_argument("--any", action="store_true", help="also accept predictions, and runs of different scenarios")
+    recover = commands.add_parser("recover", help="write the run folder of a launcher that was killed")
     recover.add_argument(
-        "run", type=Path, help="the run folder that there is not, or the hidden spool folder beside it"
+        "run", type=Path, help="run folder that the launcher would have written, or the hidden spool folder beside it"
+    )
+
+
+def _add_table(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--table", type=Path, metavar="FILE.parquet", help="new file for the operators' times, for option --kernels"
     )
 
 
 def _add_step_and_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--step", type=int, help="the step whose critical path is shown (default: a typical one)")
-    parser.add_argument("--json", action="store_true", help="all tables as JSON, and nothing is written")
+    parser.add_argument(
+        "--step", type=int, metavar="N", help="step whose critical path is shown (default: the one of median time)"
+    )
+    parser.add_argument("--json", action="store_true", help="print all tables as JSON, write nothing")
 
 
 def _add_out(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--out", type=Path, metavar="DIR", help="for all that is written (default: inside the runs)")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for all output (default: in the run folders)")
 
 
 def _add_rows(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "files", type=Path, nargs="+", metavar="FILE", help="CSV, or nccl-tests' output (docs/reports.md)"
+        "files", type=Path, nargs="+", metavar="FILE", help="CSV file, or output of nccl-tests (docs/reports.md)"
     )
-    parser.add_argument("--profile", metavar="NAME", help="this hardware profile, not the one that has the rows' GPU")
-    header = parser.add_argument_group("nccl-tests' output", "what a header does not say")
+    parser.add_argument("--profile", metavar="NAME", help="hardware profile (default: the one with the rows' GPU)")
+    header = parser.add_argument_group("for output of nccl-tests", "facts that its header may lack")
     header.add_argument("--op", choices=_OPERATIONS, metavar="OP", help=f"one of {', '.join(_OPERATIONS)}")
-    header.add_argument("--gpu", metavar="NAME", help="such as H100")
-    header.add_argument("--nodes", type=_count, metavar="N")
-    header.add_argument("--gpus-per-node", type=_count, metavar="N")
+    header.add_argument("--gpu", metavar="NAME", help="name of the GPU, such as H100")
+    header.add_argument("--nodes", type=_count, metavar="N", help="number of nodes")
+    header.add_argument("--gpus-per-node", type=_count, metavar="N", help="number of GPUs per node")
 
 
 def _count(word: str, least: int = 1) -> int:

@@ -66,29 +66,29 @@ def sweep_command(arguments: Sequence[str], prog: str, *, search: bool = False) 
 
 
 def _parser(prog: str, *, search: bool) -> argparse.ArgumentParser:
-    what = "Search the variations of a scenario" if search else "Play the variations of a scenario"
-    ends = " for the best ones" if search else ""
+    what = "Search a study for its best variations" if search else "Predict all variations that a study describes"
     parser = argparse.ArgumentParser(
         prog=prog,
-        description=f"{what} that a study file describes{ends} (docs/study.md); the same command again goes on where it"
-        " stopped.",
+        description=f"{what} (docs/study.md). After an interruption the same command continues.",
     )
-    parser.add_argument("study", type=Path, help="a study file in TOML")
-    add_outputs(parser, "the study's folder; default: runs/NAME-study", json="print all points as JSON")
+    parser.add_argument("study", type=Path, help="study file in TOML")
+    add_outputs(parser, "folder of the study (default: runs/NAME-study)", json="print all points as JSON")
     if search:
         parser.add_argument(
-            "--trials", type=int, metavar="N", help="how many points to look at, at most, as search.trials"
+            "--trials", type=int, metavar="N", help="maximal number of points (default: the study's search.trials)"
         )
-    parser.add_argument("--keep-spans", action="store_true", help="whole run folders, as keep = 'spans'")
-    parser.add_argument("--again", action="store_true", help="play points again that timed out or lost their workers")
-    on = parser.add_argument_group("where points are played; default: on this machine, a process for each core")
-    add_jobs(on, "how many processes, or jobs of Slurm")
-    on.add_argument("--scheduler", metavar="ADDRESS", help="a Dask scheduler's tcp://host:port, or its file")
+    parser.add_argument("--keep-spans", action="store_true", help="write complete run folders, as keep = 'spans' does")
+    parser.add_argument(
+        "--again", action="store_true", help="simulate points again that timed out, failed or lost their workers"
+    )
+    on = parser.add_argument_group("where points are simulated (default: on this machine, one process per core)")
+    add_jobs(on, "number of processes, or of Slurm jobs")
+    on.add_argument("--scheduler", metavar="ADDRESS", help="Dask scheduler: tcp://host:port, or its scheduler file")
     on.add_argument(
         "--slurm",
         action="append",
         metavar="KEY=VALUE",
-        help="jobs of Slurm, with options of dask_jobqueue.SLURMCluster, such as queue=gpu; can be given again",
+        help="run Slurm jobs with this option of dask_jobqueue.SLURMCluster, such as queue=gpu. Can be repeated.",
     )
     return parser
 

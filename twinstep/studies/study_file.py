@@ -37,40 +37,48 @@ TOGETHER, ONLY_IF, VALUES, OR_UNSET = "together", "only_if", "values", "or_unset
 class _Stage(Section):
     """A stage: how its points are played, and how many of them go on to the next one."""
 
-    fidelity: Fidelity | None = about("'estimate' (the planner's), 'links' or 'flows'.")
-    keep: Positive | None = about("The best points that go on: a share below 1, or how many. Not of the last stage.")
+    fidelity: Fidelity | None = about("'estimate' (of the planner), 'links' or 'flows'.")
+    keep: Positive | None = about(
+        "Best points that enter the next stage: a share below 1, or a number. Not in the last stage."
+    )
 
 
 class _Search(Section):
     """How a search looks for the best points."""
 
-    trials: Count | None = about("Points that are looked at at most, beside the baseline; 200 by default.")
-    seed: CountOrZero | None = about("Of the sampler's draws: 0 by default.")
-    sampler: Sampler | None = about("'tpe' or 'nsga2'; by default 'nsga2' for several goals and over 500 trials.")
+    trials: Count | None = about("Maximal number of points besides the baseline. Default 200.")
+    seed: CountOrZero | None = about("Seed of the sampler. Default 0.")
+    sampler: Sampler | None = about(
+        "'tpe' or 'nsga2'. Default 'nsga2' for several goals with over 500 trials, else 'tpe'."
+    )
     enumerate_below: CountOrZero | None = about(
-        "Without trials, spaces of fewer points are played as a whole: 5000 by default."
+        "Without `trials`, all points are simulated if there are fewer than this. Default 5000."
     )
 
 
 class _StudyFile(Section):
     """A study: points that differ from a scenario in what `vary` says."""
 
-    scenario: File | None = about("A scenario's path, relative to this file, or a ready one's name. Required.")
-    description: Text | None = about("What the study is for.")
+    scenario: File | None = about("Path of a scenario, relative to this file, or name of a ready scenario. Required.")
+    description: Text | None = about("Purpose of the study.")
     goals: Annotated[list[Goal], Field(min_length=1)] | None = about(
-        "By what points are called better, the first first; ['samples_per_s'] by default."
+        "Measures that rank points, the most important first. Default ['samples_per_s']."
     )
-    baseline: bool | None = about("Whether the scenario as it is is played, too: true by default.")
-    timeout: Duration | None = about("What one point may take, such as '60 s'; by default as long as it takes.")
-    draws: CountOrZero | None = about("Plays of a point beside that of the mean draw: its step is the median of all.")
-    keep: Keep | None = about("'rows': no run folders; 'runs' (the default): without spans; 'spans': whole ones.")
-    set: dict[str, Any] | None = about("Values that all points have, by key.")
-    vary: dict[str, Any] | None = about("What differs: arrays of values or ranges, by key. Required.")
-    skip: list[dict[str, Any]] | None = about("Points that are left out: those of which one of these holds.")
-    constraints: dict[str, Any] | None = about("Bounds of measures that a point must keep to be one of the best.")
-    search: _Search | None = about("How `search` looks for the best points.")
+    baseline: bool | None = about("Whether the unchanged scenario is simulated too. Default true.")
+    timeout: Duration | None = about("Time limit of one point, such as '60 s'. Default: none.")
+    draws: CountOrZero | None = about(
+        "Randomized runs of each point besides the mean one; the point's step time is the median of all. Default 0."
+    )
+    keep: Keep | None = about(
+        "'rows': no run folders; 'runs': run folders without spans; 'spans': complete run folders. Default 'runs'."
+    )
+    set: dict[str, Any] | None = about("Values of all points, by key.")
+    vary: dict[str, Any] | None = about("Values that differ between points: arrays or ranges, by key. Required.")
+    skip: list[dict[str, Any]] | None = about("Conditions; points for which one of them holds are left out.")
+    constraints: dict[str, Any] | None = about("Bounds of measures that the best points must keep.")
+    search: _Search | None = about("Options of `search`.")
     stages: Annotated[list[_Stage], Field(min_length=1)] | None = about("Fidelities, the cheapest first.")
-    slurm: dict[str, Any] | None = about("What dask_jobqueue.SLURMCluster is given: workers are jobs of Slurm.")
+    slurm: dict[str, Any] | None = about("Options of dask_jobqueue.SLURMCluster, whose Slurm jobs are the workers.")
 
 
 @dataclass(frozen=True, slots=True)

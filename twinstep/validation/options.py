@@ -22,25 +22,32 @@ def parse(arguments: Sequence[str], prog: str = "python -m real validate") -> ar
     """Parse the options, unchecked."""
     parser = argparse.ArgumentParser(
         prog=prog,
-        description="Predict scenarios' step times, measure them on real processes, and compare both.",
+        description="Predict the step times of scenarios, measure them on real processes, and compare both.",
     )
     parser.add_argument(
-        "scenarios", type=Path, nargs="+", metavar="SCENARIO", help="scenario files, or names of ready ones"
+        "scenarios", type=Path, nargs="+", metavar="SCENARIO", help="scenario file, or name of a ready scenario"
     )
-    add_outputs(parser, "a new folder (default: runs/validate-TIME)", json="all of it as JSON")
-    parser.add_argument("--max-error", type=float, metavar="SHARE", help="exit with 1 past this error, such as 0.15")
-    predicted = parser.add_argument_group("predicting")
-    predicted.add_argument("--draws", type=int, default=20, help="how many beside the mean one (default: 20)")
-    measured = parser.add_argument_group("measuring")
-    add_emulate(measured, "the scenarios' own")
+    add_outputs(parser, "new folder (default: runs/validate-TIME)", json="print all results as JSON")
+    parser.add_argument(
+        "--max-error",
+        type=float,
+        metavar="SHARE",
+        help="exit with code 1 if an error is larger, such as 0.15 (default: no limit)",
+    )
+    predicted = parser.add_argument_group("predictions")
+    predicted.add_argument(
+        "--draws", type=int, default=20, metavar="N", help="randomized runs besides the mean one (default: 20)"
+    )
+    measured = parser.add_argument_group("measurements")
+    add_emulate(measured, "hosts as each scenario describes")
     add_rounds(
         measured,
         of="scenario",
         rounds=_ROUNDS,
-        precision="target half-width of the median's confidence interval",
+        precision="stop when the half-width of the median's confidence interval is at most this share of the median",
     )
-    steps = f"of a round (default: the scenario's, at least {_LEAST_STEPS})"
-    add_overrides(parser.add_argument_group("instead of the scenarios'"), _OVERRIDES, steps=steps)
+    steps = f"steps of each launch (default: the scenario's, at least {_LEAST_STEPS})"
+    add_overrides(parser.add_argument_group("overrides (default: each scenario's values)"), _OVERRIDES, steps=steps)
     return parser.parse_args(arguments)
 
 

@@ -20,8 +20,8 @@ def add_set(parser: ArgumentParser | _ArgumentGroup) -> None:
         default=[],
         dest="sets",
         metavar="KEY=VALUE",
-        help="any other key of the scenario, such as cluster.hosts=8, cluster.nic.rate='200 Gbit/s' or"
-        " 'model.tables[3].sharding=[\"row_wise\"]'; the value is TOML, else text; can be given again",
+        help="set any key of the scenario, such as cluster.hosts=8, cluster.nic.rate='200 Gbit/s' or"
+        " 'model.tables[3].sharding=[\"row_wise\"]'. VALUE is TOML; anything else is text. Can be repeated.",
     )
 
 

@@ -16,24 +16,27 @@ ADAGRAD_EPSILON, MOMENTS_EPSILON = 1e-10, 1e-8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimizer:
-    """How parameters are updated."""
+    """The optimizer of the tables, and of the dense part without a `dense_optimizer`."""
 
     kind: Annotated[
         OptimizerKind,
-        "SGD; Adagrad (steps shrink as gradients accumulate); Adam and LAMB (moments), as in fbgemm. Default 'sgd'.",
+        "The optimizer, as in fbgemm: SGD, Adagrad, or Adam and LAMB in several forms. Default 'sgd'.",
     ] = "sgd"
     learning_rate: Annotated[LearningRate, Key(doc="Learning rate. Default 0.01.", after="state")] = 0.01
     state: Annotated[
         Literal["row", "element"],
-        "Whether 'adagrad' keeps one float32 for each row of a table, or for each element. Default 'row'.",
+        "State of 'adagrad': one float32 per row of a table, or one per element. Default 'row'.",
         Where(kind=("adagrad",)),
     ] = "row"
-    eps: Annotated[Positive | None, "What is added to roots of squares. Default 1e-10 with 'adagrad', else 1e-8."] = (
-        None
-    )
-    beta1: Annotated[Decay, "What the mean of gradients keeps in a step, of 'adam' and those below. Default 0.9."] = 0.9
-    beta2: Annotated[Decay, "What the mean of their squares keeps. Default 0.999."] = 0.999
-    weight_decay: Annotated[Skew, "The share of weights that a step takes, times the learning rate. Default 0."] = 0.0
+    eps: Annotated[
+        Positive | None,
+        "Number added to square roots to avoid divisions by zero. Default 1e-10 with 'adagrad', else 1e-8.",
+    ] = None
+    beta1: Annotated[Decay, "Decay of the mean of gradients, with Adam and LAMB. Default 0.9."] = 0.9
+    beta2: Annotated[Decay, "Decay of the mean of squared gradients, with Adam and LAMB. Default 0.999."] = 0.999
+    weight_decay: Annotated[
+        Skew, "Share of each weight that a step subtracts, before multiplication by the learning rate. Default 0."
+    ] = 0.0
 
     @property
     def epsilon(self) -> float:
@@ -75,7 +78,7 @@ class Optimizer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DenseOptimizer:
-    """How the dense part is updated: an optimizer of torch.optim. All keys but `kind` are its arguments."""
+    """The optimizer of the dense part, from torch.optim. All keys but `kind` are its arguments."""
 
-    kind: Annotated[Name, "Its class, such as 'Adam' or 'AdamW'. Required."]
+    kind: Annotated[Name, "Class in torch.optim, such as 'Adam' or 'AdamW'. Required."]
     options: Annotated[Mapping[str, Any], Key("*")]

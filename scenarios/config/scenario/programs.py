@@ -27,7 +27,7 @@ ElementType = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """What program 'all_to_all' sends.
+    """The exchange of program 'all_to_all', once per step.
 
     "random" splits are drawn anew each step. `skew` is the exponent of the peers' shares; with 0 expected shares are
     even.
@@ -35,49 +35,53 @@ class Exchange:
 
     op: ClassVar[Literal["all_to_all"]] = "all_to_all"
 
-    size_bytes: Annotated[Size, Key("size", "Total that one rank sends, such as '64 MiB'. Required.")]
-    splits: Annotated[Literal["even", "random"], "Equal for all peers, or drawn anew each step. Default 'even'."] = (
-        "even"
-    )
-    skew: Annotated[Skew, "With random splits: peer k gets a weight of (k + 1) ** -skew. Default 0."] = 0.0
+    size_bytes: Annotated[Size, Key("size", "Bytes that each rank sends in total, such as '64 MiB'. Required.")]
+    splits: Annotated[
+        Literal["even", "random"],
+        "'even': equal parts for all peers; 'random': parts drawn anew each step. Default 'even'.",
+    ] = "even"
+    skew: Annotated[Skew, "With splits = 'random': peer k gets a weight of (k + 1) ** -skew. Default 0."] = 0.0
     dtype: Annotated[ElementType, "Dtype of the elements. Default 'float32'."] = "float32"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedCollective:
-    """What program 'collective' calls each step."""
+    """The call of program 'collective', once per step."""
 
     op: Annotated[
         Literal["all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all"],
-        "The collective; a broadcast is rank 0's. Required.",
+        "The collective; rank 0 is the root of a broadcast. Required.",
     ]
     size_bytes: Annotated[
-        Size, Key("size", "A rank's larger buffer: what all_gather gives out, what the others take. Required.")
+        Size,
+        Key("size", "Size of each rank's larger buffer: the output of all_gather, the input of all others. Required."),
     ]
-    splits: Annotated[Literal["even", "random"], "How an all_to_all is split, as in `exchange`. Default 'even'."] = (
-        "even"
-    )
-    skew: Annotated[Skew, "With random splits: peer k gets a weight of (k + 1) ** -skew. Default 0."] = 0.0
+    splits: Annotated[
+        Literal["even", "random"], "How an all_to_all is split: 'even' or 'random', as in `exchange`. Default 'even'."
+    ] = "even"
+    skew: Annotated[Skew, "With splits = 'random': peer k gets a weight of (k + 1) ** -skew. Default 0."] = 0.0
     dtype: Annotated[ElementType, "Dtype of the elements. Default 'float32'."] = "float32"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gradients:
-    """What program 'powersgd' reduces.
+    """The gradients that program 'powersgd' reduces.
 
     `forward_flops` and `backward_flops` are spread over the parameters by their number of elements.
     """
 
     file_keys: ClassVar[tuple[Key, ...]] = (
-        Key("model", "A known model's parameter shapes, instead of `shapes`.", accepts=Literal["resnet50"]),
+        Key("model", "Model whose parameter shapes are used instead of `shapes`.", accepts=Literal["resnet50"]),
     )
 
     shapes: Annotated[tuple[tuple[Count, ...], ...], "Parameter shapes in the order of the forward pass."]
-    forward_flops: Annotated[Flops, "A rank's forward pass, before the backward pass. Default '0 FLOP'."] = 0.0
-    backward_flops: Annotated[Flops, "A rank's backward pass, such as '250 GFLOP'. Default '0 FLOP'."] = 0.0
-    dtype: Annotated[Literal["float32", "float64", "bfloat16", "float16"], "Dtype of gradients. Default 'float32'."] = (
-        "float32"
+    forward_flops: Annotated[Flops, "Arithmetic of a rank's forward pass. Default '0 FLOP'."] = 0.0
+    backward_flops: Annotated[Flops, "Arithmetic of a rank's backward pass, such as '250 GFLOP'. Default '0 FLOP'."] = (
+        0.0
     )
+    dtype: Annotated[
+        Literal["float32", "float64", "bfloat16", "float16"], "Dtype of the gradients. Default 'float32'."
+    ] = "float32"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,25 +41,25 @@ Bag = Literal["pooled", "weighted", "sequence", "distinct"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeanIds:
-    """A random number of ids a sample."""
+    """A random number of ids per bag."""
 
-    mean: Annotated[IdsMean, "The mean of a Poisson distribution. Required."]
+    mean: Annotated[IdsMean, "Mean of the Poisson distribution. Required."]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZipfIds:
-    """Ids of which some are much more frequent than others."""
+    """Ids by a Zipf distribution: some are much more frequent than others."""
 
     zipf: Annotated[Exponent, "Exponent: the k-th most frequent row has a weight of k ** -zipf. Required."]
     order: Annotated[
         Literal["shuffled", "by_frequency"],
-        "'shuffled': frequent rows lie where the table's name has it, as if hashed; 'by_frequency': first. Default"
-        " 'shuffled'.",
+        "'shuffled': frequent rows are spread over the table, as if hashed; 'by_frequency': row 0 is the most"
+        " frequent, row 1 the next. Default 'shuffled'.",
     ] = "shuffled"
     bags: Annotated[
         Literal["independent", "by_first"],
-        "'by_first': only a sample's first id is drawn so; each other one is uniform over rows, but always the same"
-        " for the same first one, as in MLPerf's Criteo. Default 'independent'.",
+        "'independent': each id of a bag is drawn on its own; 'by_first': only the first one is, and determines"
+        " the others, which are spread evenly over rows, as in MLPerf's Criteo. Default 'independent'.",
     ] = "independent"
 
 
@@ -67,7 +67,7 @@ class ZipfIds:
 class FileIds:
     """Ids from a file."""
 
-    file: Annotated[File, "CSV without a header: a sample a line, ids separated by spaces. Relative to this file."]
+    file: Annotated[File, "CSV without a header: one line per sample, ids separated by spaces. Relative to this file."]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,17 +90,21 @@ class Ids:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feature:
-    """Bags of ids that read a table's rows, for a table that several features share."""
+    """A feature whose ids look up rows of a table, for tables that several features share."""
 
-    name: Annotated[Name, "Its name, unlike those of all features. Required."]
-    ids_per_sample: Annotated[float, Key(doc="As a table's. Required, unless from a file.", accepts=IdsCount | MeanIds)]
+    name: Annotated[Name, "Name of the feature, unique among all features. Required."]
+    ids_per_sample: Annotated[
+        float, Key(doc="Ids per bag, as of a table. Required, unless ids come from a file.", accepts=IdsCount | MeanIds)
+    ]
     ids_per_sample_kind: Literal["fixed", "poisson"] = "fixed"
-    ids: Annotated[Ids, Key(doc="As a table's. Default 'uniform'.", accepts=Uniform | ZipfIds | FileIds)] = Ids()
+    ids: Annotated[
+        Ids, Key(doc="How ids are drawn, as of a table. Default 'uniform'.", accepts=Uniform | ZipfIds | FileIds)
+    ] = Ids()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """One embedding table.
+    """An embedding table.
 
     `ids_per_sample` is the bag's length, or its mean where `ids_per_sample_kind` is "poisson". Every table is "fused"
     on CPU processes, which have one memory (`Scenario.kernel_of`).
@@ -113,20 +117,20 @@ class Table:
     file_keys: ClassVar[tuple[Key, ...]] = (
         Key(
             "hosts",
-            "The hosts on all of whose ranks it lies. Default: the planner's choice.",
+            "Numbers of the hosts on whose ranks the table lies. Default: the planner's choice.",
             accepts=list[Place],
             after="cache_load_factor",
         ),
     )
 
-    name: Annotated[Name, "Its name, unlike all others. Required."]
-    rows: Annotated[Count, "Number of ids that it knows. Required."]
-    dim: Annotated[Width, "Elements a row. Default: model.embedding_dim."]
+    name: Annotated[Name, "Name of the table, unique among all tables. Required."]
+    rows: Annotated[Count, "Number of rows; ids are below it. Required."]
+    dim: Annotated[Width, "Elements per row. Default: model.embedding_dim."]
     ids_per_sample: Annotated[
         float,
         Key(
-            doc="Ids in a sample's bag: always 3, or {mean = 2.5} for a Poisson distribution. Required, unless from a"
-            " file, or with features.",
+            doc="Ids per bag: a fixed number such as 3, or {mean = 2.5} for a Poisson distribution. Required, unless"
+            " ids come from a file or there are `features`.",
             accepts=IdsCount | MeanIds,
         ),
     ]
@@ -141,43 +145,50 @@ class Table:
     ] = Ids()
     sharding: Annotated[
         tuple[ShardingType, ...],
-        "Sharding types that it may take. Default: sharding.types; of a table with ranks or hosts, all.",
+        "Sharding types that the planner may choose. Default: sharding.types; with `ranks` or `hosts`, all.",
     ]
     ranks: Annotated[
         tuple[Place, ...],
-        Key(doc="The ranks on which it lies, in this order. Default: the planner's choice.", after="cache_load_factor"),
+        Key(
+            doc="Ranks on which the table lies, in this order. Default: the planner's choice.",
+            after="cache_load_factor",
+        ),
     ] = ()
-    min_partition: Annotated[Width, "Columns of a shard at least, where it is cut by columns. Default 128."] = (
-        MIN_PARTITION
-    )
-    weighted: Annotated[bool, "Whether ids have weights by which their rows are summed. Default false."] = False
+    min_partition: Annotated[
+        Width, "Minimal number of columns of a shard, if the table is cut by columns. Default 128."
+    ] = MIN_PARTITION
+    weighted: Annotated[
+        bool, "Whether ids have weights, by which their rows are multiplied before they are summed. Default false."
+    ] = False
     sequence: Annotated[
         MostRows,
-        "The most rows of a sample that model.dense gets one by one, [batch, sequence, dim], zeros behind the last."
-        " Default: rows are summed.",
+        "Maximal number of rows per sample that model.dense gets unsummed, as [batch, sequence, dim], padded with"
+        " zeros. Default: rows are summed.",
     ] = 0
     index_dedup: Annotated[
         bool,
-        "Whether a row travels home once for all ids of a rank's batch that name it, and bags are summed there."
+        "Whether each distinct row of a rank's batch is sent once, and bags are summed on the receiving rank."
         " Default false.",
     ] = False
     kernel: Annotated[
         ComputeKernel,
         Key(
-            doc="Where its rows lie, as TorchRec's compute kernels: 'fused' in the GPU's memory, 'fused_uvm' in the"
-            " host's, 'fused_uvm_caching' there with a cache in the GPU's. Default: sharding.plan's, else 'fused'.",
+            doc="Where rows lie, by TorchRec's compute kernels. 'fused': GPU memory; 'fused_uvm': host memory;"
+            " 'fused_uvm_caching': host memory, with a cache in GPU memory. Default: that of sharding.plan, else"
+            " 'fused'.",
             accepts=LookUpKernel,
             read=ComputeKernel,
         ),
     ] = DEFAULT_KERNEL
     cache_load_factor: Annotated[
         Efficient,
-        "The share of its rows that the cache of 'fused_uvm_caching' holds. Default: sharding.plan's, else 0.2.",
+        "Share of rows that the cache of 'fused_uvm_caching' holds. Default: that of sharding.plan, else 0.2.",
     ] = CACHE_LOAD_FACTOR
     features: Annotated[
         tuple[Feature, ...],
         Key(
-            doc="The features whose ids name its rows, each with bags of its own. Default: one, of the table's name.",
+            doc="Features whose ids look up rows of this table, each with its own bags. Default: one feature, with the"
+            " table's name.",
             after="ids",
         ),
     ] = ()
@@ -221,14 +232,14 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interaction:
-    """How dense and sparse features meet."""
+    """The combination of dense and sparse features."""
 
     kind: Annotated[
         Literal["cat", "dot", "dcn"],
-        "'cat': side by side; 'dot': all pairs' dot products; 'dcn': cross layers, as in DLRM-DCNv2. Required.",
+        "'cat': concatenation; 'dot': dot products of all pairs; 'dcn': cross layers, as in DLRM-DCNv2. Required.",
     ]
-    layers: Annotated[Layers, "Cross layers; required by 'dcn', of no use to others."] = 0
-    low_rank: Annotated[Width, "Rank of a cross layer's matrices; required by 'dcn', of no use to others."] = 0
+    layers: Annotated[Layers, "Number of cross layers. Required by 'dcn', not used by others."] = 0
+    low_rank: Annotated[Width, "Rank of a cross layer's matrices. Required by 'dcn', not used by others."] = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,60 +253,66 @@ class Model:
     file_keys: ClassVar[tuple[Key, ...]] = (
         Key(
             "embedding_dim",
-            "Elements a row of the tables that do not say. Default: none.",
+            "Elements per row of tables without `dim`. Default: none.",
             accepts=Width,
             after="tf32",
         ),
     )
 
-    dense_features: Annotated[Width, "Numbers a sample that enter the bottom layers. Required."]
+    dense_features: Annotated[Width, "Dense features per sample, the input of the bottom layers. Required."]
     tables: Annotated[tuple[Table, ...], "The embedding tables. Required."]
-    bottom: Annotated[tuple[Width, ...], "Widths of the layers over the dense features. Required without dense."] = ()
+    bottom: Annotated[tuple[Width, ...], "Widths of the layers over the dense features. Required without `dense`."] = ()
     interaction: Annotated[
-        Interaction, Key(doc="How dense and sparse features meet. Required without dense.", after="top")
+        Interaction, Key(doc="How dense and sparse features are combined. Required without `dense`.", after="top")
     ] = Interaction(kind="cat")
     top: Annotated[
-        tuple[Width, ...], "Widths of the layers over the interaction; the last is 1. Required without dense."
+        tuple[Width, ...], "Widths of the layers over the interaction; the last is 1. Required without `dense`."
     ] = ()
     dense: Annotated[
-        Text, "A module in place of these three: 'package.module:Class' or './file.py:Class'. Default: none."
+        Text,
+        "Module of your own instead of bottom, interaction and top: 'package.module:Class' or './file.py:Class'."
+        " Default: none.",
     ] = ""
-    dense_options: Annotated[Mapping[str, Any], "What its class is given by name. Default: nothing."] = (
-        dataclasses.field(default_factory=dict)
+    dense_options: Annotated[Mapping[str, Any], "Keyword arguments of that class. Default: none."] = dataclasses.field(
+        default_factory=dict
     )
     dtype: Annotated[
         Literal["float32", "bfloat16", "float16"],
-        "Dtype of the dense part's weights and arithmetic, and of what tables give it and get back. Default 'float32'.",
+        "Dtype of the dense part's weights and arithmetic, and of embeddings and their gradients where they enter"
+        " the dense part. Default 'float32'.",
     ] = "float32"
     embedding_dtype: Annotated[
-        Literal["float32", "bfloat16", "float16"], "Dtype of the tables' rows. Default: dtype."
+        Literal["float32", "bfloat16", "float16"], "Dtype of the tables' rows. Default: `dtype`."
     ] = "float32"
     ids_dtype: Annotated[Literal["int32", "int64"], Key(doc="Dtype of ids. Default 'int64'.", after="tf32")] = "int64"
     lengths_dtype: Annotated[
-        Literal["int32", "int64"], Key(doc="Dtype of bags' lengths. Default 'int64'.", after="ids_dtype")
+        Literal["int32", "int64"], Key(doc="Dtype of the bags' lengths. Default 'int64'.", after="ids_dtype")
     ] = "int64"
-    optimizer: Annotated[Optimizer, Key(doc="How parameters are updated. Default: sgd.", after="lengths_dtype")] = (
-        Optimizer()
-    )
+    optimizer: Annotated[
+        Optimizer,
+        Key(
+            doc="Optimizer of the tables, and of the dense part without `dense_optimizer`. Default: SGD.",
+            after="lengths_dtype",
+        ),
+    ] = Optimizer()
     dense_optimizer: Annotated[
         DenseOptimizer | None,
-        Key(doc="How the dense part is updated. Default: as the tables are.", after="dense_options"),
+        Key(doc="Optimizer of the dense part. Default: `optimizer`.", after="dense_options"),
     ] = None
     autocast: Annotated[
         Literal["", "bfloat16", "float16"],
         Key(
-            doc="What torch.autocast lowers the dense part's forward pass to; its parameters stay float32. Default:"
-            " nothing.",
+            doc="Dtype of torch.autocast in the dense part's forward pass; parameters stay float32. Default: none.",
             accepts=Literal["float16", "bfloat16"],
         ),
     ] = ""
     loss_scaling: Annotated[
         Scaling | None,
-        "What losses are scaled by, as torch.amp.GradScaler does it: 'dynamic', or a number that stays. Default: none.",
+        "Loss scale, as in torch.amp.GradScaler: 'dynamic', or a constant number. Default: none.",
     ] = None
     tf32: Annotated[
         bool | None,
-        "Whether GPUs round the dense part's products of float32 to TF32. Default: as PyTorch does it, false.",
+        "Whether GPUs round float32 products of the dense part to TF32. Default false, as in PyTorch.",
     ] = None
 
     @property
@@ -324,7 +341,7 @@ class PlanFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planner:
-    """How the planner places tables, for program 'dlrm'.
+    """Options of the planner, which places tables, for program 'dlrm'.
 
     If there is a `plan`, no table is placed, and each table's `sharding` is its type in the plan.
     """
@@ -332,7 +349,7 @@ class Planner:
     file_keys: ClassVar[tuple[Key, ...]] = (
         Key(
             "types",
-            "Sharding types for tables that do not say. Default: all, as on TorchRec's GPUs.",
+            "Sharding types of tables without `sharding`. Default: all, as TorchRec allows on GPUs.",
             accepts=list[ShardingType],
             after="choose",
         ),
@@ -340,17 +357,21 @@ class Planner:
 
     choose: Annotated[
         Literal["estimated", "simulated"],
-        "Whether the plan is the one that the planner expects to be quickest, or of some of its proposals the one"
-        " that is quickest when simulated. Default 'estimated'.",
+        "'estimated': the plan that the planner's estimates rank first; 'simulated': of several proposals, the"
+        " plan that is fastest in the simulator. Default 'estimated'.",
     ] = "estimated"
-    sort_by: Annotated[Literal["storage", "perf"], "What the partitioner places first. Default 'storage'."] = "storage"
-    balance_modules: Annotated[bool, "Whether each module is balanced on its own. Default false."] = False
-    reserved_share: Annotated[Reserve, "Part of a GPU's memory that is kept from tables. Default 0.15."] = 0.15
+    sort_by: Annotated[
+        Literal["storage", "perf"],
+        "Order in which the partitioner places tables: largest storage first, or largest estimated time first."
+        " Default 'storage'.",
+    ] = "storage"
+    balance_modules: Annotated[bool, "Whether the planner balances each module separately. Default false."] = False
+    reserved_share: Annotated[Reserve, "Share of each GPU's memory that tables may not use. Default 0.15."] = 0.15
     plan: Annotated[
         PlanFile | None,
         Key(
-            doc="A plan in JSON, as TorchRec makes or `python -m scenarios plan` writes it: taken as it is, whatever"
-            " the tables' sharding, types, sort_by and balance_modules say. Relative to this file. Default: none.",
+            doc="Plan in JSON, as TorchRec or `python -m scenarios plan` writes it. The plan overrides the tables'"
+            " sharding, types, sort_by and balance_modules. Relative to this file. Default: none.",
             accepts=File,
         ),
     ] = None

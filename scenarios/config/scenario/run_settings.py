@@ -20,35 +20,37 @@ class RunSettings:
     """
 
     # Three, because the first step of a run often differs from the others.
-    steps: Annotated[Repeats, "Training steps to run. Default 3."] = 3
+    steps: Annotated[Repeats, "Number of steps. Default 3."] = 3
     seed: Annotated[CountOrZero, "Seed of ids, splits and initial weights. Default 0."] = 0
     batch_size: Annotated[
-        Repeats, "Samples per rank and step; required by program 'dlrm', without effect in others."
+        Repeats,
+        "Samples per rank, in each micro-batch of a step. Required by program 'dlrm', refused by other ready programs.",
     ] = 1
     payload: Annotated[
         Literal["values", "sizes"],
-        "'values' moves and computes true tensors, 'sizes' only their shapes. Default 'sizes'.",
+        "'values': tensors hold numbers, which are computed and sent; 'sizes': tensors only have shapes. Default"
+        " 'sizes', for a script on CPUs 'values'.",
     ] = "sizes"
     fidelity: Annotated[
         Literal["flows", "links"],
-        "'flows' simulates each transfer of a collective; 'links' does so in groups of up to 64 ranks, and of larger"
-        " ones more coarsely. Default 'links' where hosts are simulated once, else 'flows'.",
+        "'flows': simulate each transfer of a collective; 'links': the same for groups of up to 64 ranks, and"
+        " coarser for larger ones. Default 'links' with ranks = 'alike', else 'flows'.",
     ] = "flows"
     ranks: Annotated[
         Literal["each", "alike"],
-        "'each' simulates every rank; 'alike' simulates identical hosts once, using expected id counts instead of"
-        " sampled ones. Not with fidelity 'flows', payload 'values', library 'gloo' or random splits. Default 'alike'"
-        " where none of these is asked for and all ranks would take long (over 256 GPUs, a minute, 4 GiB), else"
-        " 'each'.",
+        "'each': simulate every rank; 'alike': simulate one host of each host class, with expected instead of"
+        " sampled numbers of ids. 'alike' excludes fidelity 'flows', payload 'values', library 'gloo' and random"
+        " splits. Default 'alike' if none of these is set and simulating every rank would be slow (over 256 GPUs,"
+        " a minute or 4 GiB), else 'each'.",
     ] = "each"
     library: Annotated[
-        LibraryName, "The collectives' library. Default 'nccl' where cluster.gpu.kind is 'cuda', else 'gloo'."
+        LibraryName, "Library of the collectives. Default 'nccl' where cluster.gpu.kind is 'cuda', else 'gloo'."
     ]
     timeout_s: Annotated[
         float,
         Key(
             "timeout",
-            "After how long without progress a real run gives up. Default '60 s'.",
+            "Time without progress after which a real run, or a predicted script, is given up. Default '60 s'.",
             accepts=Duration,
             read=lambda time_ns: time_ns / 1e9,
         ),
@@ -56,15 +58,15 @@ class RunSettings:
     compute_times: Annotated[
         ComputeTimes | None,
         Key(
-            doc="CSV of measured times of computations, which the prediction takes. Relative to this file. Default:"
+            doc="CSV file of measured times of computations, which a prediction uses. Relative to this file. Default:"
             " none.",
             accepts=File,
         ),
     ] = None
     balanced: Annotated[
         bool,
-        "Whether the prediction gives each rank the mean of all ranks' work, as if it were perfectly balanced. Default"
-        " false.",
+        "Whether the prediction gives each rank the mean work of all ranks, as if the work were perfectly"
+        " balanced. Default false.",
     ] = False
     chosen: str = field(default="", metadata={"is_of_playing": True})
     folded_by: str = field(default="", metadata={"is_of_playing": True})

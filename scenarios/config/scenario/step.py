@@ -25,17 +25,17 @@ from scenarios.config.toml.values import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Buckets:
-    """Gradient buckets, as DDP makes them, for programs 'dlrm' and 'powersgd' and recorded scripts."""
+    """Gradient buckets as in DDP, for programs 'dlrm' and 'powersgd' and recorded scripts."""
 
     first_bytes: Annotated[
         Size,
         Key(
             "first",
-            "Cap of the first bucket. Default '1 MiB' as of DDP; with program 'dlrm' cap, as of"
+            "Maximal size of the first bucket. Default '1 MiB' as in DDP; with program 'dlrm' `cap`, as in"
             " DistributedModelParallel.",
         ),
     ] = 1 << 20
-    cap_bytes: Annotated[Size, Key("cap", "Cap of the others. Default '25 MiB'.")] = 25 << 20
+    cap_bytes: Annotated[Size, Key("cap", "Maximal size of all other buckets. Default '25 MiB'.")] = 25 << 20
 
 
 LEAST_POWERSGD_START = 2  # the minimum if state is carried from step to step
@@ -43,24 +43,34 @@ LEAST_POWERSGD_START = 2  # the minimum if state is carried from step to step
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compression:
-    """Gradient compression, with PowerSGDState's names, for programs 'dlrm' and 'powersgd' and recorded scripts."""
+    """Gradient compression with PowerSGDState's names, for programs 'dlrm' and 'powersgd' and recorded scripts."""
 
     kind: Annotated[
         Literal["none", "batched_powersgd", "layerwise_powersgd"],
-        "'none' leaves the other options without effect. Default 'none'.",
+        "Compression hook; 'none' ignores all other options. Default 'none'.",
     ] = "none"
-    matrix_approximation_rank: Annotated[Width, "Rank of the approximation. Default 1."] = 1
+    matrix_approximation_rank: Annotated[Width, "Rank of the low-rank approximation. Default 1."] = 1
     start_powerSGD_iter: Annotated[
-        CountOrZero, "Steps of plain all-reduce before; at least 2 with error feedback or warm start. Default 1000."
+        CountOrZero,
+        "Number of steps with plain all-reduce before compression starts; at least 2 with error feedback or warm"
+        " start. Default 1000.",
     ] = 1000
-    min_compression_rate: Annotated[Positive, "Below this gain, layers are not compressed. Default 2."] = 2.0
-    use_error_feedback: Annotated[bool, "Whether what was lost is added to the next gradient. Default true."] = True
-    warm_start: Annotated[bool, "Whether the last step's Q is the next one's start. Default true."] = True
-    orthogonalization_epsilon: Annotated[NotNegative, "Added to norms to keep them from zero. Default 0."] = 0.0
-    random_seed: Annotated[Seed32, "Seed of the initial Q, the same on all ranks. Default 0."] = 0
-    compression_stats_logging_frequency: Annotated[Count, "Steps between two statistics. Default 10000."] = 10_000
+    min_compression_rate: Annotated[
+        Positive, "Layers whose compression rate would be lower are not compressed. Default 2."
+    ] = 2.0
+    use_error_feedback: Annotated[
+        bool, "Whether the error of the compression is added to the next gradient. Default true."
+    ] = True
+    warm_start: Annotated[bool, "Whether Q of the last step is the start of the next one. Default true."] = True
+    orthogonalization_epsilon: Annotated[
+        NotNegative, "Number added to norms to avoid divisions by zero. Default 0."
+    ] = 0.0
+    random_seed: Annotated[Seed32, "Seed of the initial Q, equal on all ranks. Default 0."] = 0
+    compression_stats_logging_frequency: Annotated[
+        Count, "Number of steps between two logged statistics. Default 10000."
+    ] = 10_000
     batch_tensors_with_same_shape: Annotated[
-        bool, "Whether layers of one shape are orthogonalized together. Default false."
+        bool, "Whether layers of equal shape are orthogonalized together. Default false."
     ] = False
 
 
@@ -96,26 +106,26 @@ STAGES: Mapping[PipelineKind, Stages] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """Which stages overlap with the step, for program 'dlrm'."""
+    """Stages of other batches that overlap with the step, for program 'dlrm'."""
 
     kind: Annotated[
         PipelineKind,
-        "'base': the next batch's copy to the GPU, as TorchRec's TrainPipelineBase does; 'sparse_dist': the next"
-        " batch's input exchange, as TrainPipelineSparseDist; 'prefetch_sparse_dist': that of the batch after next,"
-        " and rows that the next batch misses in caches, as PrefetchTrainPipelineSparseDist; 'semi_sync': that of the"
-        " batch after next, and the next batch's look-ups, which so miss this one's update, as TrainPipelineSemiSync."
-        " Default 'none'.",
+        "Stages that overlap with the step, as in TorchRec's pipelines. 'base' (TrainPipelineBase): copy of the"
+        " next batch to the GPU; 'sparse_dist' (TrainPipelineSparseDist): input exchange of the next batch;"
+        " 'prefetch_sparse_dist' (PrefetchTrainPipelineSparseDist): input exchange of the batch after next, and"
+        " rows of the next batch that caches lack; 'semi_sync' (TrainPipelineSemiSync): input exchange of the"
+        " batch after next, and lookups of the next batch, which miss this step's update. Default 'none'.",
     ] = "none"
     order: Annotated[
         Literal["eager", "overlapped"],
-        "'eager': tables are exchanged and looked up where the dense part first uses any, and its backward pass waits"
-        " there until their rows are updated, as autograd runs TorchRec's modules; 'overlapped': exchanges go on"
-        " beside work that does not depend on them. Default 'eager'.",
+        "'eager': ids are exchanged and rows looked up where the dense part first uses an embedding, and the"
+        " backward pass waits there until rows are updated, as autograd runs TorchRec's modules; 'overlapped':"
+        " exchanges overlap with work that does not depend on them. Default 'eager'.",
     ] = "eager"
     accumulation: Annotated[
         MicroBatches,
-        "Micro-batches a step, each of run.batch_size samples: gradients of what every rank has a copy of add up, and"
-        " are reduced and used once; sharded tables are updated after each. Default 1.",
+        "Micro-batches per step, each of run.batch_size samples. Gradients of replicated parameters accumulate"
+        " and are reduced once; sharded tables are updated after each micro-batch. Default 1.",
     ] = 1
     enqueue_batch_after_forward: Annotated[
         bool,
@@ -151,7 +161,7 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Data:
-    """How batches come to a rank, for program 'dlrm'.
+    """How batches reach a rank, for program 'dlrm'.
 
     The rate is that of a rank, which has one loader. None: a step never waits for the loader.
     """
@@ -159,23 +169,25 @@ class Data:
     file_keys: ClassVar[tuple[Key, ...]] = (
         Key(
             "per",
-            "Whose rate that is: a rank's, or a host's, of which its ranks have equal parts. Default 'rank'.",
+            "Owner of the rate: each rank, or each host, whose ranks get equal parts. Default 'rank'.",
             accepts=Literal["rank", "host"],
             after="samples_per_s",
         ),
     )
     copies: Annotated[
         bool,
-        "Whether each batch is copied from pinned memory of the host to the GPU; on CPUs there is one memory. Default"
-        " false: batches are on the GPU.",
+        "Whether each batch is copied from pinned host memory to the GPU; CPUs need no copy. Default false:"
+        " batches are on the GPU.",
     ] = False
     samples_per_s: Annotated[
         SamplesRate | None,
-        "Samples a second that the data loader delivers; a step waits for it. Default: it is never waited for.",
+        "Samples per second that the data loader delivers; steps wait for it. Default: steps never wait for the"
+        " loader.",
     ] = None
     prefetch: Annotated[
         MicroBatches,
-        "Batches that the loader works on ahead of those that are taken from it: what uneven steps can use. Default 1.",
+        "Batches that the loader may be ahead of the trained one, which evens out steps of different lengths."
+        " Default 1.",
     ] = 1
 
     def held_batches(self, batches: int) -> int:
@@ -185,26 +197,28 @@ class Data:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replication:
-    """2D parallelism, as of TorchRec's DMPCollection, for program 'dlrm'.
+    """2D parallelism as in TorchRec's DMPCollection, for program 'dlrm'.
 
     Consecutive ranks hold replicas of a shard, or form sharding groups with `inter_host_allreduce`.
     """
 
     sharding_group_size: Annotated[
         Machines,
-        "Ranks that hold all tables together: a divisor of all ranks, over which replicas are averaged. Required.",
+        "Number of ranks that hold all tables together, a divisor of the number of all ranks. Replicas are"
+        " averaged over the groups. Required.",
     ]
     node_group_size: Annotated[
         Machines,
-        "How many of these count as a host for table_row_wise, table_column_wise and grid_shard. Default:"
-        " cluster.gpus_per_host, or sharding_group_size if that is less.",
+        "Number of these ranks that count as a host for table_row_wise, table_column_wise and grid_shard."
+        " Default: cluster.gpus_per_host, or sharding_group_size if that is less.",
     ]
     sync_every: Annotated[
-        Repeats, "After how many steps rows of sharded tables, and their optimizer's state, are averaged. Default 1."
+        Repeats, "Number of steps after which rows of sharded tables and their optimizer state are averaged. Default 1."
     ] = 1
     inter_host_allreduce: Annotated[
         bool,
-        "Whether sharding groups, and not the replicas of a shard, are on ranks that follow each other. Default false.",
+        "Whether consecutive ranks form sharding groups (true), or hold the replicas of a shard (false). Default"
+        " false.",
     ] = False
 
     def sharding_groups(self, world_size: int) -> tuple[range, ...]:
@@ -232,31 +246,31 @@ class DenseParallel:
 
     kind: Annotated[
         Literal["ddp", "fsdp", "hsdp"],
-        "'ddp': each rank has a copy; 'fsdp': its parameters, gradients and optimizer state are sharded over all"
-        " ranks, as torch's fully_shard does it, and buckets mean nothing; 'hsdp': over groups of ranks, which hold"
-        " replicas. Default 'ddp'.",
+        "'ddp': each rank has a copy; 'fsdp': parameters, gradients and optimizer state are sharded over all"
+        " ranks, as torch's fully_shard does, and `buckets` has no effect; 'hsdp': sharded over groups of ranks,"
+        " and the groups are replicas. Default 'ddp'.",
     ] = "ddp"
     units: Annotated[
         tuple[Text, ...] | None,
-        "Submodules whose parameters are gathered together, such as 'top'; what is in none of them is one unit more."
-        " Default: each child of the dense part that has parameters.",
+        "Submodules whose parameters are gathered together, such as 'top'. Parameters in no submodule of the list"
+        " form one more unit. Default: each child of the dense part that has parameters.",
         _SHARDS,
     ] = None
     reshard_after_forward: Annotated[
         bool | None,
-        "Whether parameters are sharded again after the forward pass, and gathered anew for the backward pass."
-        " Default true, but for those in no unit.",
+        "Whether parameters are resharded after the forward pass and gathered again for the backward pass."
+        " Default true, except for parameters in no unit.",
         _SHARDS,
     ] = None
     reduce_every_micro_batch: Annotated[
         bool,
-        "Whether gradients are reduced after each micro-batch; else they add up unsharded, and are reduced after the"
-        " last. Default true.",
+        "Whether gradients are reduced after each micro-batch. If false, they accumulate unsharded and are"
+        " reduced after the last one. Default true.",
         _SHARDS,
     ] = True
     shard_group_size: Annotated[
         Machines,
-        "Ranks of 'hsdp' that hold all parameters together, and follow each other. Default: cluster.gpus_per_host.",
+        "With 'hsdp': number of consecutive ranks that hold all parameters together. Default: cluster.gpus_per_host.",
         _SHARDS,
     ] = 0
 
@@ -272,22 +286,22 @@ class DenseParallel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launching:
-    """How kernels and all-reduces are launched, for program 'dlrm'; for 'script' cuda_graphs alone."""
+    """How kernels and all-reduces are launched, for program 'dlrm'. Program 'script' has only cuda_graphs."""
 
     cuda_graphs: Annotated[
         bool,
-        "Whether a step is launched as CUDA graphs: no kernel waits for the host. On GPUs, in predictions. Default"
-        " false.",
+        "Whether a step is launched as CUDA graphs, so no kernel waits for the host. Only for predictions on"
+        " GPUs. Default false.",
     ] = False
     fusion: Annotated[
         bool,
-        "Whether elementwise operators become one with what they follow, as torch.compile does it. On GPUs, in"
-        " predictions. Default false.",
+        "Whether elementwise operators are fused with the operator before them, as torch.compile does. Only for"
+        " predictions on GPUs. Default false.",
     ] = False
     grouped_all_reduce: Annotated[
         bool,
-        "Whether gradients of the dense part and of data_parallel tables are all-reduced in one call once all are"
-        " there, as with HugeCTR's grouped_all_reduce. Default false: bucket by bucket, tables by themselves.",
+        "Whether gradients of the dense part and of data_parallel tables are all-reduced in one call after the"
+        " backward pass, like HugeCTR's grouped_all_reduce. Default false: bucket by bucket, tables separately.",
     ] = False
 
 
@@ -297,36 +311,39 @@ CommPrecision = Literal["fp32", "fp16", "bf16", "fp8", "int8"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QComms:
-    """Quantized exchanges of embeddings, with QCommsConfig's names, for program 'dlrm'."""
+    """Quantization of embedding exchanges, with the names of QCommsConfig, for program 'dlrm'."""
 
     forward_precision: Annotated[
         CommPrecision,
-        "Precision of pooled rows and sequences sent home. Reduce-scatters send 'fp16' for 'fp8' and cannot add"
-        " 'int8'. Default 'fp32'.",
+        "Precision in which pooled rows and sequences are sent. Reduce-scatters send 'fp16' instead of 'fp8' and"
+        " do not support 'int8'. Default 'fp32'.",
     ] = "fp32"
     backward_precision: Annotated[
         CommPrecision,
-        "Precision of their gradients. All-gathers, the way back of reduce-scatters, send 'bf16' for 'fp8', and not"
-        " 'int8'. Default 'fp32'.",
+        "Precision in which gradients of these rows are sent. All-gathers, which are the backward of"
+        " reduce-scatters, send 'bf16' instead of 'fp8' and do not support 'int8'. Default 'fp32'.",
     ] = "fp32"
     forward_loss_scale: Annotated[
         Positive | None,
-        "What rows are multiplied by before they are 'fp16' or 'bf16', and divided by after. Default: none.",
+        "Factor by which rows are multiplied before conversion to 'fp16' or 'bf16', and divided after it."
+        " Default: none.",
     ] = None
     backward_loss_scale: Annotated[
         Positive | None,
-        "What gradients are multiplied by before they are 'fp16' or 'bf16', and divided by after. Default: none.",
+        "Factor by which gradients are multiplied before conversion to 'fp16' or 'bf16', and divided after it."
+        " Default: none.",
     ] = None
     fp8_quantize_dim: Annotated[
-        Width | None, "Elements that share a scale in 'fp8', a multiple of 4. Required by forward_precision 'fp8'."
+        Width | None,
+        "Number of elements that share a scale in 'fp8', a multiple of 4. Required by forward_precision = 'fp8'.",
     ] = None
     fp8_quantize_dim_bwd: Annotated[
         Width | None,
-        "Elements of gradients that share a scale in 'fp8', a multiple of 4. Default: fp8_quantize_dim.",
+        "Number of gradient elements that share a scale in 'fp8', a multiple of 4. Default: fp8_quantize_dim.",
         _BACKWARD_FP8,
     ] = None
     fp8_bwd_uses_143: Annotated[
         bool,
-        "Whether gradients in 'fp8' have 4 bits of exponent as rows have, not 5. Default false.",
+        "Whether gradients in 'fp8' have 4 exponent bits (as rows have) instead of 5. Default false.",
         _BACKWARD_FP8,
     ] = False

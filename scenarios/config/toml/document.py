@@ -22,7 +22,7 @@ _OPTIONS = ScenarioTable(
     key="options",
     values=FreeOptions,
     section=FreeOptions,
-    about="Values for a program of one's own, which says what they are, and may name the section.",
+    about="Values for a program of your own, which defines their keys and may rename the section.",
 )
 
 

@@ -26,7 +26,7 @@ class Section(BaseModel):
 
 
 class FreeOptions(Section):
-    """Values for a program of one's own: what `scenario.options` holds there."""
+    """Values of any keys, for code of your own."""
 
     model_config = ConfigDict(extra="allow")
 

@@ -28,18 +28,21 @@ class Document(Section):
     """A scenario of Twinstep: the cluster, the workload, and how a step is run."""
 
     # The tables of a program are added in `document.document_type`.
-    name: Name | None = about("What reports call it. Default: the file's name without .toml.")
-    description: Text | None = about("A line for lists of scenarios and profiles.")
+    name: Name | None = about("Name of the scenario in reports. Default: the file's name without .toml.")
+    description: Text | None = about("One line for lists of scenarios and profiles.")
     include: File | list[File] | None = about(
-        "Files, or ready scenarios' names, that supply what this one leaves out; later ones before earlier."
+        "Files, or names of ready scenarios, with the values that this file leaves out. In a list, later ones"
+        " take precedence."
     )
-    set: dict[str, Any] | None = about("Values by their keys' paths, put over this file and what it includes.")
-    measured: MeasuredSection | None = about("Where a profile's figures come from. Only in profiles.")
+    set: dict[str, Any] | None = about(
+        "Values by path of their keys, which replace those of this file and of the files that it includes."
+    )
+    measured: MeasuredSection | None = about("Sources of a profile's figures. Only in profiles.")
     program: Text | None = about(
         "What every rank runs: a program's name, 'package.module:factory' or './file.py:factory'. Required."
     )
-    run: RunSection | None = about("Steps, seed, batch size, fidelity and library. Default: all its defaults.")
-    cluster: ClusterSection | None = about("The machines. Required.")
+    run: RunSection | None = about("Steps, seed, batch size, fidelity and library. Default: the default of each key.")
+    cluster: ClusterSection | None = about("The hosts, their GPUs and their network. Required.")
 
     @property
     def gpu_kind(self) -> str | None:

@@ -30,31 +30,32 @@ class ChakraTraces:
         Path,
         Key(
             "traces",
-            "The folder of the files NAME.RANK.et, or FOLDER/NAME where it has those of several names. Required.",
+            "Folder of the files NAME.RANK.et, or FOLDER/NAME if it has files of several names. Required.",
             accepts=str,
         ),
     ] = field(metadata={"is_of_playing": True})
     groups: Annotated[
         Path | None,
         Key(
-            doc="A JSON file of lists of ranks by the names of their groups, ASTRA-sim's communicator groups, for"
-            " traces with `pg_name`. Default none.",
+            doc="JSON file that maps names of groups to lists of ranks (communicator groups of ASTRA-sim), for traces"
+            " with `pg_name`. Default: none.",
             accepts=str,
         ),
     ] = field(metadata={"is_of_playing": True})
     sha256: str = ""
     compute: Annotated[
         Literal["duration", "roofline"],
-        "'duration': computing nodes take their duration, and those without one what the GPU takes for num_ops and"
-        " tensor_size; 'roofline': what the GPU takes, and nodes that have neither their duration. Default 'duration'.",
+        "'duration': computing nodes take their recorded duration, or without one the GPU's time for num_ops and"
+        " tensor_size; 'roofline': the GPU's time, or without num_ops and tensor_size the recorded duration."
+        " Default 'duration'.",
     ] = "duration"
     dtype: Annotated[
         Literal["float32", "bfloat16", "float16"],
-        "The arithmetic of num_ops, at whose peak rate they run. Default 'float32'.",
+        "Dtype whose peak rate executes num_ops. Default 'float32'.",
     ] = "float32"
     dependencies: Annotated[
         Literal["data", "all"],
-        "'data': nodes wait for their data_deps, as in ASTRA-sim; 'all': for their ctrl_deps, too. Default 'data'.",
+        "'data': nodes wait for their data_deps, as in ASTRA-sim; 'all': also for their ctrl_deps. Default 'data'.",
     ] = "data"
 
     def read(self) -> Traces:

@@ -57,20 +57,20 @@ def step_effort(scenario: Scenario) -> Effort:
 EXCHANGE = ScenarioTable(
     key="exchange",
     values=Exchange,
-    about="The exchange. Required by program 'all_to_all'.",
+    about="Size and splits of the exchange. Required by program 'all_to_all'.",
     check=_check_exchange,
 )
 COLLECTIVE = ScenarioTable(
     key="collective",
     values=TimedCollective,
-    about="The call. Required by program 'collective'.",
+    about="The collective and its size. Required by program 'collective'.",
     check=_check_collective,
 )
 _FACTORY = "scenarios.workloads.collective.program:CollectiveProgram"
 ALL_TO_ALL_SPEC = ProgramSpec(
     name="all_to_all",
     factory=_FACTORY,
-    summary="an exchange alone",
+    summary="one all-to-all per step",
     needs=EXCHANGE,
     batch_size="refused",
     why_each=_why_each,
@@ -80,7 +80,7 @@ ALL_TO_ALL_SPEC = ProgramSpec(
 SPEC = ProgramSpec(
     name="collective",
     factory=_FACTORY,
-    summary="any collective alone",
+    summary="one call of any collective per step",
     needs=COLLECTIVE,
     why_each=_why_each,
     build=lambda document, mistakes: CollectiveCalls(collective=COLLECTIVE.build(document)),

@@ -343,6 +343,6 @@ SHARDING = ScenarioTable(
     key="sharding",
     values=Planner,
     section=section_of(Planner, "ShardingSection"),
-    about="What the planner may do. Default: all its defaults.",
+    about="Options of the planner. Default: the default of each key.",
     check=_check_sharding,
 )

@@ -194,7 +194,7 @@ def step_effort(scenario: Scenario, read: Collection[str], groups: int) -> Effor
 SPEC = ProgramSpec(
     name="dlrm",
     factory="scenarios.workloads.dlrm.program:DlrmProgram",
-    summary="a training step",
+    summary="a training step of a recommender",
     needs=MODEL,
     may=(SHARDING, BUCKETS, COMPRESSION, PIPELINE, DATA, LAUNCHING, QCOMMS, REPLICATION, DENSE_PARALLEL),
     batch_size="required",

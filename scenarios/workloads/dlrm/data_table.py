@@ -23,7 +23,7 @@ def _check(section: Any, document: Document, look: Look) -> None:
 DATA = ScenarioTable(
     key="data",
     values=Data,
-    about="How batches come to a rank. Default: they are on its device when a step begins.",
+    about="How batches reach a rank. Default: they are on its GPU when a step begins.",
     check=_check,
 )
 

@@ -72,6 +72,7 @@ class Drawer:
             features = {bag: self._draw_ids(bag, tables, number) for bag, tables in self._model.bags.items()}
         count = self._workload.pipeline.accumulation
         drawn = MicroBatch(is_last=(number + 1) % count == 0, features=features, dense=dense)
+        # Only copies from pinned memory run beside the host.
         return moved(drawn, Tensor.pin_memory) if self._is_staged else self._with_lengths(drawn)
 
     def copy(self, batch: MicroBatch) -> MicroBatch:

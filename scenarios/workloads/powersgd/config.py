@@ -92,13 +92,13 @@ def _normalized_convolution(inputs: int, outputs: int, kernel: int) -> Iterator[
 TABLE = ScenarioTable(
     key="gradients",
     values=Gradients,
-    about="The gradients. Required by program 'powersgd'.",
+    about="Shapes of the gradients. Required by program 'powersgd'.",
     check=_check_gradients,
 )
 SPEC = ProgramSpec(
     name="powersgd",
     factory="scenarios.workloads.powersgd.program:PowerSGDProgram",
-    summary="gradient compression alone",
+    summary="gradient reduction with compression",
     needs=TABLE,
     may=(BUCKETS, COMPRESSION),
     batch_size="refused",

@@ -58,25 +58,28 @@ class _OfTorchrun(Action):
 
 def add_options(parser: ArgumentParser, *, plays: bool = False) -> None:
     """Add the options that only a script has, which names no cluster; with `plays` also `--play`."""
-    of_script = parser.add_argument_group("of a script, before it")
-    of_script.add_argument("--hosts", type=int, metavar="N", help="how many there are; default: 1")
-    of_script.add_argument("--gpus-per-host", type=int, metavar="M", help="ranks of a host; default: the profile's")
+    of_script = parser.add_argument_group("options for scripts, given before the script")
+    of_script.add_argument("--hosts", type=int, metavar="N", help="number of hosts (default: 1)")
+    of_script.add_argument("--gpus-per-host", type=int, metavar="M", help="ranks per host (default: the profile's)")
     of_script.add_argument(
         "--step-every",
         metavar="WORD",
-        help="what marks the end of a step: optimizer (the default), backward, forward (where nothing trains), once"
-        " (of a script that makes one step), or a collective's name such as all_reduce; backward:4 is every fourth one;"
-        " a script can call twinstep.step() instead",
+        help="what ends a step: optimizer (default), backward, forward (for scripts that do not train), once (for"
+        " scripts that make one step), or a collective such as all_reduce. backward:4 counts every fourth one. A script"
+        " can call twinstep.step() instead.",
     )
     of_script.add_argument(
-        "-m", dest="module", metavar="MODULE", help="run a module as a script, as python -m does, with what follows it"
+        "-m", dest="module", metavar="MODULE", help="run a module as a script, as python -m does; its arguments follow"
     )
     for names, instead in _OF_TORCHRUN.items():
         of_script.add_argument(*names.split(), nargs="?", action=_OfTorchrun, const=instead, help=SUPPRESS)
-    of_script.add_argument("--traceback", action="store_true", help="show all frames of an error in the script")
+    of_script.add_argument("--traceback", action="store_true", help="show the full traceback of an error in the script")
     if plays:
         of_script.add_argument(
-            "--play", choices=PLAYS, help="live, with values (run.payload = 'values'), or record, by sizes"
+            "--play",
+            choices=PLAYS,
+            help="live: compute all values; record: tensors only have sizes (default: record with a profile of GPUs,"
+            " else live)",
         )
 
 

@@ -31,7 +31,7 @@ def _sorted_items(values: dict[str, str]) -> tuple[tuple[str, str], ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """A training script of one's own, as torchrun starts it.
+    """A training script of your own, started as torchrun starts it.
 
     Attributes:
         sha256: the digest of the script's content, so that a changed script is a changed scenario; that of the recorded
@@ -41,17 +41,20 @@ class Script:
         is_on_default: whether no profile was named, so that CPUs are predicted.
     """
 
-    path: Annotated[Path, Key(doc="The script, relative to this file. Required without `recording`.", accepts=str)]
+    path: Annotated[
+        Path,
+        Key(doc="Path of the script, relative to this file. Required without `recording` or `module`.", accepts=str),
+    ]
     sha256: str
-    args: Annotated[tuple[str, ...], "Its arguments. Default none."] = ()
+    args: Annotated[tuple[str, ...], "Arguments of the script. Default: none."] = ()
     env: Annotated[
         tuple[tuple[str, str], ...],
-        Key(doc="What is added to its environment. Default nothing.", accepts=dict[str, str], read=_sorted_items),
+        Key(doc="Environment variables to add. Default: none.", accepts=dict[str, str], read=_sorted_items),
     ] = ()
     recording: Annotated[
         Path | None,
         Key(
-            doc="In place of the script: a run folder that predicted one, which is played again.",
+            doc="Run folder of a predicted script, which is simulated again instead of a script.",
             accepts=str,
             after="path",
         ),
@@ -61,31 +64,32 @@ class Script:
         bool,
         Key(
             "modules",
-            "Whether a measured step is cut by module. Default true on CPUs, false on GPUs: there two events and"
-            " an entry a module may take longer than its kernels.",
+            "Whether a measured step is split by module. Default true on CPUs, false on GPUs, where two events and an"
+            " entry per module may take longer than the module's kernels.",
         ),
     ] = field(default=True, metadata={"is_of_playing": True})
     unrecorded_steps: Annotated[
         CountOrZero | None,
-        "How many further steps `python -m real` times with the recording off, behind `run.steps` recorded ones and"
-        " two that are not timed. Default as many as `run.steps` on GPUs, 0 on CPUs; always 0 where `step_every`"
-        " names a collective.",
+        "Steps that `python -m real` times with the recording off, after `run.steps` recorded and two untimed"
+        " ones. Default: `run.steps` on GPUs, 0 on CPUs; always 0 if `step_every` names a collective.",
     ] = field(default=None, metadata={"is_of_playing": True})
     step_every: Annotated[
         str,
-        "What marks the end of a step: 'optimizer', 'backward', 'forward' or a collective's name such as"
-        " 'all_reduce', each with ':N' for every N-th one; or 'once', as 'optimizer', with a first step from the"
-        " first call of a module on, for scripts that make one step. Default: twinstep.step() where the script"
-        " imports twinstep, else 'optimizer'.",
+        "What ends a step: 'optimizer', 'backward', 'forward' or a collective such as 'all_reduce', each with"
+        " ':N' for every N-th one; or 'once' for scripts that make one step, which begins at the first call of a"
+        " module. Default: twinstep.step() if the script imports twinstep, else 'optimizer'.",
     ] = ""
     has_traceback: Annotated[
-        bool, Key("traceback", "Whether an error in the script shows all frames, not only its own. Default false.")
+        bool,
+        Key(
+            "traceback", "Whether an error in the script shows all frames, not only those of the script. Default false."
+        ),
     ] = field(default=False, metadata={"is_of_playing": True})
     module: Annotated[
         str,
         Key(
-            doc="In place of the path, or with the path of its file: a module that `python -m` would run in the"
-            " current folder.",
+            doc="Module to run as `python -m` does in the current folder, instead of `path` or together with the path"
+            " of its file.",
             after="recording",
         ),
     ] = ""
@@ -268,7 +272,7 @@ TABLE = ScenarioTable(key="script", values=Script, about="The script. Required b
 SPEC = ProgramSpec(
     name="script",
     factory="scenarios.workloads.script.program:ScriptProgram",
-    summary="a training script of one's own",
+    summary="a training script of your own",
     needs=TABLE,
     may=(BUCKETS, COMPRESSION, LAUNCHING),
     payload=_payload,

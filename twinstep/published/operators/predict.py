@@ -42,7 +42,7 @@ class PredictedOperator:
 
 
 def predict(form: str, cells: Mapping[str, str], profile: str | None = None) -> PredictedOperator:
-    """Predict one row.
+    """Predict the time of a row's operator.
 
     Args:
         form: the row's columns, a key of `_FORMS`.

@@ -84,29 +84,48 @@ def curves_command(arguments: Sequence[str], prog: str) -> int:
 def _parser(prog: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=prog,
-        description="Play how a scenario scales, how sensitive its step is to each figure of the hardware, and at which"
-        " batch communication stops to hide (docs/study.md); the same command again goes on where it stopped.",
+        description="Simulate how a scenario scales, how sensitive its step time is to each hardware figure, and at"
+        " which batch size communication is hidden (docs/study.md). After an interruption the same command continues.",
     )
-    parser.add_argument("scenario", help="a scenario file, or the name of a ready one")
-    parser.add_argument("--only", action="append", choices=NAMES, help="this curve; can be given again; default: all")
-    parser.add_argument("--hosts", type=int, default=MOST_HOSTS, metavar="N", help="scaling: 1, 2, 4 ... N hosts")
+    parser.add_argument("scenario", help="scenario file, or name of a ready scenario")
     parser.add_argument(
-        "--change", type=float, default=_CHANGE, metavar="SHARE", help="sensitivity: each times and over 1 + this"
+        "--only", action="append", choices=NAMES, help="simulate only this curve (default: all). Can be repeated."
     )
     parser.add_argument(
-        "--batches", type=int, nargs=2, metavar=("LEAST", "MOST"), help="overlap: LEAST, twice as many ... MOST"
+        "--hosts",
+        type=int,
+        default=MOST_HOSTS,
+        metavar="N",
+        help=f"scaling: simulate 1, 2, 4 ... up to N hosts (default: {MOST_HOSTS})",
+    )
+    parser.add_argument(
+        "--change",
+        type=float,
+        default=_CHANGE,
+        metavar="SHARE",
+        help=f"sensitivity: multiply and divide each figure by 1 + SHARE (default: {_CHANGE})",
+    )
+    parser.add_argument(
+        "--batches",
+        type=int,
+        nargs=2,
+        metavar=("LEAST", "MOST"),
+        help="overlap: batch sizes per rank, doubled from LEAST to MOST (default: around the scenario's)",
     )
     parser.add_argument(
         "--threshold",
         type=float,
         default=_THRESHOLD,
         metavar="SHARE",
-        help="overlap: at most this of the step exposed is hidden",
+        help="overlap: count communication as hidden if at most this share of the step is exposed"
+        f" (default: {_THRESHOLD})",
     )
-    parser.add_argument("--batch-key", default=BATCH, metavar="KEY", help="where the batch of a rank stands")
+    parser.add_argument(
+        "--batch-key", default=BATCH, metavar="KEY", help=f"key of the batch size per rank (default: {BATCH})"
+    )
     add_set(parser)
     add_jobs(parser)
-    add_outputs(parser, "the curves' folder; default: runs/NAME-curves", json="print the curves as JSON")
+    add_outputs(parser, "folder of the curves (default: runs/NAME-curves)", json="print the curves as JSON")
     return parser
 
 

@@ -13,13 +13,15 @@ from scenarios.config.toml.values import Efficient, Place, Profile
 
 
 class SlowSection(Section):
-    """A fault: a GPU, NIC or leaf switch that runs below its rates; neither planner nor library knows of it."""
+    """A fault: a GPU, NIC or leaf switch that runs below its rates. The planner and the library do not know of it."""
 
-    host: Place | None = about("Whose GPU or NIC; the first is 0. Required, except with `leaf`.")
-    gpu: Place | None = about("Which GPU of the host: its kernels take longer, their launches do not.")
-    nic: Place | None = about("Which interface of the host, in both directions.")
-    leaf: Place | None = about(f"Which leaf, by its uplinks in both directions. Only for {WITH_LEAVES}.")
-    speed: Efficient | None = about("The share of its rates that it reaches, such as 0.5. Required.")
+    host: Place | None = about("Number of the host with the slow GPU or NIC, from 0. Required, except with `leaf`.")
+    gpu: Place | None = about("Number of the GPU on the host. Its kernels take longer, launches do not.")
+    nic: Place | None = about("Number of the interface on the host; both directions are slow.")
+    leaf: Place | None = about(
+        f"Number of the leaf switch; its uplinks are slow in both directions. Only for {WITH_LEAVES}."
+    )
+    speed: Efficient | None = about("Share of its rates that the part reaches, such as 0.5. Required.")
 
 
 if TYPE_CHECKING:
@@ -37,12 +39,12 @@ else:
     NetworkSection = section_of(Network)
     ClusterSection = section_of(
         Cluster,
-        first=(("profile", Profile, "A ready profile by name, or a path that ends in .toml. Default: none."),),
+        first=(("profile", Profile, "Name of a ready profile, or a path that ends in .toml. Default: none."),),
         last=(
             (
                 "slow",
                 list[SlowSection],
-                "Stragglers: parts that run below their rates, each listed once. Default: none.",
+                "Faults: parts that run below their rates, one entry each. Default: none.",
             ),
         ),
     )

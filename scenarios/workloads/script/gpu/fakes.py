@@ -45,6 +45,7 @@ def leave_fakes_alone(shadows: Shadows, current: Callable[[], int]) -> None:
     run = FakeTensorMode.__torch_dispatch__
 
     def honest(self: FakeTensorMode, *args: Any, **kwargs: Any) -> Any:
+        # Restored rather than cleared, as fake operators call each other.
         before = shadows.now.is_suspended, shadows.now.is_honest
         shadows.now.is_suspended = shadows.now.is_honest = True
         try:

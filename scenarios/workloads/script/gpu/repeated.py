@@ -81,6 +81,7 @@ class Repeated:
             return
         found = tuple((each.shape, each.stride(), each.dtype) for each in made)
         known = CallOutcome(found, row, False, kernel, decides)
+        # Tried once: tensors made by shape and stride must have storages of the same sizes as the operator's own.
         again = [known.again(())] if row is None else known.again(())
         for each, other in zip(made, again, strict=True):
             storage = each.untyped_storage()
@@ -101,6 +102,7 @@ def key_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return a key of all that decides an operator's result shapes and price; None if values may decide."""
     if not _is_repeatable(func):
         return None
+    # Settings that decide dtypes and prices of results belong to the key, though they are no arguments.
     parts = [func, torch.get_default_dtype(), rounds_to_tf32()]
     numbers: dict[int, int] = {}  # tell repeated arguments apart from equal ones
     is_known = _note(args, parts, numbers, has_floats := _has_floats(func))

@@ -92,6 +92,7 @@ class ScriptClock:
     def hear(self, now_ns: int | None) -> None:
         """Set the clock to an answer's simulated time; None: nothing is simulated yet."""
         if now_ns is not None:
+            # The first answer only sets where simulated time begins: what passes after it counts.
             passed_ns = 0 if self._told_ns is None else now_ns - self._told_ns
             self._told_ns, self._base_ns = now_ns, max(self._seen_ns, self._base_ns + passed_ns)
 
@@ -123,6 +124,7 @@ class ScriptClock:
             if not is_users_file(sys._getframe(1).f_code.co_filename):
                 return
             self._catch_up()
+            # Other threads and forked processes, such as a loader's workers, have no simulated rank to put to sleep.
             if not (is_main and os.getpid() == own and self._pass_ns(slept_ns)):
                 self._base_ns = max(self._base_ns, self._shown_ns) + slept_ns
 

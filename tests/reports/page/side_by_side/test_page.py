@@ -48,7 +48,7 @@ def table(sections: list[Shown], name: str) -> Grid:
     return block(sections, name).grid("page")
 
 
-def test_each_section_shows_something_and_each_chart_has_a_table(both: SideBySide):
+def test_sections_show_something_and_charts_have_tables(both: SideBySide):
     kinds = {one.name: [type(block) for block in one.blocks] for one in sections_of(both, HREFS)}
     assert kinds == {
         "glance": [Words, Facts, ReportTable],
@@ -126,7 +126,7 @@ def test_empty_sections_have_a_reason():
     assert block(half, "links").note == "Not available: run1."
 
 
-def test_what_was_left_out_or_ended_early_is_said():
+def test_pages_say_what_was_left_out_or_ended_early():
     runs = of(by_hand(complete=False, error="interrupted"), thinned(), slower())
     assert pages.page(runs, [""] * 3).about == [
         "3 runs side by side, relative to the first:",

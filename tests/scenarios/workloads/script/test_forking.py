@@ -96,7 +96,7 @@ def test_ranks_with_gpus_start_from_a_server_that_has_loaded_what_they_need(tmp_
 
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
-def test_what_ranks_run_is_loaded_ahead(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_modules_that_ranks_run_are_loaded_ahead(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script: Any = SimpleNamespace(path=tmp_path / "train.py")
     gpu = SimpleNamespace(device=DEVICES[kind])
     scenario: Any = SimpleNamespace(cluster=SimpleNamespace(host=SimpleNamespace(gpu=gpu)))

@@ -175,6 +175,7 @@ class _Event:
     from_ipc_handle = ipc_handle = staticmethod(_refuse_sharing)
 
     def record(self, stream: Any = None) -> None:
+        # A new number each time: waits for an earlier record of this event keep what they wait for, as in CUDA.
         self.number = next(self.streams.events)
         self.streams.link.give_event(RecordEvent((stream or self.streams.current()).number, self.number))
 
@@ -195,6 +196,7 @@ class _Event:
         if self.number is None or other.number is None:
             raise ValueError("Both events must be recorded before calculating elapsed time.")
         elapsed_ms = self.streams.link.elapsed_ms(self.number, other.number)
+        # Where nothing is simulated, a positive time, because scripts divide by it.
         return 1.0 if elapsed_ms is None else float(elapsed_ms)
 
 

@@ -151,6 +151,7 @@ class Allocator:
 
     def _work(self) -> None:
         """Run queued changes, also those queued between the last check and the release of the lock."""
+        # Not blocking: the lock may be held further up this thread's own stack, by the line that freed a storage.
         while self._waiting and self._lock.acquire(blocking=False):
             try:
                 while self._waiting:
@@ -167,6 +168,7 @@ class Allocator:
         block = pool.fitting(size_bytes, is_expandable=self.is_expandable)
         if block is None:
             block = self._made(pool, size_bytes)
+            # As torch does: before it gives up it releases what is unused, and asks the GPU once more.
             if block is None:
                 self.retries += 1
                 self._release()
@@ -201,10 +203,11 @@ class Allocator:
 
     def _release(self) -> None:
         for pool in self._pools.values():
+            # A copy, as blocks leave the pool meanwhile.
             for block in list(pool.free.values()):
                 if block.is_expandable:
                     self._unmap(block)
-                elif block.before is None and block.behind is None:
+                elif block.before is None and block.behind is None:  # cudaFree takes whole segments only
                     self._give_back(pool, pool.take(block).size_bytes)
                     for gauges in pool.gauges:
                         gauges.segment.add(-1)
