@@ -147,7 +147,7 @@ def _busy_s(attention: Attention, chip: Chip) -> float:
     if attention.is_causal:
         busy_s = max(longest_s, even_s + tail * longest_s)
     else:
-        waves = even_s / longest_s
+        waves = tiles / sms  # not even_s / longest_s, whose rounding may begin another wave
         busy_s = max(longest_s, longest_s * (waves + _LAST_WAVE * (math.ceil(waves) - waves)))
     if attention.is_serving and tiles < sms and chip.generation <= Generation.ADA:
         busy_s *= _SPLIT + (1 - _SPLIT) * tiles / sms

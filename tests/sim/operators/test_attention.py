@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from scenarios.seam.operations.attention import Attention
@@ -49,6 +49,9 @@ def test_a_server_takes_longer_than_a_script(attention: Attention) -> None:
 
 
 @given(ATTENTIONS)
+@example(  # 108 tiles, as many as multiprocessors: one wave whatever a tile takes
+    Attention(batch=1, heads=1, key_heads=1, queries=6860, keys=6860, head_size=256, dtype="bfloat16")
+)
 def test_flash_attention_1_takes_longer_in_16_bit(attention: Attention) -> None:
     a100 = gpu_of("dgx_a100")
     older = dataclasses.replace(a100, flash_attention=1)
