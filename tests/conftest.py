@@ -12,12 +12,15 @@ from subprocess import CompletedProcess
 import pytest
 from hypothesis import settings
 
+from real.launch import forker
 from tests.commands import command
 from tests.lanes import EMULATED, REAL, WHOLE, why_no_fbgemm
+from tests.real import warm_forkers
 
 # Their assertions show values, as those of test modules do.
 pytest.register_assert_rewrite("tests.vectors.formats")
 settings.load_profile("suite")
+forker.start_process = warm_forkers.start_process
 os.environ.pop("COLUMNS", None)  # what is printed is as wide as it says
 # Commands that tests start heed what a terminal sends, also where the tests run behind nohup or in the background.
 for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):

@@ -41,15 +41,7 @@ class Forker:
         self._codes: dict[int, int] = {}
         self._ranks = 0
         with other:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "real.launch.forker", str(other.fileno()), str(os.getpid()), *(command or ())],
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                pass_fds=[other.fileno()],
-                # A process group of its own, so that Ctrl-C reaches the launcher alone; not a session, as the
-                # scheduler shares cores between sessions first (sched(7), autogroups).
-                process_group=0,
-            )
+            self._process = start_process(other, command or (), environment)
 
     def start(self, variables: Mapping[str, str], *, log: int, held: int | None) -> None:
         """Start the next rank, in the network namespace of the calling thread.
@@ -98,6 +90,21 @@ class Forker:
         else:  # the forker has ended, and its ranks with it
             code = self._process.wait()
             self._codes |= {rank: code for rank in range(self._ranks) if rank not in self._codes}
+
+
+def start_process(
+    control: socket.socket, command: Sequence[str], environment: Mapping[str, str], module: str = "real.launch.forker"
+) -> subprocess.Popen[bytes]:
+    """Start the process of a forker: `module` as a program."""
+    return subprocess.Popen(
+        [sys.executable, "-m", module, str(control.fileno()), str(os.getpid()), *command],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        pass_fds=[control.fileno()],
+        # A process group of its own, so that Ctrl-C reaches the launcher alone; not a session, as the scheduler shares
+        # cores between sessions first (sched(7), autogroups).
+        process_group=0,
+    )
 
 
 class _Ranks:

@@ -19,7 +19,7 @@ from pathlib import Path
 from tests.mutations.catalogue import MUTATIONS, Mutation
 
 ROOT = Path(__file__).parents[2]
-COPIED = ("scenarios", "sim", "real", "reports", "tests", "pyproject.toml", "docs", "README.md")
+COPIED = ("scenarios", "sim", "real", "reports", "twinstep", "tests", "pyproject.toml", "docs", "README.md")
 TIMEOUT_S = 600
 # pytest's own: tests ran, and some failed. A mistake that keeps the tests from being collected proves nothing.
 PASSED, FAILED = 0, 1

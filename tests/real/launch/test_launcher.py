@@ -24,6 +24,7 @@ from real.supervise.recovery import left_behind
 from reports.store import run_folder as store
 from tests.commands import command as command_of
 from tests.contract.worlds import scenario
+from tests.real import warm_forkers
 from tests.real.programs import MANY_STEPS
 
 ROOT = Path(__file__).parents[3]
@@ -64,8 +65,9 @@ def job(
     )
 
 
-def ended(job: Job, command: Sequence[str] = (sys.executable, "-m", "real")) -> str:
+def ended(job: Job, command: Sequence[str] | None = None) -> str:
     """The sentence of a run that is over before its end; nothing of it is left but its folder."""
+    warm_forkers.server()
     others = set(psutil.Process().children(recursive=True))  # of other tests
     with pytest.raises(RunEnded) as caught:
         launch(job, command)
@@ -93,7 +95,7 @@ def _in_the_project(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_rank_that_is_killed_is_named_and_the_steps_before_are_kept(tmp_path: Path, check: Check) -> None:
     began_s = time.monotonic()
     given = job(tmp_path / "run", "is_killed", ranks=3, check=check)
-    assert ended(given) == "rank 1 was killed by SIGKILL in step 2"
+    assert ended(given, (sys.executable, "-m", "real")) == "rank 1 was killed by SIGKILL in step 2"
     assert time.monotonic() - began_s < START_S
     assert steps_kept(given.out) == [(rank, step) for rank in range(3) for step in range(2)]
     metrics = store.load(given.out).metrics
