@@ -94,15 +94,14 @@ def table() -> str:
     """Return what is kept as a table of Markdown."""
     rows = kept().merge(pd.read_csv(PUBLISHED), on=["model", "ranks"], how="left", suffixes=("", "_published"))
     rows = rows.assign(size=rows["model"].map(list(MODELS).index)).sort_values(["size", "ranks", "vocabulary"])
-    lines = ["| model | ranks | words | step | MFU | published MFU | reserved | took | of CPUs |"]
-    lines.append("|---|---|---|---|---|---|---|---|---|")
+    lines = ["| model | ranks | words | step | MFU | published MFU | reserved |"]
+    lines.append("|---|---|---|---|---|---|---|")
     for _, row in rows.iterrows():
         published = "" if pd.isna(row["mfu_published"]) else f"{row['mfu_published']:.1%}"
         found = [f"{row['step_ms']:,.0f} ms", f"{row['mfu']:.1%}", published, f"{row['memory_gib']:.1f} GiB"]
         if pd.isna(row["step_ms"]):
             found = [row["why"], "", published, ""]
-        took = ["" if pd.isna(row[name]) else f"{row[name]:.0f} s" for name in ("wall_s", "cpu_s")]
-        cells = [row["model"], str(row["ranks"]), f"{row['vocabulary']:,}", *found, *took]
+        cells = [row["model"], str(row["ranks"]), f"{row['vocabulary']:,}", *found]
         lines.append(f"| {' | '.join(cells)} |".replace("%", " %"))
     return "\n".join(lines)
 

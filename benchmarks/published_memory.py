@@ -57,18 +57,19 @@ def compared() -> pd.DataFrame:
 
 
 def table(rows: pd.DataFrame) -> str:
-    """Return the rows, as of `compared`, as a table of Markdown."""
+    """Return the rows, as of `compared`, as a table of Markdown; a paragraph names those that are not predicted."""
     heads = [f"{kind}, published | predicted | error" for kind in KINDS]
     lines = [f"| row | what | {' | '.join(heads)} |", "|---|---|" + 3 * len(KINDS) * "---|"]
-    for _, row in rows.iterrows():
+    is_predicted = rows[f"predicted_{KINDS[-1]}"].notna()
+    for _, row in rows[is_predicted].iterrows():
         cells = [row["id"], row["what"]]
         for kind in KINDS:
             published, found, error = (row[name] for name in (f"{kind}_gib", f"predicted_{kind}", f"error_{kind}"))
             cells += [_size(published), _size(found), "" if pd.isna(error) else f"{error:+.1%}".replace("%", " %")]
-        if pd.isna(row[f"predicted_{KINDS[-1]}"]):
-            cells[-2] = f"not predicted: {'not run' if pd.isna(row['why_not']) else row['why_not']}"
         lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+    others = rows[~is_predicted]
+    reasons = others.groupby(others["why_not"].fillna("not run"), sort=False)["id"].agg(", ".join)
+    return "\n".join([*lines, "", "Not predicted:", "", *(f"- {why}: {ids}" for why, ids in reasons.items())])
 
 
 def _size(gib: float) -> str:
