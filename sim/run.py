@@ -9,12 +9,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 
 from scenarios.config.host_classes import HostClasses
 from scenarios.config.scenario import Scenario
 from scenarios.no_compiler import without_compiler
+from scenarios.seam.backend import Backend
 from scenarios.seam.calls import never_awaited
 from scenarios.seam.errors import CollectiveError, DeadlockError, ProgramError
 from scenarios.seam.program import Program, begin
@@ -29,6 +31,9 @@ from sim.rank.balance import Balance
 from sim.rank.observed import Observed, Rewrite, as_it_is
 from sim.rank.operation import Operation
 from sim.rank.world import World, raised
+
+if TYPE_CHECKING:
+    from scenarios.workloads.recording.recorder import ProgramRecorder
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,7 @@ def play(
     draw: int = 0,
     rewrite: Rewrite = as_it_is,
     observed: Observed | None = None,
+    recorder: ProgramRecorder | None = None,
     stop: Callable[[Callable[[], RunProgress]], bool] = lambda _: False,
     ended: Callable[[], None] = lambda: None,
 ) -> Recording:
@@ -84,6 +90,7 @@ def play(
         draw: number of the random draw; 0 uses means.
         rewrite: replaces kernels before ranks run them.
         observed: records the kernels of the first rank.
+        recorder: notes what each rank issues, for a file that the recording keeps.
         stop: called again and again with a function that returns the position; True ends the run. A stopped run's
             recording is not complete and has no spans of unfinished operations.
         ended: called when the run is over, before the last spans, which may be many, are passed on.
@@ -103,10 +110,13 @@ def play(
         program.prepare()  # the balancing pass has used up the first preparation
     world = _world(scenario, program.host_classes, take_ended, f"{scenario.run.seed}/{draw}" if draw else None)
     world.balance, world.rewrite, world.observed = balance, rewrite, observed
-    error = error or _play_to_end(world, program, stop, ended)
+    error = error or _play_to_end(world, program, stop, ended, recorder)
     if not error:
         program.judge()
-    return _recording(world, program, error, started=started, begin_s=begin_s)
+    recording = _recording(world, program, error, started=started, begin_s=begin_s)
+    if recorder is not None and not error:
+        recording.kept |= recorder.kept()
+    return recording
 
 
 def _recording(world: World, program: Program, error: str, *, started: datetime, begin_s: float) -> Recording:
@@ -156,13 +166,17 @@ def _world(
 
 
 def _play_to_end(
-    world: World, program: Program, stop: Callable[[Callable[[], RunProgress]], bool], ended: Callable[[], None]
+    world: World,
+    program: Program,
+    stop: Callable[[Callable[[], RunProgress]], bool],
+    ended: Callable[[], None],
+    recorder: ProgramRecorder | None = None,
 ) -> str:
     """Run the program and pass on its last spans; return the position if the run was stopped, else ""."""
     error = ""
     try:
         with one_thread(), _rare_collections(), without_compiler():
-            _play(world, program, stop)
+            _play(world, program, stop, recorder)
         ended()
         world.ledger.close()
     except _StoppedError:
@@ -249,7 +263,12 @@ def _rare_collections() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-def _play(world: World, program: Program, stop: Callable[[Callable[[], RunProgress]], bool]) -> None:
+def _play(
+    world: World,
+    program: Program,
+    stop: Callable[[Callable[[], RunProgress]], bool],
+    recorder: ProgramRecorder | None,
+) -> None:
     ended: list[int] = []
 
     async def play(rank: Rank) -> None:
@@ -265,7 +284,8 @@ def _play(world: World, program: Program, stop: Callable[[Callable[[], RunProgre
             raise _StoppedError
 
     for rank in world.ranks:
-        world.start(rank, partial(play, Rank(SimBackend(world, rank))))
+        backend: Backend = SimBackend(world, rank)
+        world.start(rank, partial(play, Rank(backend if recorder is None else recorder.around(backend))))
     try:
         world.machine.clock.run(look)
     finally:

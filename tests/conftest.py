@@ -20,7 +20,7 @@ from tests.real import warm_forkers
 # Their assertions show values, as those of test modules do.
 pytest.register_assert_rewrite("tests.vectors.formats")
 settings.load_profile("suite")
-forker.start_process = warm_forkers.start_process
+forker.start_process = warm_forkers.start_process  # type: ignore[assignment]
 os.environ.pop("COLUMNS", None)  # what is printed is as wide as it says
 # Commands that tests start heed what a terminal sends, also where the tests run behind nohup or in the background.
 for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):

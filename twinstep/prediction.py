@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from scenarios.config.scenario import Scenario
     from scenarios.seam.program import Program
     from scenarios.seam.trace import RunInfo, Span
+    from scenarios.workloads.recording.recorder import ProgramRecorder
     from sim.draws import Digest
     from sim.rank.observed import Observed
     from sim.span_filter import Keeping
@@ -108,6 +109,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--kernels-csv", type=Path, metavar="FILE.csv", help="new file for the time of each operator on a GPU"
     )
+    parser.add_argument("--record", action="store_true", help="also keep what ranks do, to simulate it elsewhere")
     keep = parser.add_argument_group(
         "smaller run folders of large runs", "RANKS and STEPS are all (the default), none, every:64, or 0,8,16-23"
     )
@@ -198,6 +200,7 @@ def _ids_kept() -> AbstractContextManager[None]:
 def _planned(options: argparse.Namespace, scenario: Scenario, folder: Path, phases: Phases) -> _Job:
     """Plan the scenario's tables, build its program and prepare it; imports such as torch take seconds."""
     with loading():
+        from scenarios.workloads.recording.recorder import recorder_of
         from sim.rank.observed import Observed
         from sim.span_filter import Keeping, chosen_by
         from twinstep.plan_choice import build_planned
@@ -212,14 +215,14 @@ def _planned(options: argparse.Namespace, scenario: Scenario, folder: Path, phas
         scenario, program = build_planned(scenario, bar.say, bar.does)
     if program.host_classes is not None:
         keeping = keeping.simulated(program.host_classes.ranks, f"--keep-ranks = {options.keep_ranks!r}")
+    recorder = recorder_of(scenario) if options.record else None
     draws = options.draws
     if options.what_if and not draws:
         from twinstep.what_if.what_if import DRAWS  # loads Dask
 
         draws = DRAWS
-    return _Job(
-        scenario, program, keeping, draws, folder, ProgressBar(1 + draws, quiet=quiet, phases=phases), Observed()
-    )
+    bar = ProgressBar(1 + draws, quiet=quiet, phases=phases)
+    return _Job(scenario, program, keeping, draws, folder, bar, Observed(), recorder)
 
 
 def _repeat(job: _Job, asked: _Asked, digest: Digest | None) -> tuple[Run, Plays | None]:
@@ -269,6 +272,7 @@ class _Job:
     folder: Path
     bar: ProgressBar
     observed: Observed
+    recorder: ProgramRecorder | None = None
 
 
 def _record(job: _Job) -> Digest:
@@ -301,7 +305,9 @@ def _record(job: _Job) -> Digest:
             job.program.does = job.bar.does
             job.bar.phases.begin("simulating")
             said = partial(job.bar.say, "writing the run folder")
-            recording = play(job.scenario, job.program, take, observed=job.observed, stop=stop, ended=said)
+            recording = play(
+                job.scenario, job.program, take, observed=job.observed, recorder=job.recorder, stop=stop, ended=said
+            )
         info = dataclasses.replace(recording.info, thinned=keeping.thinned)
         if not info.complete and not ended:
             raise KeyboardInterrupt(f"{job.folder}: not written: {info.error}")

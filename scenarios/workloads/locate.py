@@ -42,6 +42,7 @@ BUILT_IN = {
     "collective": _ours("collective", "CollectiveProgram"),
     "powersgd": _ours("powersgd", "PowerSGDProgram"),
     "script": _ours("script", "ScriptProgram"),
+    "recording": _ours("recording", "RecordingProgram"),
     "chakra": _ours("chakra", "ChakraProgram"),
 }
 

@@ -10,6 +10,9 @@ from scenarios.config.interconnect import LibraryName
 from scenarios.config.keys import Key
 from scenarios.config.toml.values import CountOrZero, Duration, File, Repeats
 
+# Three, because the first step of a run often differs from the others.
+DEFAULT_STEPS = 3
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSettings:
@@ -19,8 +22,7 @@ class RunSettings:
     the file leaves them open. `folded_by`: the options that simulate one host of each host class for all; "": none do.
     """
 
-    # Three, because the first step of a run often differs from the others.
-    steps: Annotated[Repeats, "Number of steps. Default 3."] = 3
+    steps: Annotated[Repeats, "Number of steps. Default 3."] = DEFAULT_STEPS
     seed: Annotated[CountOrZero, "Seed of ids, splits and initial weights. Default 0."] = 0
     batch_size: Annotated[
         Repeats,

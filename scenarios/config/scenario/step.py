@@ -140,8 +140,9 @@ class Pipeline:
         stages = STAGES[self.kind]
         if not self.enqueue_batch_after_forward:
             return stages
-        copy = ("copy", stages.ahead("copy"))
-        return Stages(before=tuple(one for one in stages.before if one != copy), between=(copy, *stages.between))
+        copies = tuple(one for one in stages.before if one[0] == "copy")
+        others = tuple(one for one in stages.before if one[0] != "copy")
+        return Stages(before=others, between=(*copies, *stages.between))
 
     @property
     def exchanged_ahead(self) -> int:

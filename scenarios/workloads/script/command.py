@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scenarios.toml_writer import toml_value
-from scenarios.workloads.script.recording.file import NAME, read
+from scenarios.workloads.script.recording.file import NAME, read_any
+from scenarios.workloads.script.recording.recorded import SCRIPT
 
 if TYPE_CHECKING:
     from scenarios.config.scenario import Scenario
@@ -232,20 +233,22 @@ def _of_script(
 
 
 def _of_recording(folder: Path, profile: object = None) -> tuple[list[str], str]:
-    """Return a scenario file's lines for a run folder, and its script's path."""
+    """Return a scenario file's lines for a run folder with a recording, and the path of its script, or its name."""
     from scenarios.seam.errors import ScenarioError  # noqa: PLC0415
 
     try:
-        recorded = read(folder / NAME)
+        recorded = read_any(folder / NAME)
     except ValueError as error:
         raise ScenarioError(f"{folder}: expected {error}") from None
-    lines = _cluster(profile or recorded.profile, recorded.hosts, recorded.gpus_per_host)
+    is_script = recorded.program == SCRIPT
+    program, key = (SCRIPT, "recording") if is_script else ("recording", "file")
+    lines = _cluster(profile or recorded.profile, recorded.hosts, recorded.gpus_per_host, program)
     lines += ["[run]", f"steps = {recorded.steps}"]
-    return [*lines, "[script]", f"recording = {toml_value(os.path.abspath(folder))}"], recorded.script
+    return [*lines, f"[{program}]", f"{key} = {toml_value(os.path.abspath(folder))}"], recorded.script
 
 
-def _cluster(profile: object, hosts: int, gpus_per_host: int | None) -> list[str]:
-    lines = ['program = "script"', "[cluster]", f"profile = {toml_value(profile)}", f"hosts = {hosts}"]
+def _cluster(profile: object, hosts: int, gpus_per_host: int | None, program: str = SCRIPT) -> list[str]:
+    lines = [f'program = "{program}"', "[cluster]", f"profile = {toml_value(profile)}", f"hosts = {hosts}"]
     return lines if gpus_per_host is None else [*lines, f"gpus_per_host = {gpus_per_host}"]
 
 

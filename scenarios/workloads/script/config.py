@@ -22,6 +22,7 @@ from scenarios.config.toml.values import CountOrZero
 from scenarios.given_file import content
 from scenarios.workloads.gradient_tables import BUCKETS, COMPRESSION, build_reduction
 from scenarios.workloads.script.recording.file import read, recording_in
+from scenarios.workloads.script.recording.hardware import check_scenario
 from scenarios.workloads.step_tables import LAUNCHING
 
 
@@ -164,8 +165,6 @@ def _check(section: Any, document: Document, look: Look) -> None:
         own = ("path", "module", "args", "env", "modules", "unrecorded_steps", "step_every", "traceback")
         look.refuse(("script",), section, own, reason)
         _check_recording(section, document, look)
-        if run.payload == "values":
-            look.mistakes.add(("run", "payload"), "'sizes', because a recording has no values")
 
 
 def _check_script(section: Any, look: Look) -> None:
@@ -204,19 +203,8 @@ def _check_recording(section: Any, document: Document, look: Look) -> None:
         found = read(_recording(section, look.mistakes))
     except ValueError as error:
         look.mistakes.add(path, str(error))
-        return
-    cluster, run = document.cluster, document.run or RunSection()
-    if cluster is not None and cluster.hosts not in (None, found.hosts):
-        look.mistakes.add(("cluster", "hosts"), f"{found.hosts}, as in the recording")
-    if cluster is not None and cluster.gpus_per_host not in (None, found.gpus_per_host):
-        look.mistakes.add(("cluster", "gpus_per_host"), f"{found.gpus_per_host}, as in the recording")
-    if (run.steps or 0) > found.steps:
-        look.mistakes.add(("run", "steps"), f"at most {found.steps}, which the recording has")
-    if (kind := document.gpu_kind) not in (None, found.kind):
-        what = {"cpu": "CPUs", "cuda": "GPUs"}
-        look.mistakes.add(
-            path, f"a recording on {what[str(kind)]}, as the cluster has, but it was made on {what[found.kind]}"
-        )
+    else:
+        check_scenario(found, path, document, look)
 
 
 def _recording(section: Any, mistakes: Mistakes) -> Path:

@@ -83,19 +83,21 @@ def is_kernel(value: Any, depth: int = 0) -> bool:
     """Return whether the value is a dict of the fields of a `Kernel`, at most `_DEEPEST` levels of parts deep."""
     if not isinstance(value, dict) or not set(value) <= set(_KERNEL) or "kind" not in value or depth > _DEEPEST:
         return False
-    for name, figure in value.items():
-        if name == "parts":
-            if not is_list(figure, lambda one: is_kernel(one, depth + 1)):
-                return False
-        elif name == "operations":
-            if not is_list(figure, is_operation):
-                return False
-        elif _KERNEL[name] == "str":
-            if not is_text(figure):
-                return False
-        elif not (is_whole(figure) if _KERNEL[name] == "int" else is_number(figure) and figure >= 0):
-            return False
-    return True
+    return all(_is_figure(name, figure, depth) for name, figure in value.items())
+
+
+def _is_figure(name: str, figure: Any, depth: int) -> bool:
+    """Return whether a value fits the field of a `Kernel` with this name."""
+    if name == "parts":
+        return is_list(figure, lambda one: is_kernel(one, depth + 1))
+    of_fields = {"operations": lambda one: is_list(one, is_operation), "host": is_host_work}
+    of_types = {"str": is_text, "int": is_whole}
+    form: Form = of_fields.get(name) or of_types.get(str(_KERNEL[name]), _is_amount)
+    return form(figure)
+
+
+def _is_amount(value: Any) -> bool:
+    return is_number(value) and value >= 0
 
 
 def is_verb(value: Any) -> bool:

@@ -19,6 +19,15 @@ from scenarios.workloads.script.events.notes import (
     ScriptEnd,
     StepEnd,
 )
+from scenarios.workloads.script.events.tasks import (
+    BeginStep,
+    GroupOnStream,
+    OnTask,
+    OpenStream,
+    RankCompute,
+    SpawnTask,
+    WaitWork,
+)
 from scenarios.workloads.script.events.waits import Query, Sleep, Synchronize, SynchronizeCall, SynchronizeEvent
 from scenarios.workloads.script.events.work import ComputeOnCpu, GradientReady, LaunchKernel, RecordEvent, WaitEvent
 
@@ -29,6 +38,7 @@ _EVENTS: tuple[type[ScriptEvent], ...] = (
     *(IssueCall, WaitCall, NewGroup, ReplicaGradients, MetInStore),
     *(Synchronize, SynchronizeEvent, SynchronizeCall, Query, Sleep),
     *(StepEnd, ScriptEnd, RecordMetric, FoundPlan, MemoryPeak, ReservedPeak, NoteLeftOut, NoteCpuWork, LoadedBatch),
+    *(OnTask, SpawnTask, RankCompute, WaitWork, OpenStream, GroupOnStream, BeginStep),
 )
 EVENTS = {event.kind: event for event in _EVENTS}
 

@@ -10,7 +10,7 @@ from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.operations.as_json import from_json, to_json
 from scenarios.workloads.script.events.event import Counts, OwnGroups, Request, ScriptEvent
-from scenarios.workloads.script.events.forms import is_kernel, is_pair, is_text, is_whole
+from scenarios.workloads.script.events.forms import Form, is_kernel, is_pair, is_text, is_whole
 
 _USUAL = {field.name: field.default for field in fields(Kernel)}
 
@@ -31,7 +31,7 @@ class LaunchKernel(ScriptEvent):
     """A kernel on a stream, with the label of its purpose. A line holds only figures that differ from the defaults."""
 
     kind: ClassVar[str] = "kernel"
-    form = is_whole, is_kernel, is_text
+    form: ClassVar[tuple[Form, ...]] = (is_whole, is_kernel, is_text)
 
     stream: int
     kernel: Kernel
@@ -126,5 +126,6 @@ def _figures(kernel: Kernel) -> dict[str, Any]:
 
 
 def _kernel(figures: dict[str, Any]) -> Kernel:
+    further = {"host": HostWork(*figures["host"])} if "host" in figures else {}
     parts = tuple(_kernel(each) for each in figures.get("parts", ()))
-    return Kernel(**{**figures, "parts": parts, "operations": from_json(figures.get("operations", []))})
+    return Kernel(**{**figures, **further, "parts": parts, "operations": from_json(figures.get("operations", []))})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from scenarios.workloads.script.events.forms import MOST_RANKS, is_below, is_count, is_list, is_number, is_text
+from scenarios.workloads.script.events.forms import MOST_RANKS, is_below, is_count, is_flag, is_list, is_number, is_text
 from scenarios.workloads.script.events.table import is_line
 from scenarios.workloads.script.recording.recorded import Recorded
 
@@ -23,6 +23,9 @@ def mistake(recorded: Recorded) -> str | None:
         "args": is_list(recorded.args, is_text),
         "env": is_list(recorded.env, lambda one: is_list(one, is_text) and len(one) == 2),
         "flops_per_s": is_number(recorded.flops_per_s) and recorded.flops_per_s > 0,
+        "program": is_text(recorded.program),
+        "uses_host_path": is_flag(recorded.uses_host_path),
+        "cuda_graphs": is_flag(recorded.cuda_graphs),
         "lines": isinstance(recorded.lines, list),
         "sequences": isinstance(recorded.sequences, list),
         "compiled": isinstance(recorded.compiled, list),

@@ -70,6 +70,10 @@ class RankLog:
             self.compiled += [*self._before, self.indices[-1]]
             self._before = None
 
+    def add(self, event: ScriptEvent | HostWork) -> None:
+        """Append an event whose numbers are those of its line."""
+        self.indices.append(self._lines.number(event))
+
     def _numbers(self, events: Sequence[ScriptEvent | HostWork], counts: Counts) -> Iterator[int]:
         for each in events:
             yield self._lines.number(each if isinstance(each, HostWork) else each.noted(counts))
@@ -267,7 +271,9 @@ def parsed(line: list[Any]) -> ScriptEvent | HostWork:
     return event
 
 
-def _shape(packed: Packed) -> list[Any]:
+def _shape(packed: Any) -> Any:
+    if not isinstance(packed, Packed):  # a number of numpy
+        return packed.item()
     return [list(packed.shape), str(packed.dtype).removeprefix("torch."), packed.values is not None]
 
 

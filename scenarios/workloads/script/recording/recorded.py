@@ -12,9 +12,11 @@ from typing import Any, Literal
 from scenarios.workloads.script.events.calls import IssueCall
 from scenarios.workloads.script.events.notes import StepEnd
 from scenarios.workloads.script.events.table import HOST
+from scenarios.workloads.script.events.tasks import RankCompute
 from scenarios.workloads.script.events.work import ComputeOnCpu, LaunchKernel
 
 FORMAT = 6
+SCRIPT = "script"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +34,9 @@ class Recorded:
         compiled: per sequence, indices of lines of one step as torch.compile would issue it; empty: unknown.
         ranks: per rank, the index of its sequence.
         recorded_by: per rank, the rank whose log stands for it: itself, unless only representatives ran.
+        program: the recorded program; a script's file names none, and has neither of the fields below.
+        uses_host_path: whether the program used the links to hosts' memory.
+        cuda_graphs: whether kernels waited for no host.
     """
 
     script: str
@@ -49,6 +54,9 @@ class Recorded:
     compiled: list[list[int]]
     ranks: list[int]
     recorded_by: list[int]
+    program: str = SCRIPT
+    uses_host_path: bool = False
+    cuda_graphs: bool = False
 
     @property
     def operations(self) -> int:
@@ -60,7 +68,8 @@ class Recorded:
         found = 0
         runs = groupby((self.lines[each] for each in sequence if self.lines[each][0] != HOST), _kind)
         for (kind, *_), lines in runs:
-            found += sum(1 for _ in lines) if kind == IssueCall.kind else kind in (ComputeOnCpu.kind, LaunchKernel.kind)
+            is_each = kind in (IssueCall.kind, RankCompute.kind)
+            found += sum(1 for _ in lines) if is_each else kind in (ComputeOnCpu.kind, LaunchKernel.kind)
         return found
 
     def as_compiled(self) -> Recorded | None:
@@ -77,7 +86,9 @@ class Recorded:
 
     def to_bytes(self) -> bytes:
         """Return the file's content, which is deterministic."""
-        text = json.dumps({"format": FORMAT, **asdict(self)}, separators=(",", ":"))
+        of_program = () if self.program != SCRIPT else ("program", "uses_host_path", "cuda_graphs")
+        content = {name: value for name, value in asdict(self).items() if name not in of_program}
+        text = json.dumps({"format": FORMAT, **content}, separators=(",", ":"))
         return gzip.compress(text.encode(), mtime=0)
 
 

@@ -35,7 +35,8 @@ FILES: Cases = {
     "empty": (
         "",
         [
-            "bad.toml: program: missing; expected 'dlrm', 'all_to_all', 'collective', 'powersgd', 'script' or 'chakra'",
+            "bad.toml: program: missing; expected 'dlrm', 'all_to_all', 'collective', 'powersgd', 'script', 'recording'"
+            " or 'chakra'",
             "bad.toml: cluster: missing; expected a table",
         ],
     ),
@@ -51,7 +52,8 @@ FILES: Cases = {
         [
             "bad.toml: optimizer = {kind = 'sgd'}: unknown key; expected one of name, description, include, set,"
             " measured, program, run, cluster, model, sharding, buckets, compression, pipeline, data,"
-            " launching, qcomms, replication, dense_parallel, exchange, collective, gradients, script, chakra"
+            " launching, qcomms, replication, dense_parallel, exchange, collective, gradients, script, recording,"
+            " chakra"
         ],
     ),
     "missing key beside a stranger": (
@@ -85,7 +87,8 @@ FILES: Cases = {
         'name = 3\nprogram = 7\nrun = 3\ncluster = "big"\nmodel = []\n',
         [
             "bad.toml: name = 3: expected a name without '/'",
-            "bad.toml: program = 7: expected 'dlrm', 'all_to_all', 'collective', 'powersgd', 'script' or 'chakra'",
+            "bad.toml: program = 7: expected 'dlrm', 'all_to_all', 'collective', 'powersgd', 'script', 'recording'"
+            " or 'chakra'",
             "bad.toml: run = 3: expected a table",
             "bad.toml: cluster = 'big': expected a table",
             "bad.toml: model = []: expected a table",

@@ -17,7 +17,7 @@ from tests.small import model_of
 TOP_KEYS = (
     "name, description, include, set, measured, program, run, cluster, model, sharding, buckets,"
     " compression, pipeline, data, launching, qcomms, replication, dense_parallel, exchange, collective, gradients,"
-    " script, chakra"
+    " script, recording, chakra"
 )
 DEEP = "expected tables and arrays nested at most 32 deep"
 FROM_FILE = edited(DLRM, "ids_per_sample = 1", "ids = {file = 'ids.csv'}")
