@@ -94,18 +94,10 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         json="print all tables as JSON",
         quiet="print only the run folder's path",
     )
-    parser.add_argument(
-        "--draws",
-        type=int,
-        default=0,
-        metavar="N",
-        help="also simulate N randomized runs and report the spread of step times (default: 0)",
-    )
-    parser.add_argument(
-        "--what-if",
-        action="store_true",
-        help="also simulate changes of hardware and program, one at a time, and report what each gains",
-    )
+    spread = "also simulate N randomized runs and report the spread of step times (default: 0)"
+    parser.add_argument("--draws", type=int, default=0, metavar="N", help=spread)
+    gains = "also simulate changes of hardware and program, one at a time, and report what each gains"
+    parser.add_argument("--what-if", action="store_true", help=gains)
     parser.add_argument(
         "--kernels-csv", type=Path, metavar="FILE.csv", help="new file for the time of each operator on a GPU"
     )

@@ -51,7 +51,7 @@ def again(made: Scenario, file: Path) -> Scenario:
         launching=Launching(cuda_graphs=found.cuda_graphs),
         uses_host_path=found.uses_host_path,
     )
-    return changed(made, program="recording", payload="sizes", workload=workload)
+    return changed(replace(made, program="recording"), payload="sizes", workload=workload)
 
 
 def check(folder: Path, made: Scenario, *others: Scenario, program: Program | None = None) -> Path:
@@ -387,7 +387,7 @@ def test_a_program_that_goes_on_after_a_refused_call_is_not_recorded(tmp_path: P
         check(tmp_path, scenario(options=None), program=Play(program))
 
 
-def changed(file: Path, change: Any) -> Path:
+def damaged(file: Path, change: Any) -> Path:
     content = json.loads(gzip.decompress(file.read_bytes()))
     change(content)
     made = file.with_name("changed.json.gz")
@@ -415,7 +415,7 @@ def test_an_event_that_does_not_fit_is_named_with_its_place(first: Path, line: l
             sequence.append(len(content["lines"]))
         content["lines"].append(line)
 
-    path, made = first.parent / "wrong.toml", changed(first / NAME, change)
+    path, made = first.parent / "wrong.toml", damaged(first / NAME, change)
     path.write_text(TOML.format(profile=CORES).replace('"first"', f'"{made}"') + "run.steps = 2\n")
     place = len(json.loads(gzip.decompress(made.read_bytes()))["sequences"][0]) - 1
     with pytest.raises(ScenarioError, match=rf"damaged: sequences\[0\]\[{place}\], lines\[\d+\]: expected {expected}"):
@@ -428,7 +428,7 @@ def test_tensors_that_do_not_fit_end_in_a_sentence(first: Path) -> None:
             if line[0] == "issue":
                 line[5] = [[[3], "no dtype", False]]
 
-    made = again(load("twrw_2x2"), changed(first / NAME, change))
+    made = again(load("twrw_2x2"), damaged(first / NAME, change))
     with pytest.raises(ScenarioError, match=r"damaged: a line is no request of a program$"):
         build(made)
 
@@ -436,6 +436,6 @@ def test_tensors_that_do_not_fit_end_in_a_sentence(first: Path) -> None:
 def test_recordings_of_scripts_and_programs_are_told_apart(first: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"is one of program 'dlrm' \(recording.file\)$"):
         read(first / NAME)
-    made = changed(first / NAME, lambda content: [content.pop(key) for key in ("program", "uses_host_path")])
+    made = damaged(first / NAME, lambda content: [content.pop(key) for key in ("program", "uses_host_path")])
     with pytest.raises(ValueError, match=r"is one of program 'script' \(script.recording\)$"):
         read(made, "program")
