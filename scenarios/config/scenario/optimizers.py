@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from scenarios.config.keys import Key, Where
+from scenarios.config.keys import Key, OnlyWith
 from scenarios.config.toml.values import Decay, LearningRate, Name, Positive, Skew
 
 OptimizerKind = Literal["sgd", "adagrad", "adam", "partial_rowwise_adam", "lamb", "partial_rowwise_lamb"]
@@ -26,7 +26,7 @@ class Optimizer:
     state: Annotated[
         Literal["row", "element"],
         "Whether 'adagrad' keeps one float32 for each row of a table, or for each element. Default 'row'.",
-        Where(kind=("adagrad",)),
+        OnlyWith(kind=("adagrad",)),
     ] = "row"
     eps: Annotated[Positive | None, "What is added to roots of squares. Default 1e-10 with 'adagrad', else 1e-8."] = (
         None
