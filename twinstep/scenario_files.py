@@ -138,7 +138,7 @@ def print_plan(file: str, out: str | None = None, module: str | None = None) -> 
         scenario = load(file)
         plan = _planned(scenario)
         if plan is None:
-            names = " or ".join(f"'{program.name}'" for program in built_in().values() if program.plan)
+            names = " or ".join(f"'{name}'" for name, one in built_in().items() if getattr(one.workload, "plans", ""))
             raise ScenarioError(
                 f"{scenario.path}: program = '{scenario.program}': expected {names}, whose tables are planned"
             )
@@ -177,9 +177,8 @@ def _write(file: str, text: str) -> None:
 def _planned(scenario: Scenario) -> Plan | None:
     """Return the plan of the tables of the scenario's program; None for a program without planned tables."""
     from scenarios.workloads.locate import imported
-    from scenarios.workloads.registry import find
 
-    planner = find(scenario.program, scenario.program_folder).plan
+    planner = scenario.workload.plans
     plan: Plan | None = imported(planner, scenario.program_folder)(scenario) if planner else None
     return plan
 

@@ -46,7 +46,7 @@ class Key:
     title: str = ""
 
 
-class Where:
+class OnlyWith:
     """Field metadata: the values that other keys of the table must have; with any others the key is refused."""
 
     def __init__(self, **keys: tuple[str, ...]) -> None:
@@ -97,14 +97,9 @@ def declared(kind: Any) -> tuple[Declared, ...]:
 
 @cache
 def conditional(kind: Any) -> tuple[Declared, ...]:
-    """Return the keys of a dataclass that have a `Where`, and the tables in which there are some."""
+    """Return the keys of a dataclass that have a `OnlyWith`, and the tables in which there are some."""
     keys = () if kind is None else declared(kind)
     return tuple(one for one in keys if one.where or (one.table is not None and conditional(one.table)))
-
-
-def usual(kind: Any, key: str) -> object:
-    """Return the default of a dataclass's key."""
-    return next(one.default for one in declared(kind) if one.key.name == key)
 
 
 def _declared(kind: Any, keys: Mapping[str, Key] | None = None) -> Iterator[Declared]:
@@ -125,7 +120,7 @@ def _declared(kind: Any, keys: Mapping[str, Key] | None = None) -> Iterator[Decl
         if key is not None:
             factory = one.default_factory
             default = one.default if factory is dataclasses.MISSING else factory()
-            where = next((mark.keys for mark in marks if isinstance(mark, Where)), {})
+            where = next((mark.keys for mark in marks if isinstance(mark, OnlyWith)), {})
             yield Declared(path=(one.name,), key=key, hint=bare, default=default, where=where)
 
 
@@ -143,7 +138,7 @@ def _unmarked(hint: Any) -> Any:
         return hint
     bare, *marks = get_args(hint)
     for mark in marks:
-        if not isinstance(mark, (Key, Inline, Where, str)):
+        if not isinstance(mark, (Key, Inline, OnlyWith, str)):
             bare = Annotated[bare, mark]
     return bare
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from scenarios.config.scenario import LEAST_POWERSGD_START, Buckets, Compression
 from scenarios.config.toml.look import Look
+from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.program_spec import ScenarioTable
 from scenarios.config.toml.sections import Document
 from scenarios.config.toml.tree import KeyPath
@@ -28,22 +28,18 @@ def _check_compression(section: Any, document: Document, look: Look) -> None:
         look.mistakes.add(path, f"at least {LEAST_POWERSGD_START} with {' and '.join(on)}")
 
 
+def _compression(document: Document, mistakes: Mistakes) -> Compression:
+    """Build the compression; without one its other keys have no effect."""
+    section = COMPRESSION.of(document)
+    is_on = section is not None and section.kind not in (None, "none")
+    return COMPRESSION.build(document) if is_on else Compression()
+
+
 BUCKETS = ScenarioTable(key="buckets", values=Buckets, about="Sizes of gradient buckets. Default: as in DDP.")
 COMPRESSION = ScenarioTable(
     key="compression",
     values=Compression,
     about="Compression of gradients. Default: none.",
     check=_check_compression,
+    make=_compression,
 )
-
-
-def build_reduction(document: Document, *, first_is_cap: bool = False) -> dict[str, Any]:
-    """Return the scenario's `buckets` and `compression`; without compression its other keys have no effect.
-
-    The first bucket is as large as the others if `first_is_cap`, unless the document says otherwise.
-    """
-    buckets, section = BUCKETS.build(document), COMPRESSION.of(document)
-    if first_is_cap and getattr(BUCKETS.of(document), "first", None) is None:
-        buckets = replace(buckets, first_bytes=buckets.cap_bytes)
-    is_on = section is not None and section.kind not in (None, "none")
-    return {"buckets": buckets, "compression": COMPRESSION.build(document) if is_on else Compression()}

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from scenarios import given_file
 from scenarios.config.scenario import Source
@@ -24,26 +24,16 @@ from scenarios.workloads.sources import Code, closure, code_of, sources_of
 ENTRY_POINTS = "twinstep.programs"
 
 
-class Ours(NamedTuple):
-    """The location of a built-in program: its `ProgramSpec`, in a file that loads no torch, and its `Program`."""
-
-    spec: str
-    factory: str
-
-
-def _ours(package: str, program: str, spec: str = "SPEC") -> Ours:
-    return Ours(f"scenarios.workloads.{package}.config:{spec}", f"scenarios.workloads.{package}.program:{program}")
-
-
-# Listed here rather than as entry points, so that a checkout needs no installation.
+# Where each built-in program has its `ProgramSpec`, in a file that loads no torch. Listed here rather than as entry
+# points, so that a checkout needs no installation.
 BUILT_IN = {
-    "dlrm": _ours("dlrm", "DlrmProgram"),
-    "all_to_all": _ours("collective", "CollectiveProgram", "ALL_TO_ALL_SPEC"),
-    "collective": _ours("collective", "CollectiveProgram"),
-    "powersgd": _ours("powersgd", "PowerSGDProgram"),
-    "script": _ours("script", "ScriptProgram"),
-    "recording": _ours("recording", "RecordingProgram"),
-    "chakra": _ours("chakra", "ChakraProgram"),
+    "dlrm": "scenarios.workloads.dlrm.config:SPEC",
+    "all_to_all": "scenarios.workloads.collective.config:ALL_TO_ALL_SPEC",
+    "collective": "scenarios.workloads.collective.config:SPEC",
+    "powersgd": "scenarios.workloads.powersgd.config:SPEC",
+    "script": "scenarios.workloads.script.config:SPEC",
+    "recording": "scenarios.workloads.recording.config:SPEC",
+    "chakra": "scenarios.workloads.chakra.config:SPEC",
 }
 
 
@@ -71,9 +61,7 @@ def factory(name: str, folder: Path) -> Any:
     Raises:
         ValueError: there is none; the message is what was expected instead.
     """
-    if name in BUILT_IN:
-        return imported(BUILT_IN[name].factory)
-    found = imported(place_of(name), folder)
+    found = imported(BUILT_IN[name]) if name in BUILT_IN else imported(place_of(name), folder)
     further = getattr(found, "factory", None)  # a `ProgramSpec` names its factory
     return imported(further, folder) if isinstance(further, str) else found
 

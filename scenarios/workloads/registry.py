@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from scenarios.config.scenario import UsersCode, Workload
+from scenarios.config.scenario import UsersCode
 from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.program_spec import ProgramSpec, ScenarioTable
 from scenarios.config.toml.section import FreeOptions
 from scenarios.config.toml.sections import Document
-from scenarios.workloads.gradient_tables import BUCKETS, COMPRESSION, build_reduction
+from scenarios.workloads.gradient_tables import BUCKETS, COMPRESSION
 from scenarios.workloads.locate import BUILT_IN, imported, place_of
 from scenarios.workloads.options import Shape, shape_of
 
@@ -21,7 +22,7 @@ BATCH_SIZE = "run.batch_size"  # an entry of a program's `reads`: the key is req
 @lru_cache(maxsize=1)
 def built_in() -> dict[str, ProgramSpec]:
     """Return the built-in programs by name."""
-    return {name: _spec(name, ours.factory, imported(ours.spec)) for name, ours in BUILT_IN.items()}
+    return {name: _spec(name, place, imported(place)) for name, place in BUILT_IN.items()}
 
 
 def find(name: str, folder: Path) -> ProgramSpec:
@@ -39,24 +40,20 @@ def find(name: str, folder: Path) -> ProgramSpec:
 def _spec(name: str, place: str, found: Any) -> ProgramSpec:
     """Return what was found as a program: its own `ProgramSpec`, or one made from a factory's attributes."""
     if isinstance(found, ProgramSpec):
-        return found
+        return replace(found, name=name)
     if not callable(found):
         raise ValueError(f"a function that makes a program of a scenario, but {place} is a {type(found).__name__}")
     reads = getattr(found, "reads", ())
     own, shape = _own_table(name, found)
     tables = _tables_read(place, reads)
 
-    def build(document: Document, mistakes: Mistakes) -> Workload:
-        options = own.of(document)
-        return UsersCode(options=shape.default() if options is None else options, **build_reduction(document))
-
     return ProgramSpec(
         name=name,
         factory=place,
+        workload=UsersCode,
         needs=own if shape.is_needed else None,
         may=tables if shape.is_needed else (own, *tables),
         batch_size="required" if BATCH_SIZE in reads else "unused",
-        build=build,
     )
 
 
@@ -71,7 +68,13 @@ def _own_table(name: str, found: Any) -> tuple[ScenarioTable[Any], Shape]:
         raise ValueError(f"Options that are a dataclass or a pydantic model, but those of {name} are {kind!r}")
     shape = shape_of(kind, found if isinstance(found, type) else None)
     about = f"Values for program '{name}'."
-    return ScenarioTable(key=key, values=shape.kind, section=shape.hint, about=about), shape
+
+    def options(document: Document, mistakes: Mistakes) -> Any:
+        given = table.of(document)
+        return shape.default() if given is None else given
+
+    table = ScenarioTable(key=key, values=shape.kind, section=shape.hint, about=about, field="options", make=options)
+    return table, shape
 
 
 def _tables_read(place: str, reads: Any) -> tuple[ScenarioTable[Any], ...]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from scenarios.config.scenario import Launching, Pipeline, Replication
 from scenarios.config.toml.look import Look
+from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.program_spec import ScenarioTable
 from scenarios.config.toml.section import have
 from scenarios.config.toml.sections import Document
@@ -41,6 +42,14 @@ def node_group_size(section: Any, gpus_per_host: int) -> int:
     return size
 
 
+def _replication(document: Document, mistakes: Mistakes) -> Replication | None:
+    section = REPLICATION.of(document)
+    if section is None:
+        return None
+    node = node_group_size(section, have(have(document.cluster).gpus_per_host))
+    return REPLICATION.build(document, node_group_size=node)
+
+
 PIPELINE = ScenarioTable(
     key="pipeline",
     values=Pipeline,
@@ -57,6 +66,7 @@ REPLICATION = ScenarioTable(
     values=Replication,
     about="2D parallelism: groups of ranks that each hold all tables. Default: all ranks hold the tables together.",
     check=_check_replication,
+    make=_replication,
 )
 
 
@@ -68,12 +78,3 @@ def sharding_shape(document: Document) -> tuple[int | None, int | None]:
         return (None if gpus is None or hosts is None else gpus * hosts), gpus
     size = section.sharding_group_size
     return size, None if size is None or gpus is None else node_group_size(section, gpus)
-
-
-def build_replication(document: Document) -> Replication | None:
-    """Build the scenario's `replication`."""
-    section = REPLICATION.of(document)
-    if section is None:
-        return None
-    node = node_group_size(section, have(have(document.cluster).gpus_per_host))
-    return REPLICATION.build(document, node_group_size=node)

@@ -47,7 +47,7 @@ def again(made: Scenario, file: Path) -> Scenario:
     """Return a scenario with its program's recording in place of the program."""
     found = read(file, "program")
     workload = ReplayedProgram(
-        options=RecordedRun(file=file, sha256=""),
+        options=RecordedRun(file=file, sha256="", uses_host_path=found.uses_host_path),
         launching=Launching(cuda_graphs=found.cuda_graphs),
         uses_host_path=found.uses_host_path,
     )

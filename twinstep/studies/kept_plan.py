@@ -11,7 +11,6 @@ from scenarios.planner.plan_file import PLAN_FILE, plan_json
 from scenarios.seam.trace import PlanRow
 from scenarios.sharding_kind import COPIED_TYPES
 from scenarios.workloads.locate import imported
-from scenarios.workloads.registry import find
 
 
 def kept_plan(scenario: Scenario, folder: Path) -> dict[str, object]:
@@ -23,7 +22,7 @@ def kept_plan(scenario: Scenario, folder: Path) -> dict[str, object]:
     Raises:
         ScenarioError: no plan fits.
     """
-    planner = find(scenario.program, scenario.program_folder).plan
+    planner = scenario.workload.plans
     if not planner or scenario.workload.plan_file is not None:
         return {}
     from twinstep.plan_choice import with_simulated_plan

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from scenarios.config.keys import Key, Where
+from scenarios.config.keys import Key, OnlyWith
 from scenarios.config.toml.values import Decay, LearningRate, Name, Positive, Skew
 
 OptimizerKind = Literal["sgd", "adagrad", "adam", "partial_rowwise_adam", "lamb", "partial_rowwise_lamb"]
@@ -26,7 +26,7 @@ class Optimizer:
     state: Annotated[
         Literal["row", "element"],
         "State of 'adagrad': one float32 per row of a table, or one per element. Default 'row'.",
-        Where(kind=("adagrad",)),
+        OnlyWith(kind=("adagrad",)),
     ] = "row"
     eps: Annotated[
         Positive | None,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
 
-from scenarios.config.keys import LATER, Key, Where
+from scenarios.config.keys import LATER, Key, OnlyWith
 from scenarios.config.toml.values import (
     Count,
     CountOrZero,
@@ -131,7 +131,7 @@ class Pipeline:
         bool,
         "Whether 'sparse_dist' copies a batch to the GPU after the forward pass, not before: then copies and look-ups"
         " in the host's memory do not share PCIe. TrainPipelineSparseDist's option. Default false.",
-        Where(kind=("sparse_dist",)),
+        OnlyWith(kind=("sparse_dist",)),
     ] = field(default=False, metadata=LATER)
 
     @property
@@ -234,7 +234,7 @@ class Replication:
         return (step + 1) % self.sync_every == 0
 
 
-_SHARDS = Where(kind=("fsdp", "hsdp"))
+_SHARDS = OnlyWith(kind=("fsdp", "hsdp"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,7 +306,7 @@ class Launching:
     ] = False
 
 
-_BACKWARD_FP8 = Where(backward_precision=("fp8",))
+_BACKWARD_FP8 = OnlyWith(backward_precision=("fp8",))
 CommPrecision = Literal["fp32", "fp16", "bf16", "fp8", "int8"]
 
 

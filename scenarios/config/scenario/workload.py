@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from scenarios.config.scenario.programs import Exchange, Gradients, TimedCollective
 from scenarios.config.scenario.recommender import Model, PlanFile, Planner, Table
@@ -21,7 +21,12 @@ from scenarios.config.scenario.step import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """A workload of any program: how gradients are reduced and kernels are launched. Only a recommender has tables."""
+    """A workload of any program: how gradients are reduced and kernels are launched. Only a recommender has tables.
+
+    `plans` is the "module:function" that places the tables of a scenario, as a `planner.placed.Plan`; "": none does.
+    """
+
+    plans: ClassVar[str] = ""
 
     buckets: Buckets = Buckets()
     compression: Compression = Compression()
@@ -56,6 +61,8 @@ class Workload:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommender(Workload):
     """A recommender that is trained: program 'dlrm'."""
+
+    plans: ClassVar[str] = "scenarios.planner.plan:plan_tables"
 
     model: Model
     planner: Planner = Planner()

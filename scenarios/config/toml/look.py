@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from scenarios import given_file
-from scenarios.config.keys import conditional, usual
+from scenarios.config.keys import conditional, declared
 from scenarios.config.toml.mistakes import Mistakes, path_text
 from scenarios.config.toml.reading import expected
 from scenarios.config.toml.section import Section
@@ -34,17 +34,18 @@ class Look:
                 self.mistakes.add((*path, key), f"no {key} {reason}")
 
     def refuse_elsewhere(self, path: KeyPath, section: Any) -> None:
-        """Add a mistake for each key of the table at `path`, or inside it, whose `Where` does not hold."""
-        for one in conditional(getattr(section, "declared_by", None)):
+        """Add a mistake for each key of the table at `path`, or inside it, whose `OnlyWith` does not hold."""
+        usual = {one.key.name: one.default for one in declared(section.declared_by)}
+        for one in conditional(section.declared_by):
             name, value = one.key.name, getattr(section, one.key.name)
-            if one.is_array:
-                for index, inner in enumerate(value or ()):
+            if isinstance(value, list):
+                for index, inner in enumerate(value if one.table is not None else ()):
                     self.refuse_elsewhere((*path, name, index), inner)
             elif value is not None and one.table is not None:
                 self.refuse_elsewhere((*path, name), value)
             for other, wanted in one.where.items():
                 now = getattr(section, other)
-                if (usual(section.declared_by, other) if now is None else now) not in wanted:
+                if (usual[other] if now is None else now) not in wanted:
                     self.refuse(path, section, (name,), f"but with {other} = {' or '.join(map(repr, wanted))}")
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
+from scenarios.config.keys import conditional
 from scenarios.config.scenario import Scenario, Workload
 from scenarios.config.toml.derive import frozen, section_of
 from scenarios.config.toml.look import Look
@@ -30,17 +31,22 @@ class ScenarioTable(Generic[V]):
         section: the pydantic model that reads the table; derived from `values` by default.
         check: `check(section, document, look)` adds what does not fit together in the table.
         about: the table's line in lists of keys.
+        field: the workload's field for the table's value, by default of the table's key.
+        make: makes that value, if it is more than what the table says.
     """
 
     key: str
     about: str
     values: Callable[..., V]
     section: Any = None
+    field: str = ""
+    make: Callable[[Document, Mistakes], V | None] | None = None
     check: Callable[[Any, Document, Look], None] = lambda section, document, look: None
 
     def __post_init__(self) -> None:
         if self.section is None:
             object.__setattr__(self, "section", section_of(self.values))
+        object.__setattr__(self, "field", self.field or self.key)
 
     def of(self, document: Document) -> Any:
         """Return the table's sound values; None where the file has none."""
@@ -59,7 +65,8 @@ class ScenarioTable(Generic[V]):
         """Check the table, if the file has it."""
         section = self.of(document)
         if section is not None:
-            look.refuse_elsewhere((self.key,), section)
+            if conditional(getattr(section, "declared_by", None)):
+                look.refuse_elsewhere((self.key,), section)
             self.check(section, document, look)
 
 
@@ -68,8 +75,9 @@ class ProgramSpec:
     """A program that a scenario can name.
 
     Attributes:
-        name: the value of `program` in the file.
         factory: "module:function"; called with the scenario, it returns the `Program`.
+        workload: the `Workload`, whose fields have the values of the tables.
+        name: the value of `program` in the file, which names this value.
         summary: its description in a few words.
         needs: the required table; None if there is none.
         may: optional tables that it reads.
@@ -77,23 +85,20 @@ class ProgramSpec:
         batch_size: whether `run.batch_size` is required, refused, or without effect.
         check: adds what does not fit between the program's tables and the rest of the file.
         why_each: why every rank must be simulated; "" if host classes suffice.
-        plan: "module:function" that places a scenario's tables, as a `planner.placed.Plan`; "" without tables.
-        build: makes the workload of a document without mistakes.
         effort: the cost of simulating a step of every rank, at most.
         names: the key of a value that names further user code, as `program` does; () without one.
     """
 
-    name: str
     factory: str
+    workload: Callable[..., Workload] = Workload
+    name: str = ""
     summary: str = ""
     needs: ScenarioTable[Any] | None = None
     may: tuple[ScenarioTable[Any], ...] = ()
     payload: Callable[[Document], Literal["values", "sizes"]] = lambda document: "sizes"
     batch_size: Literal["required", "refused", "unused"] = "unused"
     check: Callable[[Document, Look], None] = lambda document, look: None
-    plan: str = ""
     why_each: Callable[[Document], str] = lambda document: ""
-    build: Callable[[Document, Mistakes], Workload] = lambda document, mistakes: Workload()
     effort: Callable[[Scenario], Effort] = lambda scenario: Effort()
     names: KeyPath = ()
 
@@ -101,6 +106,12 @@ class ProgramSpec:
     def tables(self) -> tuple[ScenarioTable[Any], ...]:
         """All tables that the program reads."""
         return self.may if self.needs is None else (self.needs, *self.may)
+
+    def build(self, document: Document, mistakes: Mistakes) -> Workload:
+        """Build the workload of a document without mistakes."""
+        return self.workload(
+            **{one.field: one.make(document, mistakes) if one.make else one.build(document) for one in self.tables}
+        )
 
     def check_run(self, document: Document, look: Look) -> None:
         """Add a missing or meaningless batch size, and what `check` finds."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -84,11 +85,9 @@ def _check(section: Any, document: Document, look: Look) -> None:
         look.mistakes.add(("chakra", "traces"), f"Chakra traces that can be played: {error}")
 
 
-def _build(document: Document, mistakes: Mistakes) -> UsersCode:
+def _traces(document: Document, mistakes: Mistakes) -> ChakraTraces:
     traces = _read(document, mistakes)
-    found = digest(files_of(traces.named), traces.groups)
-    # Traces already contain the host's work: they record when operators began.
-    return UsersCode(options=dataclasses.replace(traces, sha256=found), launching=Launching(cuda_graphs=True))
+    return dataclasses.replace(traces, sha256=digest(files_of(traces.named), traces.groups))
 
 
 def step_effort(scenario: Scenario) -> Effort:
@@ -98,15 +97,20 @@ def step_effort(scenario: Scenario) -> Effort:
 
 
 TABLE = ScenarioTable(
-    key="chakra", values=ChakraTraces, about="The traces. Required by program 'chakra'.", check=_check
+    key="chakra",
+    values=ChakraTraces,
+    about="The traces. Required by program 'chakra'.",
+    check=_check,
+    field="options",
+    make=_traces,
 )
 SPEC = ProgramSpec(
-    name="chakra",
     factory="scenarios.workloads.chakra.program:ChakraProgram",
+    # Traces already contain the host's work: they record when operators began.
+    workload=partial(UsersCode, launching=Launching(cuda_graphs=True)),
     summary="Chakra execution traces",
     needs=TABLE,
     batch_size="refused",
     why_each=lambda document: "each rank has a trace of its own",
-    build=_build,
     effort=step_effort,
 )

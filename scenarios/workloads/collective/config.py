@@ -68,21 +68,19 @@ COLLECTIVE = ScenarioTable(
 )
 _FACTORY = "scenarios.workloads.collective.program:CollectiveProgram"
 ALL_TO_ALL_SPEC = ProgramSpec(
-    name="all_to_all",
     factory=_FACTORY,
+    workload=CollectiveCalls,
     summary="one all-to-all per step",
     needs=EXCHANGE,
     batch_size="refused",
     why_each=_why_each,
-    build=lambda document, mistakes: CollectiveCalls(exchange=EXCHANGE.build(document)),
     effort=step_effort,
 )
 SPEC = ProgramSpec(
-    name="collective",
     factory=_FACTORY,
+    workload=CollectiveCalls,
     summary="one call of any collective per step",
     needs=COLLECTIVE,
     why_each=_why_each,
-    build=lambda document, mistakes: CollectiveCalls(collective=COLLECTIVE.build(document)),
     effort=step_effort,
 )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
@@ -12,10 +13,12 @@ from typing import Any, get_args
 from scenarios.compute_kernel import ComputeKernel
 from scenarios.config.scenario import (
     CACHE_LOAD_FACTOR,
+    Buckets,
     Feature,
     Ids,
     Model,
     PlanFile,
+    Planner,
     Recommender,
     Scenario,
 )
@@ -33,25 +36,28 @@ from scenarios.planner.plan_file import GivenTable, read_plan
 from scenarios.sharding_kind import DEFAULT_TYPES, ShardingKind, ShardingType, may_cut_rows
 from scenarios.workloads.dense_parallel_table import DENSE_PARALLEL, why_each_shard
 from scenarios.workloads.dlrm.checks import MODEL, SHARDING, own_types
-from scenarios.workloads.dlrm.data_table import DATA, build_data, check_data
+from scenarios.workloads.dlrm.data_table import DATA, check_data
 from scenarios.workloads.dlrm.ids.file import read_bags
 from scenarios.workloads.dlrm.optimizer_checks import check_precision
 from scenarios.workloads.effort import Effort
-from scenarios.workloads.gradient_tables import BUCKETS, COMPRESSION, build_reduction
+from scenarios.workloads.gradient_tables import BUCKETS, COMPRESSION
 from scenarios.workloads.locate import imported
 from scenarios.workloads.qcomms_table import QCOMMS, check_qcomms_dtype
-from scenarios.workloads.step_tables import LAUNCHING, PIPELINE, REPLICATION, build_replication, sharding_shape
+from scenarios.workloads.step_tables import LAUNCHING, PIPELINE, REPLICATION, sharding_shape
 
 # Messages of a group's exchanges: sizes, lengths, ids, pooled rows and their gradients; operations of a group, with the
 # computations between messages; operations of a layer: its passes and its share of the reduction.
 EXCHANGES_OF_GROUP, OPERATIONS_OF_GROUP, OPERATIONS_OF_LAYER = 5, 16, 4
+UNIFORM = Ids()
 NUMBER_BYTES = 8  # of an id or a bag's length in a loaded batch
 
 
-def _model(document: Document, placed: Mapping[str, GivenTable], mistakes: Mistakes) -> Model:
-    """Build the recommender; `placed` are the tables of a given plan, by name."""
+def _model(document: Document, mistakes: Mistakes) -> Model:
     model, gpus = MODEL.of(document), have(sharding_shape(document)[1])
-    types = SHARDING.or_empty(document).types or DEFAULT_TYPES
+    sharding = SHARDING.or_empty(document)
+    types, placed = sharding.types or DEFAULT_TYPES, {}
+    if sharding.plan is not None:
+        placed = read_plan(_plan_file(sharding, mistakes))
     tables = []
     for index, table in enumerate(model.tables):
         path: KeyPath = ("model", "tables", index)
@@ -91,7 +97,7 @@ def _bags_of_table(table: Any, mistakes: Mistakes, path: KeyPath) -> dict[str, A
         for place, feature in enumerate(table.features)
     ]
     total = sum(feature.ids_per_sample for feature in features)
-    return {"features": tuple(features), "ids_per_sample": total, "ids": Ids()}
+    return {"features": tuple(features), "ids_per_sample": total, "ids": UNIFORM}
 
 
 def _bags(section: Any, mistakes: Mistakes, path: KeyPath) -> dict[str, Any]:
@@ -104,7 +110,7 @@ def _bags(section: Any, mistakes: Mistakes, path: KeyPath) -> dict[str, Any]:
         fixed, mean = len(set(lengths)) == 1, sum(lengths) / len(lengths)
         ids = Ids(kind="file", path=file, sha256=_sha256(file))
         return {"ids": ids, "ids_per_sample": mean, "ids_per_sample_kind": "fixed" if fixed else "poisson"}
-    ids = Ids()
+    ids = UNIFORM
     if kind is ZipfIds:
         ids = _zipf(law.zipf, law.order or "shuffled", law.bags or "independent")
     if getattr(count, "declared_by", None) is MeanIds:
@@ -139,23 +145,23 @@ def _check(document: Document, look: Look) -> None:
             look.mistakes.add(("model", "dense"), str(error))
 
 
-def _build(document: Document, mistakes: Mistakes) -> Recommender:
+def _planner(document: Document, mistakes: Mistakes) -> Planner:
     sharding = SHARDING.of(document)
-    plan, placed = None, {}
-    if sharding is not None and sharding.plan is not None:
-        file = named_file(mistakes, ("sharding", "plan"), sharding.plan)
-        plan, placed = PlanFile(path=file, sha256=_sha256(file)), read_plan(file)
-    return Recommender(
-        model=_model(document, placed, mistakes),
-        planner=SHARDING.build(document, plan=plan),
-        **build_reduction(document, first_is_cap=True),
-        pipeline=PIPELINE.build(document),
-        launching=LAUNCHING.build(document),
-        replication=build_replication(document),
-        qcomms=QCOMMS.build(document),
-        dense_parallel=DENSE_PARALLEL.build(document),
-        data=build_data(document),
-    )
+    if sharding is None or sharding.plan is None:
+        return SHARDING.build(document)
+    file = _plan_file(sharding, mistakes)
+    return SHARDING.build(document, plan=PlanFile(path=file, sha256=_sha256(file)))
+
+
+def _plan_file(sharding: Any, mistakes: Mistakes) -> Path:
+    return named_file(mistakes, ("sharding", "plan"), sharding.plan)
+
+
+def _buckets(document: Document, mistakes: Mistakes) -> Buckets:
+    """Build the buckets; the first one is as large as the others, unless the document says otherwise."""
+    buckets, section = BUCKETS.build(document), BUCKETS.of(document)
+    is_given = section is not None and section.first is not None
+    return buckets if is_given else replace(buckets, first_bytes=buckets.cap_bytes)
 
 
 def _why_each(document: Document) -> str:
@@ -192,15 +198,17 @@ def step_effort(scenario: Scenario, read: Collection[str], groups: int) -> Effor
 
 
 SPEC = ProgramSpec(
-    name="dlrm",
     factory="scenarios.workloads.dlrm.program:DlrmProgram",
+    workload=Recommender,
     summary="a training step of a recommender",
-    needs=MODEL,
-    may=(SHARDING, BUCKETS, COMPRESSION, PIPELINE, DATA, LAUNCHING, QCOMMS, REPLICATION, DENSE_PARALLEL),
+    needs=replace(MODEL, make=_model),
+    may=(
+        replace(SHARDING, field="planner", make=_planner),
+        replace(BUCKETS, make=_buckets),
+        *(COMPRESSION, PIPELINE, DATA, LAUNCHING, QCOMMS, REPLICATION, DENSE_PARALLEL),
+    ),
     batch_size="required",
-    plan="scenarios.planner.plan:plan_tables",
     check=_check,
-    build=_build,
     why_each=_why_each,
     effort=_effort,
     names=("model", "dense"),

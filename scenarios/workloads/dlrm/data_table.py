@@ -6,6 +6,7 @@ from typing import Any
 
 from scenarios.config.scenario import Data
 from scenarios.config.toml.look import Look
+from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.program_spec import ScenarioTable
 from scenarios.config.toml.section import have
 from scenarios.config.toml.sections import Document
@@ -20,11 +21,20 @@ def _check(section: Any, document: Document, look: Look) -> None:
         check_host_path("data.copies = true", document, look.mistakes)
 
 
+def _data(document: Document, mistakes: Mistakes) -> Data:
+    """Build the data, with rates per rank."""
+    section = DATA.of(document)
+    if section is None or section.per != "host":
+        return DATA.build(document)
+    return DATA.build(document, samples_per_s=section.samples_per_s / have(have(document.cluster).gpus_per_host))
+
+
 DATA = ScenarioTable(
     key="data",
     values=Data,
     about="How batches reach a rank. Default: they are on its GPU when a step begins.",
     check=_check,
+    make=_data,
 )
 
 
@@ -34,11 +44,3 @@ def check_data(document: Document, look: Look) -> None:
     copies = section is not None and section.copies
     if pipeline is not None and pipeline.kind == "base" and not copies and look.mistakes.sound(("data", "copies")):
         look.mistakes.add(("pipeline", "kind"), "no 'base', which copies batches ahead, without data.copies = true")
-
-
-def build_data(document: Document) -> Data:
-    """Build the scenario's `data`, with rates per rank."""
-    section = DATA.of(document)
-    if section is None or section.per != "host":
-        return DATA.build(document)
-    return DATA.build(document, samples_per_s=section.samples_per_s / have(have(document.cluster).gpus_per_host))

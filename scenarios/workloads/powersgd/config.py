@@ -15,7 +15,7 @@ from scenarios.config.toml.sections import Document
 from scenarios.config.toml.values import BYTES_BELOW
 from scenarios.seam.kernel import ELEMENT_BYTES
 from scenarios.workloads.effort import Effort
-from scenarios.workloads.gradient_tables import BUCKETS, COMPRESSION, build_reduction
+from scenarios.workloads.gradient_tables import BUCKETS, COMPRESSION
 
 Shape = tuple[int, ...]
 
@@ -49,9 +49,9 @@ def step_effort(scenario: Scenario) -> Effort:
     return Effort(operations=4 * scenario.cluster.world_size * len(GradientReduction.of(scenario.workload).shapes))
 
 
-def _build(document: Document, mistakes: Mistakes) -> GradientReduction:
+def _gradients(document: Document, mistakes: Mistakes) -> Gradients:
     given = {"shapes": resnet50_shapes()} if have(TABLE.of(document)).model else {}
-    return GradientReduction(gradients=TABLE.build(document, **given), **build_reduction(document))
+    return TABLE.build(document, **given)
 
 
 def resnet50_shapes() -> tuple[Shape, ...]:
@@ -94,15 +94,15 @@ TABLE = ScenarioTable(
     values=Gradients,
     about="Shapes of the gradients. Required by program 'powersgd'.",
     check=_check_gradients,
+    make=_gradients,
 )
 SPEC = ProgramSpec(
-    name="powersgd",
     factory="scenarios.workloads.powersgd.program:PowerSGDProgram",
+    workload=GradientReduction,
     summary="gradient reduction with compression",
     needs=TABLE,
     may=(BUCKETS, COMPRESSION),
     batch_size="refused",
     check=_check,
-    build=_build,
     effort=step_effort,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,13 +27,14 @@ _FILE = ("recording", "file")
 class RecordedRun:
     """A recording of a program, which is simulated in its place.
 
-    `sha256` is the digest of its file.
+    `sha256` is the digest of its file. `uses_host_path` is that of the recorded scenario.
     """
 
     file: Annotated[
         Path, Key(doc="A run folder of `python -m sim --record`, or its `recording.json.gz`. Required.", accepts=str)
     ] = field(metadata={"is_of_playing": True})
     sha256: str
+    uses_host_path: bool
 
     def read(self) -> Recorded:
         """Return the recording; raise ValueError if the file has changed and is none any more."""
@@ -42,14 +43,12 @@ class RecordedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedProgram(UsersCode):
-    """A program's recording: program 'recording'. `uses_host_path` is that of the recorded scenario."""
-
-    uses_host_path: bool
+    """A program's recording: program 'recording'."""
 
     @property
     def copies_batches(self) -> bool:
         """Whether the recorded program used the links to the hosts' memory."""
-        return self.uses_host_path
+        return bool(self.options.uses_host_path)
 
 
 def _check(section: Any, document: Document, look: Look) -> None:
@@ -71,26 +70,32 @@ def _named(document: Document, mistakes: Mistakes) -> Path:
     return recording_in(named_file(mistakes, _FILE, have(have(TABLE.of(document)).file)))
 
 
-def _build(document: Document, mistakes: Mistakes) -> ReplayedProgram:
+def _recorded(document: Document, mistakes: Mistakes) -> RecordedRun:
     path = _named(document, mistakes)
-    found = read(path, "program")
-    launching = Launching(cuda_graphs=found.cuda_graphs)
-    return ReplayedProgram(
-        options=RecordedRun(file=path, sha256=hashlib.sha256(content(path)).hexdigest()),
-        launching=launching if LAUNCHING.of(document) is None else LAUNCHING.build(document),
-        uses_host_path=found.uses_host_path,
-    )
+    sha256 = hashlib.sha256(content(path)).hexdigest()
+    return RecordedRun(file=path, sha256=sha256, uses_host_path=read(path, "program").uses_host_path)
+
+
+def _launching(document: Document, mistakes: Mistakes) -> Launching:
+    """Build how kernels are launched: as when the program was recorded, unless the file says it."""
+    if LAUNCHING.of(document) is not None:
+        return LAUNCHING.build(document)
+    return Launching(cuda_graphs=read(_named(document, mistakes), "program").cuda_graphs)
 
 
 TABLE = ScenarioTable(
-    key="recording", values=RecordedRun, about="The recording. Required by program 'recording'.", check=_check
+    key="recording",
+    values=RecordedRun,
+    about="The recording. Required by program 'recording'.",
+    check=_check,
+    field="options",
+    make=_recorded,
 )
 SPEC = ProgramSpec(
-    name="recording",
     factory="scenarios.workloads.recording.program:RecordingProgram",
+    workload=ReplayedProgram,
     summary="a recording of another program",
     needs=TABLE,
-    may=(LAUNCHING,),
+    may=(replace(LAUNCHING, make=_launching),),
     why_each=lambda document: "a recording has the calls of each rank",
-    build=_build,
 )

@@ -20,7 +20,7 @@ from scenarios.config.toml.section import have
 from scenarios.config.toml.sections import Document, RunSection
 from scenarios.config.toml.values import CountOrZero
 from scenarios.given_file import content
-from scenarios.workloads.gradient_tables import BUCKETS, COMPRESSION, build_reduction
+from scenarios.workloads.gradient_tables import BUCKETS, COMPRESSION
 from scenarios.workloads.script.recording.file import read, recording_in
 from scenarios.workloads.script.recording.hardware import check_scenario
 from scenarios.workloads.step_tables import LAUNCHING
@@ -211,12 +211,12 @@ def _recording(section: Any, mistakes: Mistakes) -> Path:
     return recording_in(named_file(mistakes, ("script", "recording"), have(section.recording)))
 
 
-def _build(document: Document, mistakes: Mistakes) -> UsersCode:
+def _script(document: Document, mistakes: Mistakes) -> Script:
     section = have(TABLE.of(document))
     if section.recording is not None:
         recording = _recording(section, mistakes)
         found = read(recording)
-        options = Script(
+        return Script(
             path=Path(found.script),
             sha256=found.sha256,
             args=tuple(found.args),
@@ -224,12 +224,10 @@ def _build(document: Document, mistakes: Mistakes) -> UsersCode:
             recording=recording,
             is_exchanged=BUCKETS.of(document) is not None or COMPRESSION.of(document) is not None,
         )
-        return UsersCode(options=options, **build_reduction(document), launching=LAUNCHING.build(document))
     path = file_of_module(section.module or "") if section.path is None else None
     path = path or named_file(mistakes, ("script", "path"), have(section.path))
     is_cut = not _is_launched(document) if section.modules is None else section.modules
-    options = TABLE.build(document, path=path, sha256=hashlib.sha256(content(path)).hexdigest(), is_cut=is_cut)
-    return UsersCode(options=options, launching=LAUNCHING.build(document))
+    return TABLE.build(document, path=path, sha256=hashlib.sha256(content(path)).hexdigest(), is_cut=is_cut)
 
 
 def file_of_module(name: str) -> Path | None:
@@ -256,15 +254,21 @@ def _payload(document: Document) -> Literal["values", "sizes"]:
     return "sizes" if is_recorded or _is_launched(document) else "values"
 
 
-TABLE = ScenarioTable(key="script", values=Script, about="The script. Required by program 'script'.", check=_check)
+TABLE = ScenarioTable(
+    key="script",
+    values=Script,
+    about="The script. Required by program 'script'.",
+    check=_check,
+    field="options",
+    make=_script,
+)
 SPEC = ProgramSpec(
-    name="script",
     factory="scenarios.workloads.script.program:ScriptProgram",
+    workload=UsersCode,
     summary="a training script of your own",
     needs=TABLE,
     may=(BUCKETS, COMPRESSION, LAUNCHING),
     payload=_payload,
     batch_size="refused",
     why_each=lambda document: "" if _is_launched(document) else "a script on CPUs goes by values",
-    build=_build,
 )

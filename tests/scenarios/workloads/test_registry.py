@@ -109,6 +109,42 @@ def test_every_field_of_a_workload_of_ones_own_changes_the_digest() -> None:
     assert one.digest() != other.digest()
 
 
+PHASES = (
+    MINE
+    + """
+from dataclasses import dataclass
+from typing import Annotated
+from scenarios.config.keys import OnlyWith
+from scenarios.config.scenario import Workload
+from scenarios.config.toml.program_spec import ProgramSpec, ScenarioTable
+
+@dataclass(frozen=True, kw_only=True)
+class Phase:
+    kind: Annotated[str, "Its kind. Default 'short'."] = "short"
+    rounds: Annotated[int, "Its rounds. Default 1.", OnlyWith(kind=("long",))] = 1
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phases(Workload):
+    first: Phase
+    last: Phase
+
+TABLES = [ScenarioTable(key=f"{name}_phase", field=name, values=Phase, about="A phase.") for name in ("first", "last")]
+SPEC = ProgramSpec(factory="mine:MyStep", workload=Phases, needs=TABLES[0], may=(TABLES[1],))
+"""
+)
+
+
+def test_a_spec_of_ones_own_makes_its_workload_of_its_tables(tmp_path: Path) -> None:
+    path = written(tmp_path, "mine:SPEC", code=PHASES)
+    text = path.read_text().replace("options = {elements = 4}", "first_phase = {kind = 'long', rounds = 2}")
+    path.write_text(text)
+    made = load(path)
+    assert (made.program, made.as_dict()["first"]) == ("mine:SPEC", {"kind": "long", "rounds": 2})
+    assert (made.as_dict()["last"], made.workload.plans) == ({"kind": "short", "rounds": 1}, "")
+    path.write_text(text.replace("kind = 'long', ", ""))
+    assert sentence(path) == f"{path}: first_phase.rounds = 2: expected no rounds but with kind = 'long'"
+
+
 def test_options_change_the_digest(tmp_path: Path) -> None:
     first = load(written(tmp_path)).digest()
     assert load(written(tmp_path, options="{elements = 5}")).digest() != first

@@ -13,7 +13,6 @@ from scenarios.config.scenario import Scenario
 from scenarios.config.toml.mistakes import toml_text
 from scenarios.config.toml.tree import Tree
 from scenarios.seam.errors import ScenarioError
-from scenarios.workloads.registry import find
 from scenarios.workloads.script.command import is_script, load_given, tree_given
 from twinstep.studies.curves.parameters import Parameter
 from twinstep.studies.kept_plan import kept_plan
@@ -47,8 +46,7 @@ class CurvesStart:
     @property
     def plans(self) -> bool:
         """True if a planner places the tables anew for each point."""
-        planner = find(self.scenario.program, self.scenario.program_folder).plan
-        return bool(planner) and self.scenario.workload.plan_file is None
+        return bool(self.scenario.workload.plans) and self.scenario.workload.plan_file is None
 
     def study(self, keys: Sequence[str], rows: Iterable[Sequence[object]], *, has_baseline: bool = False) -> Study:
         """Return a study of this scenario with a point for each row; None leaves a key as it is."""
