@@ -16,8 +16,8 @@ from reports.errors import ReportError
 from reports.json_document import document
 from reports.run import Run
 from reports.sections.model import Report
-from reports.sections.run import report as tables
-from reports.sections.validation import spread_json, spread_line
+from reports.sections.run.report import RUN
+from reports.sections.run.subject import RunView
 from reports.store import drafts, replace
 from reports.store import run_folder as store
 from reports.terminal import text
@@ -66,10 +66,9 @@ def present(
     """
     if quiet:
         print(folder)
-    elif as_json:
-        print_json({**tables.as_json(run or store.load(folder)), **(spread_json(spread) if spread else {})})
-    else:
-        text.show(tables.summarize(run or store.load(folder), spread=spread_line(spread) if spread else ""), sys.stdout)
+        return
+    print_report(RUN, RunView.of(run or store.load(folder), draws=spread), as_json=as_json)
+    if not as_json:
         print(f"run folder: {folder}")
 
 

@@ -13,12 +13,10 @@ from reports import report, trace_table
 from reports.analysis.step_breakdown import step_shown
 from reports.compare import comparison
 from reports.errors import ReportError
-from reports.json_document import document
 from reports.kineto import compute_times, recording
 from reports.kineto import tables as kernel_tables
 from reports.sections.comparison import COMPARISON, CompareView
 from reports.sections.model import Report
-from reports.sections.run import report as run_tables
 from reports.sections.run.report import RUN
 from reports.sections.run.subject import RunView
 from reports.sections.side_by_side import BESIDE, BesideView
@@ -31,8 +29,7 @@ from reports.store.drafts import whole_folder
 from reports.study.frame import study_frame
 from reports.study.rows import about_of, is_study
 from reports.terminal import text
-from reports.terminal.present import Tell, check_free, print_json, progress_line, say_notes, write_kernels
-from reports.terminal.render import rendered
+from reports.terminal.present import Tell, check_free, print_json, print_report, progress_line, say_notes, write_kernels
 from reports.validation import folder as validation_folder
 from reports.writer import write
 from twinstep.reporting import chakra as execution_traces
@@ -70,10 +67,7 @@ def show(options: Namespace) -> None:
     """Print the summary of one run."""
     run = store.load(options.run)
     step_shown(run, options.step)
-    if options.json:
-        print_json(run_tables.as_json(run))
-    else:
-        text.show(run_tables.summarize(run, options.step), sys.stdout)
+    print_report(RUN, RunView.of(run, None if options.json else options.step), as_json=options.json)
 
 
 def compare(options: Namespace) -> None:
@@ -97,11 +91,11 @@ def _validation(options: Namespace) -> None:
 def _present(options: Namespace, sections: Report, view: Any, write_page: Callable[[Tell], Path]) -> None:
     """All as JSON; or the page written, the tables printed."""
     if options.json:
-        print_json(document(sections, view))
+        print_report(sections, view, as_json=True)
         return
     with progress_line() as tell:
         page = write_page(tell)
-    text.show(rendered(sections, view), sys.stdout)
+    print_report(sections, view)
     print(f"report: {page}")
 
 

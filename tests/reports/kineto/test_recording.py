@@ -15,8 +15,8 @@ import pytest
 from reports.kineto import recording as kineto
 from reports.kineto import tables as kineto_tables
 from reports.run import Run
-from reports.sections.run import report as run_tables
 from reports.terminal.text import as_text
+from tests.reports import shown as run_tables
 from tests.reports.kineto.events import CPU, OLD, event, kernel, launch, spans
 
 # What becomes of a GPU's trace
