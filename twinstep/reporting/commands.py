@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import Namespace
 from collections.abc import Callable
 from functools import partial
@@ -14,8 +13,8 @@ from reports.analysis.step_breakdown import step_shown
 from reports.compare import comparison
 from reports.errors import ReportError
 from reports.kineto import compute_times, recording
-from reports.kineto import tables as kernel_tables
 from reports.sections.comparison import COMPARISON, CompareView
+from reports.sections.kineto import COMPUTATIONS, KERNELS, KernelsView
 from reports.sections.model import Report
 from reports.sections.run.report import RUN
 from reports.sections.run.subject import RunView
@@ -29,7 +28,7 @@ from reports.store.drafts import whole_folder
 from reports.study.frame import study_frame
 from reports.study.rows import about_of, is_study
 from reports.terminal import text
-from reports.terminal.present import Tell, check_free, print_json, print_report, progress_line, say_notes, write_kernels
+from reports.terminal.present import Tell, check_free, print_report, progress_line, say_notes, write_kernels
 from reports.validation import folder as validation_folder
 from reports.writer import write
 from twinstep.reporting import chakra as execution_traces
@@ -124,10 +123,8 @@ def kineto(options: Namespace) -> None:
     found, table = _read_traces(options)
     write(found.recording, options.out)
     say_notes(found.notes)
-    if options.json:
-        print_json({"run": str(options.out), **kernel_tables.as_json(found), **({"table": table} if table else {})})
-    else:
-        text.show(kernel_tables.summarize(found), sys.stdout)
+    print_report(KERNELS, KernelsView(found, str(options.out), table), as_json=options.json)
+    if not options.json:
         print(f"run folder: {options.out}")
         _say_table(table)
 
@@ -177,7 +174,7 @@ def times(options: Namespace) -> None:
         replace.write_csv(found.rows, options.csv)
     say_notes(found.notes)
     table = None if rows is None else _write_table(rows, options.table)
-    text.show(compute_times.summarize(found), sys.stdout)
+    print_report(COMPUTATIONS, found)
     if options.csv is not None:
         print(f"times: {options.csv}")
     _say_table(table)
