@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from reports import report, trace_table
-from reports.analysis.step_breakdown import step_shown
 from reports.compare import comparison
 from reports.errors import ReportError
 from reports.kineto import compute_times, recording
@@ -41,8 +40,7 @@ def report_runs(options: Namespace) -> None:
         return
     if len(options.runs) == 1:
         run, folder = store.load(options.runs[0]), report.folder_of(options.runs[0], options.out)
-        step_shown(run, options.step)
-        view = RunView.of(run, None if options.json else options.step)
+        view = RunView.of(run, options.step)
         _present(options, RUN, view, lambda tell: report.write(run, folder, step=options.step, tell=tell))
         return
     if options.step is not None:
@@ -64,9 +62,7 @@ def _study(folder: Path, options: Namespace) -> None:
 
 def show(options: Namespace) -> None:
     """Print the summary of one run."""
-    run = store.load(options.run)
-    step_shown(run, options.step)
-    print_report(RUN, RunView.of(run, None if options.json else options.step), as_json=options.json)
+    print_report(RUN, RunView.of(store.load(options.run), options.step), as_json=options.json)
 
 
 def compare(options: Namespace) -> None:
