@@ -27,7 +27,7 @@ _PERCENT = ("mean", "median", "p95", "law_mean")
 
 
 def errors() -> list[dict[str, Any]]:
-    """Return the errors of each family on each GPU, as `reports.published.operator_tables` has them."""
+    """Return the errors of each family on each GPU, as `reports.published.errors` has them."""
     with redirect_stdout(StringIO()) as out:
         code = reports(["published", *map(str, sorted(FOLDER.glob("*.csv"))), "--profile", PROFILE, "--json"])
     assert code == 0, code

@@ -18,9 +18,9 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from reports.analysis.step_breakdown import parts_of_step, steady_kept
-from reports.compare.comparison import Comparison
 from reports.page import FOLDER, PAGE_FILE
 from reports.run import FRAMES, Run
+from reports.sections.comparison import Comparison
 from reports.side_by_side.frames import SideBySide
 from reports.store.replace import replaced
 from reports.store.run_folder import folder_name, load

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from reports.compare.comparison import Comparison
     from reports.run import Run
+    from reports.sections.comparison import Comparison
     from scenarios.config.scenario import Scenario
 
     __version__: str

@@ -25,16 +25,17 @@ def links(link_rows: pd.DataFrame, elapsed: int) -> pd.DataFrame:
     """Return the link rows with three shares added, highest `utilisation` first.
 
     `utilisation` is bytes carried over the link's capacity in `elapsed` ns, `busy_share` the share of that time in
-    which the link carried anything, `busy_utilisation` bytes carried over the capacity in its busy time.
+    which the link carried anything, `busy_utilisation` bytes carried over the capacity in its busy time, at most 1.
     """
-    could = link_rows["bytes_per_s"].to_numpy(float) * elapsed / 1e9
-    could_busy = link_rows["bytes_per_s"].to_numpy(float) * link_rows["busy_ns"].to_numpy(float) / 1e9
-    carried = link_rows["bytes_carried"].to_numpy(float)
+    rate, carried = (link_rows[name].to_numpy(float) for name in ("bytes_per_s", "bytes_carried"))
     zeros = np.zeros(len(link_rows))
+    needs_ns = np.divide(1e9 * carried, rate, out=zeros.copy(), where=rate > 0)
+    # Small messages pass large ones without taking a share: a link may have carried more than its busy time allows.
+    busy_ns = np.maximum(link_rows["busy_ns"].to_numpy(float), needs_ns)
     frame = link_rows.assign(
-        utilisation=np.divide(carried, could, out=zeros.copy(), where=could > 0),
-        busy_share=link_rows["busy_ns"].to_numpy(float) / elapsed if elapsed else zeros,
-        busy_utilisation=np.divide(carried, could_busy, out=zeros.copy(), where=could_busy > 0),
+        utilisation=needs_ns / elapsed if elapsed else zeros,
+        busy_share=busy_ns / elapsed if elapsed else zeros,
+        busy_utilisation=np.divide(needs_ns, busy_ns, out=zeros.copy(), where=busy_ns > 0),
     )
     return frame.sort_values(["utilisation", "link", "direction"], ascending=[False, True, True], ignore_index=True)
 

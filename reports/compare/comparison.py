@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -24,12 +23,11 @@ from reports.compare.calls import (
     warm_up_of,
     worst_cases,
 )
-from reports.compare.checks import WORLDS, Check, check_all
+from reports.compare.checks import WORLDS, check_all
 from reports.errors import ReportError
 from reports.run import Run
-from reports.sections.comparison import summarize
+from reports.sections.comparison import Comparison
 from reports.store.columns import fixed
-from reports.terminal.text import as_text
 from reports.user_keys import user_key
 from scenarios.seam.trace import PLAYING
 
@@ -43,33 +41,6 @@ OPERATION_ERRORS = {**dict.fromkeys(KEYS, "str"), "part": "str", **_TIMES, "meas
 _BOUNDS = [f"{side}_{bound}_ns" for side in ("predicted", "measured") for bound in ("low", "high")]
 OPERATION_SPREADS = {**OPERATION_ERRORS, **dict.fromkeys([*_BOUNDS, "error_of_step"], "float")}
 STEP_ERRORS = {"step": "int", **_TIMES}  # `step` is the measured run's
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Comparison:
-    """A prediction and a measurement with their errors, (predicted - measured) / measured; nan if one side is missing.
-
-    `operations` are those of one rank in one step, `calls` single ones by size; `errors_by_size` groups calls by kind.
-    Printed, it shows the tables of `python -m reports compare`.
-    """
-
-    predicted: Run
-    measured: Run
-    operations: pd.DataFrame
-    steps: pd.DataFrame
-    calls: pd.DataFrame
-    errors_by_size: pd.DataFrame
-    worst: pd.DataFrame
-    checks: tuple[Check, ...]
-
-    def __repr__(self) -> str:
-        """Return the tables as text; pandas would leave out the errors' column of frames wider than the terminal."""
-        return as_text(summarize(self)).rstrip()
-
-    def frames(self) -> dict[str, pd.DataFrame]:
-        """Return every frame by name, except those of the checks."""
-        names = ["operations", "steps", "calls", "errors_by_size", "worst"]
-        return {name: getattr(self, name) for name in names}
 
 
 def compare(sim_run: Run, real_run: Run, *, any_worlds: bool = False) -> Comparison:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from rich.console import Group, RenderableType
 
 from reports.analysis import statistics
 from reports.analysis.frames import COMPUTE, ints
@@ -21,14 +20,12 @@ from reports.kineto.recording import PLAYED_ON
 from reports.run import Run
 from reports.store.columns import fixed
 from reports.terminal import text
-from reports.terminal.rows import cells
 
 # Columns of the rows of `measure`, one row per label and call, in the order in which a step begins them.
 TIMES = {"label": "str", "call": "int", "time_us": "float", "spread": "float", "samples": "int"}
 OPERATORS = {"operations": "str", "time_us": "float", "calls": "int"}
 _CALL = ["label", "call"]
 _ONE = ["rank", "step", *_CALL]
-_ROWS = 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,17 +82,6 @@ def measure(runs: Sequence[tuple[str, Run]], skip: int | None = None, *, any_run
         about=about,
         notes=tuple(notes),
     )
-
-
-def summarize(times: Times) -> RenderableType:
-    """Return a terminal table of the longest rows."""
-    longest = times.rows.sort_values(["time_us", *_CALL], ascending=[False, True, True]).head(_ROWS)
-    shown = longest.assign(time_ns=1000 * longest["time_us"])
-    rows = cells(shown, ["label", "call", "time_ns", "spread", "samples"])
-    left_out = len(times.rows) - len(longest)
-    more = f"; {left_out} shorter ones not shown" if left_out else ""
-    columns = ["label", "call in the step", "mean", "spread", "samples"]
-    return Group(text.table(f"{times.about}{more}", columns, rows))
 
 
 def _notes_of_run(name: str, run: Run, *, any_runs: bool) -> list[str]:

@@ -1,22 +1,17 @@
-"""Tables of the kernels in a profiler's traces, for terminals and scripts."""
+"""Compute frames of the kernels in a profiler's traces."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from rich.console import Group, RenderableType
 
 from reports.analysis.frames import STEP
 from reports.kineto.operators import BACKWARD, FORWARD, OPTIMIZER
 from reports.kineto.recording import Profile
 from reports.store.columns import fixed
-from reports.terminal import text
-from reports.terminal.rows import cells, records
 
-_ROWS = 16
 _OF_STEPS = {"calls_per_step": "float", "median_ns": "float", "mean_ns": "float", "share": "float"}
 # Times of one rank in one step; `share` is of the time of all kernels.
 BY_KIND = {"kind": "str", "kernel": "str", **_OF_STEPS}
@@ -27,7 +22,6 @@ BY_MODULE = {"module": "str", "calls_per_step": "float", **_BY_PHASE}
 TOP_KERNELS = {
     "name": "str", "kernel": "str", "calls": "int", "total_ns": "int", "median_ns": "float", "share": "float",
 }  # fmt: skip
-_CELLS = ["median_ns", "calls_per_step", "share"]
 
 
 def kernels(profile: Profile) -> pd.DataFrame:
@@ -97,62 +91,6 @@ def _without(frame: pd.DataFrame, name: str, is_bare: pd.Series) -> dict[str, fl
     }
 
 
-@text.json_ready
-def as_json(profile: Profile) -> dict[str, Any]:
-    """Return the whole tables as JSON-ready values."""
-    frame = kernels(profile)
-    return {
-        "notes": list(profile.notes),
-        "annotation": without_annotation(frame),
-        "attribution": without_operator(frame),
-        **{name: records(table) for name, table in tables(profile, frame).items()},
-    }
-
-
-def summarize(profile: Profile) -> RenderableType:
-    """Return the tables for a terminal, each with its longest rows."""
-    frame = kernels(profile)
-    found, bare, unknown = tables(profile, frame), without_annotation(frame), without_operator(frame)
-    info, steps = profile.recording.info, {s.step for s in profile.recording.spans if s.kind == STEP}
-    outside = len(profile.pieces) - int(bare["kernels"])
-    lines = [f"{info.name}: {text.counted(info.world_size, 'rank')}, {text.steps(sorted(steps))}"]
-    count, no_operator, bare_time = int(bare["kernels"]), unknown["share_of_time"], bare["share_of_time"]
-    lines.append(
-        f"{text.counted(count, 'kernel')}; of their time {text.percent(no_operator)} without operator,"
-        f" {text.percent(bare_time)} without annotation or module"
-    )
-    if outside:
-        lines.append(f"{text.counted(outside, 'kernel')} outside any step, not in these tables")
-    by_kind, by_label, top = found["by_kind"], found["by_label"], found["top_kernels"]
-    named = by_kind["kernel"].where((by_kind["kernel"] != "").to_numpy(bool), by_kind["kind"])
-    top = top.assign(kernel=top["kernel"].replace({"": "communication"}))
-    of_step, title = ["a step", "calls", "share"], "Time by {}, the median of a rank's step"
-    top_columns = ["kernel", "kind", "total", "median", "calls", "share"]
-    top_cells = ["name", "kernel", "total_ns", "median_ns", "calls", "share"]
-    return Group(
-        text.paragraph("\n".join(lines), style="bold"),
-        _shown(title.format("kind"), ["kind", *of_step], by_kind.assign(kind=named), ["kind", *_CELLS]),
-        _shown(title.format("label"), ["label", *of_step], by_label, ["label", *_CELLS]),
-        *_shown_by_phase(found),
-        _shown("Top kernels", top_columns, top, top_cells, left=2),
-    )
-
-
-def _shown_by_phase(found: dict[str, pd.DataFrame]) -> list[RenderableType]:
-    """Return the terminal tables by operator and by module, where any are known."""
-    shown = []
-    for key, without in (("operator", "no operator"), ("module", "no annotation or module")):
-        frame = found[f"by_{key}"]
-        if not (frame[key] != "").any():
-            continue
-        named = frame.assign(**{key: frame[key].replace({"": f"({without})"})})
-        title = f"Time by {'operator' if key == 'operator' else 'annotation and module'}, the mean of a rank's step"
-        columns = [key, "forward", "backward", "optimizer", "calls", "share"]
-        of_phases = ["forward_ns", "backward_ns", "optimizer_ns", "calls_per_step", "share"]
-        shown.append(_shown(title, columns, named, [key, *of_phases]))
-    return shown
-
-
 def _by_phase(frame: pd.DataFrame, key: str, steps: int, columns: dict[str, str]) -> pd.DataFrame:
     """Return the mean time of a rank's step by `key`, with a column for each phase, and kernels per step."""
     whole, count = float(frame["duration_ns"].sum()), max(steps, 1)
@@ -183,11 +121,3 @@ def _by(frame: pd.DataFrame, keys: list[str], steps: int, columns: dict[str, str
 
 def _longest(frame: pd.DataFrame, by: str) -> pd.DataFrame:
     return frame.sort_values([by, str(frame.columns[0])], ascending=[False, True], ignore_index=True, kind="stable")
-
-
-def _shown(
-    title: str, columns: Sequence[str], frame: pd.DataFrame, shown: Sequence[str], *, left: int = 1
-) -> RenderableType:
-    more = len(frame) - _ROWS
-    rows = cells(frame.head(_ROWS), shown)
-    return text.table(f"{title}; {more} more not shown" if more > 0 else title, columns, rows, left=left)

@@ -13,8 +13,9 @@ import numpy as np
 import pandas as pd
 
 from reports.errors import ReportError
-from reports.published.collective_tables import LARGE_BYTES, missed
 from reports.published.collectives import PublishedRow
+from reports.published.errors import LARGE_BYTES
+from reports.published.outcome import missed
 from reports.terminal import text
 
 # Below 4 KiB start-up is too small a part of an operation's time; above 256 KiB bytes dominate.

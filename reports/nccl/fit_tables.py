@@ -1,21 +1,19 @@
-"""Tables of the errors of a fit to NCCL's rows, for terminals, scripts and the profile."""
+"""Compute frames of a fit to NCCL's rows and of its errors, and words for its values."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from rich.console import Group, RenderableType
 
 from reports.analysis import statistics
 from reports.nccl.fit import Fit, HeldOut
 from reports.published.collectives import PublishedRow
 from reports.store.columns import fixed
 from reports.terminal import text
-from reports.terminal.rows import cells, records
+from reports.terminal.rows import records
 
 # One row per key; a time is in ns. `rows` is the number of fitted rows, `rows_of` describes them.
 FITTED = {"key": "str", "present": "float", "fitted": "float", "rows": "int", "rows_of": "str"}
@@ -69,40 +67,6 @@ def groups(fit: Fit) -> list[dict[str, Any]]:
         name = f"{NAMED}{op} on {scale} GPUs"
         found.append({"name": name, **errors, "spread": _spread(members), "least": min(sizes), "most": max(sizes)})
     return found
-
-
-def summarize(fit: Fit, profile: str) -> RenderableType:
-    """Return the fitted figures and the errors of held-out rows, for a terminal."""
-    used = {row for one in fit.fitted for row in one.rows}
-    head = (
-        f"{text.counted(len(used), 'row')}, of every second size, set the figures; the other"
-        f" {text.counted(len(fit.held_out), 'row')} are held out. An error is predicted / measured - 1: mean of the"
-        " errors' sizes, worst with its sign."
-    )
-    keys = [
-        f"{row['key']} = {value_text(row['key'], row['fitted'])} ({profile}: {value_text(row['key'], row['present'])}),"
-        f" {text.counted(row['rows'], 'row')} from {row['rows_of']}"
-        for row in records(fitted(fit))
-    ]
-    columns = ["operation", "on", "rows", "mean before", "worst", "mean after", "worst"]
-    return Group(
-        text.paragraph(head),
-        text.paragraph("\n".join(keys)),
-        text.table("Rows held out", columns, cells(held_out(fit), list(HELD_OUT)), left=2),
-    )
-
-
-@text.json_ready
-def as_json(fit: Fit, profile: str, out: Path) -> dict[str, Any]:
-    """Return the whole fit as JSON-ready values."""
-    return {
-        "profile": profile,
-        "out": str(out),
-        "fitted": records(fitted(fit)),
-        "held_out": records(held_out(fit)),
-        "notes": list(fit.notes),
-        "worse": worse(fit),
-    }
 
 
 def rows_of(rows: Sequence[PublishedRow]) -> str:

@@ -1,15 +1,21 @@
-"""Request the prediction of a published row, or return a sentence on why there is none."""
+"""Request the prediction of a published row, or return a sentence on why there is none; group rows by that sentence."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
+import pandas as pd
+
 from reports.errors import ReportError
+from reports.terminal import text
+from reports.terminal.rows import records
 
 Row = TypeVar("Row")
 Prediction = TypeVar("Prediction")
+
+_LINES = 60  # most letters of a list of lines
 
 
 def outcome_of(
@@ -30,3 +36,23 @@ def outcome_of(
     time: float = getattr(found, f"predicted_{unit}")
     assert 0 < time < math.inf, f"{row}: predicted {time} {unit}"
     return found
+
+
+def missed(joined: pd.DataFrame) -> Iterator[str]:
+    """Yield a sentence for each file and reason why rows have no prediction, with their lines."""
+    for (file, reason), lines in _lines_by_reason(joined).items():
+        yield f"{file}: {'line' if len(lines) == 1 else 'lines'} {text.ranges(lines)}: {reason}"
+
+
+def missed_by_count(joined: pd.DataFrame) -> Iterator[str]:
+    """Yield sentences as `missed`, the most frequent reasons first, with the number of rows, as lines have several."""
+    for (file, reason), lines in sorted(_lines_by_reason(joined).items(), key=lambda group: -len(group[1])):
+        places = text.shortened(text.ranges(list(dict.fromkeys(lines))), _LINES)
+        yield f"{file}: {text.counted(len(lines), 'row')} (line {places}): {reason}"
+
+
+def _lines_by_reason(joined: pd.DataFrame) -> dict[tuple[str, str], list[int]]:
+    groups: dict[tuple[str, str], list[int]] = {}
+    for row in records(joined.loc[joined["reason"].ne(""), ["file", "line", "reason"]]):
+        groups.setdefault((row["file"], row["reason"]), []).append(row["line"])
+    return groups

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from rich.console import RenderableType
 
 from reports.analysis.frames import KEYS
 from reports.compare.calls import errors_by_size
@@ -49,26 +48,31 @@ _WORST_NOTE = (
 SIZE_ERRORS = {"rows": "rows", "signed_median": "signed median", "median": "median", "worst": "worst"}
 
 
-class Compared(Protocol):
-    """A comparison as tables show it; `reports.compare.comparison` documents its fields."""
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Comparison:
+    """A prediction and a measurement with their errors, (predicted - measured) / measured; nan if one side is missing.
 
-    @property
-    def predicted(self) -> Run: ...
-    @property
-    def measured(self) -> Run: ...
-    @property
-    def operations(self) -> pd.DataFrame: ...
-    @property
-    def steps(self) -> pd.DataFrame: ...
-    @property
-    def calls(self) -> pd.DataFrame: ...
-    @property
-    def errors_by_size(self) -> pd.DataFrame: ...
-    @property
-    def worst(self) -> pd.DataFrame: ...
-    @property
-    def checks(self) -> tuple[Check, ...]: ...
-    def frames(self) -> dict[str, pd.DataFrame]: ...
+    `operations` are those of one rank in one step, `calls` single ones by size; `errors_by_size` groups calls by kind.
+    Printed, it shows the tables of `python -m reports compare`.
+    """
+
+    predicted: Run
+    measured: Run
+    operations: pd.DataFrame
+    steps: pd.DataFrame
+    calls: pd.DataFrame
+    errors_by_size: pd.DataFrame
+    worst: pd.DataFrame
+    checks: tuple[Check, ...]
+
+    def __repr__(self) -> str:
+        """Return the tables as text; pandas would leave out the errors' column of frames wider than the terminal."""
+        return text.as_text(rendered(COMPARISON, CompareView(self))).rstrip()
+
+    def frames(self) -> dict[str, pd.DataFrame]:
+        """Return every frame by name, except those of the checks."""
+        names = ["operations", "steps", "calls", "errors_by_size", "worst"]
+        return {name: getattr(self, name) for name in names}
 
 
 def typical_and_worst(errors: pd.DataFrame) -> tuple[float, float]:
@@ -83,7 +87,7 @@ def typical_and_worst(errors: pd.DataFrame) -> tuple[float, float]:
 class CompareView:
     """A comparison, and the paths from its page to the two runs' own pages; "" without one."""
 
-    comparison: Compared
+    comparison: Comparison
     pages: tuple[str, str] = ("", "")
 
 
@@ -92,7 +96,7 @@ def _errors(frame: pd.DataFrame) -> dict[str, float]:
     return {"median_absolute_error": median, "worst_error": worst}
 
 
-def about(comparison: Compared) -> list[str]:
+def about(comparison: Comparison) -> list[str]:
     """Return a few lines on which runs are compared."""
     sides = (("predicted", comparison.predicted), ("measured", comparison.measured))
     lines = [f"{comparison.measured.info.name}: {text.counted(comparison.measured.info.world_size, 'rank')}"]
@@ -164,7 +168,7 @@ def _steps(view: CompareView) -> Iterator[ReportTable]:
     )  # fmt: skip
 
 
-def named_operations(comparison: Compared) -> pd.DataFrame:
+def named_operations(comparison: Comparison) -> pd.DataFrame:
     """Return the operations with the `name` that each has everywhere in the report."""
     return comparison.operations.assign(name=operation_names(comparison.operations))
 
@@ -220,7 +224,7 @@ def _no_sizes(view: CompareView) -> str:
     return "" if known.any() else "No operation of one size is in both runs."
 
 
-def names_of(comparison: Compared, frame: pd.DataFrame) -> list[str]:
+def names_of(comparison: Comparison, frame: pd.DataFrame) -> list[str]:
     """Return each row's operation name, as in the table of operations."""
     named = named_operations(comparison)
     known = dict(zip(_keys(named), named["name"], strict=True))
@@ -370,8 +374,3 @@ COMPARISON = model.Report(
     ],
     data=_data,
 )
-
-
-def summarize(comparison: Compared) -> RenderableType:
-    """Return errors by step, operation and size, the worst cases, then the checks."""
-    return rendered(COMPARISON, CompareView(comparison))

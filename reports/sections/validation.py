@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import pandas as pd
@@ -212,25 +211,3 @@ VALIDATION = model.Report(
         ReportSection("verdict", "Errors", [on_terminal(_verdict)]),
     ],
 )
-
-
-def spread_line(plays: Plays) -> str:
-    """Median and p10-p90 of a prediction's draws, in one line."""
-    sample = plays.sample
-    if len(plays.each) == 1:
-        of = "in every draw, as nothing varies between them"
-    else:
-        of = f"over {text.counted(len(plays.each), 'draw')}"
-    where = between(sample.low, sample.high)
-    lie = f"within {where}" if "-" in where else f"at {where}"
-    return f"median {text.duration(sample.median)}, 80 % of steps {lie}, {of}"
-
-
-def spread_json(plays: Plays) -> dict[str, Any]:
-    """Return the validation's values for scripts."""
-    sample = plays.sample
-    return {
-        "draws": len(plays.each),
-        "interval_median_ns": sample.median,
-        "interval_ns": [sample.low, sample.high],
-    }

@@ -8,17 +8,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from rich.console import Group, RenderableType
 
 from reports.analysis.statistics import Errors, disagreement, errors
-from reports.study.frame import came_out, short_names
-from reports.study.measures import SHOWN
-from reports.terminal import text
+from reports.study.frame import came_out
 from reports.terminal.rows import records
 
 # The measured differences from which a pair counts for the predicted order.
 DIFFERENCES = (0.05, 0.10)
-_BEST = 10
 _BY_VALUE = ("point_count", "regret", "predicted_best", "measured_best")
 
 
@@ -137,77 +133,10 @@ def regret_by_value(points: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
         for value, some in points.groupby(points[key].astype(object), sort=False, dropna=False):
             if 1 < len(some) < len(points):
                 found = asdict(regret_of(some))
-                rows.append({"key": key, "value": _value(value), **{name: found[name] for name in _BY_VALUE}})
+                rows.append({"key": key, "value": value_text(value), **{name: found[name] for name in _BY_VALUE}})
     return pd.DataFrame(rows, columns=["key", "value", *_BY_VALUE])
 
 
-def _value(value: Any) -> str:
+def value_text(value: Any) -> str:
+    """Return a key's value as people read it; a dash where the key is as in the scenario."""
     return "-" if pd.isna(value) else str(value)
-
-
-def summarize(points: pd.DataFrame, keys: Sequence[str], goal: str) -> RenderableType:
-    """Return the best points as measured, the regret where one key is given, and the verdict."""
-    found = regret_of(points)
-    return Group(
-        _best(points, keys, goal),
-        *_by_value(points, keys),
-        text.paragraph("\n".join(_verdict(found)), style="bold"),
-    )
-
-
-def _best(points: pd.DataFrame, keys: Sequence[str], goal: str) -> RenderableType:
-    """Return a table of the fastest points as measured, and the predicted best."""
-    place = points["predicted_ns"].rank(method="min").astype(int)
-    ranked = points.assign(place=place).sort_values(["measured_ns", "index"])
-    shown = ranked[(np.arange(len(ranked)) < _BEST) | (ranked["place"] == 1).to_numpy(bool)]
-    names, (title, form) = short_names(keys), SHOWN[goal]
-    differing = [key for key in keys if shown[key].map(_value).nunique() > 1]
-    rows = []
-    for row in records(shown):
-        times = row["measured_ns"], row["predicted_ns"]
-        numbers = [form(1e9 / ns if goal == "samples_per_s" else ns) for ns in times]
-        values = [_value(row[key]) for key in differing]
-        rows.append([f"#{row['index']}", *values, *numbers, text.signed_percent(row["error"]), str(row["place"])])
-    columns = ["", *(names[key] for key in differing), "measured", "predicted", "error", "place"]
-    of = f"The best {_BEST} of {len(points):,}" if len(points) > _BEST else "Points"
-    about = f"{of} as measured, in {title}; the predicted time's error, and its place among predictions"
-    return text.table(about, columns, rows, left=1 + len(differing))
-
-
-def _by_value(points: pd.DataFrame, keys: Sequence[str]) -> list[RenderableType]:
-    found, names = records(regret_by_value(points, keys)), short_names(keys)
-    rows = [[names[row["key"]], row["value"], str(row["point_count"]), text.percent(row["regret"])] for row in found]
-    title = "Regret where a value is given"
-    return [text.table(title, ["key", "value", "points", "regret"], rows, left=2)] if rows else []
-
-
-def _verdict(found: Regret) -> list[str]:
-    pairs = [
-        f"{one.right:,} of {one.count:,} pairs ({text.percent(one.share)}) that differ by more than"
-        f" {100 * one.difference:g} %"
-        for one in found.pairs
-    ]
-    return [
-        f"Regret: {text.percent(found.regret)}: the predicted best (#{found.predicted_best}) takes that much longer"
-        f" than the measured best (#{found.measured_best}) of {text.counted(found.point_count, 'point')}",
-        f"In the right order: {', '.join(pairs)}",
-        f"Rank correlation: Spearman {found.spearman:.3f}, Kendall {found.kendall:.3f}",
-        f"Errors of times: median {text.signed_percent(found.errors.signed_median)}; sizes: median"
-        f" {text.percent(found.errors.median)}, 95th percentile {text.percent(found.errors.p95)}; worst"
-        f" {text.signed_percent(found.errors.worst)}. Rounds of a point differ by"
-        f" ±{text.percent(found.disagreement)} in the median",
-    ]
-
-
-@text.json_ready
-def as_json(points: pd.DataFrame, keys: Sequence[str], goal: str) -> dict[str, Any]:
-    """Return all points, the numbers of `Regret`, and those where a value is given."""
-    found = regret_of(points)
-    plain = points.astype(object).where(points.notna(), None)
-    return {
-        "goal": goal,
-        **asdict(found),
-        "pairs": [{**asdict(one), "share": one.share} for one in found.pairs],
-        "by_value": records(regret_by_value(points, keys)),
-        "points": plain.to_dict("records"),
-    }

@@ -9,16 +9,19 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from reports.analysis.repeats import Plays
 from reports.errors import ReportError
+from reports.json_document import document
 from reports.run import Run
-from reports.sections.run import report as tables
-from reports.sections.validation import spread_json, spread_line
+from reports.sections.model import Report
+from reports.sections.run.report import RUN
+from reports.sections.run.subject import RunView
 from reports.store import drafts, replace
 from reports.store import run_folder as store
 from reports.terminal import text
+from reports.terminal.render import rendered
 from scenarios.progress_line import ProgressLine
 
 _QUIET_S = 1.0
@@ -63,11 +66,18 @@ def present(
     """
     if quiet:
         print(folder)
-    elif as_json:
-        print_json({**tables.as_json(run or store.load(folder)), **(spread_json(spread) if spread else {})})
-    else:
-        text.show(tables.summarize(run or store.load(folder), spread=spread_line(spread) if spread else ""), sys.stdout)
+        return
+    print_report(RUN, RunView.of(run or store.load(folder), draws=spread), as_json=as_json)
+    if not as_json:
         print(f"run folder: {folder}")
+
+
+def print_report(report: Report, of: Any, *, as_json: bool = False) -> None:
+    """Print a report as text, or all of it as one JSON document."""
+    if as_json:
+        print_json(document(report, of))
+    else:
+        text.show(rendered(report, of), sys.stdout)
 
 
 def write_kernels(run: Run, path: Path) -> None:

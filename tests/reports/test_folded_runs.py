@@ -18,12 +18,11 @@ from reports.errors import ReportError
 from reports.kineto import compute_times as times
 from reports.perfetto import trace as perfetto
 from reports.run import Run
-from reports.sections.comparison import summarize
-from reports.sections.run import report as tables
 from reports.store import run_folder as store
 from reports.store.parts import SpansInMemory
 from reports.terminal import text
 from scenarios.seam.trace import MemoryRow, Metric, PlanRow, Recording, Thinned
+from tests.reports import shown as tables
 from tests.reports.recordings import PATIENT, by_hand, info, link, on_nccl, recordings, with_spans
 
 # Ranks 0 and 1 of `by_hand` stand for so many hosts of one GPU each.
@@ -175,7 +174,7 @@ def test_ranks_that_were_kept_count_with_those_that_they_represent():
 
 def test_a_comparison_says_how_a_side_was_simulated():
     real = Run.of(by_hand(world="real"))
-    printed = text.as_text(summarize(compare(Run.of(folded(by_hand(), COUNTS)), real)))
+    printed = repr(compare(Run.of(folded(by_hand(), COUNTS)), real))
     assert "16 ranks, simulated as 2 representative hosts" in " ".join(printed.split())
 
 

@@ -49,7 +49,6 @@ def again(made: Scenario, file: Path) -> Scenario:
     workload = ReplayedProgram(
         options=RecordedRun(file=file, sha256="", uses_host_path=found.uses_host_path),
         launching=Launching(cuda_graphs=found.cuda_graphs),
-        uses_host_path=found.uses_host_path,
     )
     return changed(replace(made, program="recording"), payload="sizes", workload=workload)
 

@@ -10,8 +10,8 @@ from torch.distributed import GradBucket  # type: ignore[attr-defined]
 
 import twinstep
 from real.ddp.hooks import PowerSGDState, batched_powerSGD_hook, powerSGD_hook
-from reports.compare.comparison import Comparison
 from reports.run import Run
+from reports.sections.comparison import Comparison
 from scenarios.config.scenario import Scenario
 
 

@@ -24,15 +24,17 @@ from real.launch.launcher import Hosts, RunEnded, job_of, launch
 from real.machine import cores, cpu_name
 from reports.analysis.statistics import disagreement
 from reports.errors import NoStepError, ReportError
+from reports.json_document import document
+from reports.sections.regret import REGRET, RegretView
 from reports.sections.study import headline
 from reports.store import run_folder
 from reports.store.replace import replaced
-from reports.study import regret as judging
 from reports.study.frame import came_out, goals_of, study_frame
 from reports.study.measures import measures_of
+from reports.study.regret import judged
 from reports.study.rows import StudyRows, opened, stored
 from reports.terminal import text
-from reports.terminal.present import output, print_json
+from reports.terminal.present import output, print_report
 from scenarios.config.scenario import Scenario
 from scenarios.config.warnings import print_notes_of_measuring
 from scenarios.interruption import code_of
@@ -267,7 +269,7 @@ def _show(folder: Path, study: Study, digests: Mapping[int, str], options: argpa
     frame["digest"] = [digests.get(index, "") for index in frame["index"]]  # measurements are stored by digest
     rounds = {(row["digest"], row["fidelity"]): row for row in stored(folder / MEASURED)}
     goal = goals_of(frame, {"goals": {study.goal: ""}})[0].column
-    points = judging.judged(frame, rounds.values(), study.keys, goal)
+    points = judged(frame, rounds.values(), study.keys, goal)
     failed = {
         row["digest"]: row["sentence"] for row in rounds.values() if row["status"] != "done" and row["index"] >= 0
     }
@@ -277,16 +279,15 @@ def _show(folder: Path, study: Study, digests: Mapping[int, str], options: argpa
     if not len(points):
         say([f"{folder}: no point came out: {headline(frame)}", *failures])
         return 1
-    content = judging.as_json(points, study.keys, goal)
+    view = RegretView(points, study.keys, goal)
     with replaced(folder / REGRET_FILE) as draft:
-        draft.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
+        draft.write_text(json.dumps(document(REGRET, view), indent=1, allow_nan=False) + "\n")
     with output():
         if options.quiet:
             print(folder)
-        elif options.json:
-            print_json(content)
         else:
-            text.show(judging.summarize(points, study.keys, goal), sys.stdout)
-            print(f"folder: {folder}")
+            print_report(REGRET, view, as_json=options.json)
+            if not options.json:
+                print(f"folder: {folder}")
     say(failures)
     return 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import Namespace
 from collections.abc import Callable
 from functools import partial
@@ -10,15 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from reports import report, trace_table
-from reports.analysis.step_breakdown import step_shown
 from reports.compare import comparison
 from reports.errors import ReportError
-from reports.json_document import document
 from reports.kineto import compute_times, recording
-from reports.kineto import tables as kernel_tables
 from reports.sections.comparison import COMPARISON, CompareView
+from reports.sections.kineto import COMPUTATIONS, KERNELS, KernelsView
 from reports.sections.model import Report
-from reports.sections.run import report as run_tables
 from reports.sections.run.report import RUN
 from reports.sections.run.subject import RunView
 from reports.sections.side_by_side import BESIDE, BesideView
@@ -31,8 +27,7 @@ from reports.store.drafts import whole_folder
 from reports.study.frame import study_frame
 from reports.study.rows import about_of, is_study
 from reports.terminal import text
-from reports.terminal.present import Tell, check_free, print_json, progress_line, say_notes, write_kernels
-from reports.terminal.render import rendered
+from reports.terminal.present import Tell, check_free, print_report, progress_line, say_notes, write_kernels
 from reports.validation import folder as validation_folder
 from reports.writer import write
 from twinstep.reporting import chakra as execution_traces
@@ -45,8 +40,7 @@ def report_runs(options: Namespace) -> None:
         return
     if len(options.runs) == 1:
         run, folder = store.load(options.runs[0]), report.folder_of(options.runs[0], options.out)
-        step_shown(run, options.step)
-        view = RunView.of(run, None if options.json else options.step)
+        view = RunView.of(run, options.step)
         _present(options, RUN, view, lambda tell: report.write(run, folder, step=options.step, tell=tell))
         return
     if options.step is not None:
@@ -68,12 +62,7 @@ def _study(folder: Path, options: Namespace) -> None:
 
 def show(options: Namespace) -> None:
     """Print the summary of one run."""
-    run = store.load(options.run)
-    step_shown(run, options.step)
-    if options.json:
-        print_json(run_tables.as_json(run))
-    else:
-        text.show(run_tables.summarize(run, options.step), sys.stdout)
+    print_report(RUN, RunView.of(store.load(options.run), options.step), as_json=options.json)
 
 
 def compare(options: Namespace) -> None:
@@ -97,11 +86,11 @@ def _validation(options: Namespace) -> None:
 def _present(options: Namespace, sections: Report, view: Any, write_page: Callable[[Tell], Path]) -> None:
     """All as JSON; or the page written, the tables printed."""
     if options.json:
-        print_json(document(sections, view))
+        print_report(sections, view, as_json=True)
         return
     with progress_line() as tell:
         page = write_page(tell)
-    text.show(rendered(sections, view), sys.stdout)
+    print_report(sections, view)
     print(f"report: {page}")
 
 
@@ -130,10 +119,8 @@ def kineto(options: Namespace) -> None:
     found, table = _read_traces(options)
     write(found.recording, options.out)
     say_notes(found.notes)
-    if options.json:
-        print_json({"run": str(options.out), **kernel_tables.as_json(found), **({"table": table} if table else {})})
-    else:
-        text.show(kernel_tables.summarize(found), sys.stdout)
+    print_report(KERNELS, KernelsView(found, str(options.out), table), as_json=options.json)
+    if not options.json:
         print(f"run folder: {options.out}")
         _say_table(table)
 
@@ -183,7 +170,7 @@ def times(options: Namespace) -> None:
         replace.write_csv(found.rows, options.csv)
     say_notes(found.notes)
     table = None if rows is None else _write_table(rows, options.table)
-    text.show(compute_times.summarize(found), sys.stdout)
+    print_report(COMPUTATIONS, found)
     if options.csv is not None:
         print(f"times: {options.csv}")
     _say_table(table)

@@ -5,22 +5,28 @@ from __future__ import annotations
 import dataclasses
 import sys
 from argparse import Namespace
+from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
 from typing import TypeVar
+
+import pandas as pd
 
 from reports.analysis.step_breakdown import check_steps, timed_steps
 from reports.errors import ReportError
 from reports.nccl import fit, fit_tables, nccl_tests, profile
 from reports.nccl.fit import Figures
-from reports.published import collective_tables, collectives, kernels, operator_tables, step_tables, steps
+from reports.published import collectives, kernels, steps
 from reports.published.collectives import Measurements, Prediction, PublishedRow
+from reports.published.errors import nccl_profiles
 from reports.published.kernels import KernelPrediction, PublishedTime
 from reports.published.steps import StepPrediction, StepRow
 from reports.run import Run
+from reports.sections.model import Report
+from reports.sections.nccl_fit import NCCL_FIT, FitView
+from reports.sections.published import COLLECTIVES, OPERATORS, STEPS, PublishedView
 from reports.store import replace
-from reports.terminal import text
-from reports.terminal.present import print_json, say_notes
+from reports.terminal.present import print_report, say_notes
 
 T = TypeVar("T")
 
@@ -44,13 +50,8 @@ def _predict_collectives(options: Namespace) -> None:
     found = _measurements(options, options.csv)
     say_notes(found.notes)
     joined = collectives.join(found.rows, _predict, options.profile)
-    if options.csv is not None:
-        replace.write_csv(joined, options.csv)
-    own = {name: _figures(name).nccl_efficiency for name in collective_tables.nccl_profiles(joined)}
-    if options.json:
-        print_json(collective_tables.as_json(joined, options.files, options.profile, own))
-    else:
-        text.show(collective_tables.summarize(joined, own), sys.stdout)
+    own = {name: _figures(name).nccl_efficiency for name in nccl_profiles(joined)}
+    _show(options, COLLECTIVES, joined, own)
 
 
 def _predict_steps(options: Namespace) -> None:
@@ -58,12 +59,7 @@ def _predict_steps(options: Namespace) -> None:
     found = [steps.read(file) for file in options.files]
     say_notes(note for one in found for note in one.notes)
     joined = steps.join((_with_scenario(row) for one in found for row in one.rows), _predict_step, options.profile)
-    if options.csv is not None:
-        replace.write_csv(joined, options.csv)
-    if options.json:
-        print_json(step_tables.as_json(joined, options.files, options.profile))
-    else:
-        text.show(step_tables.summarize(joined), sys.stdout)
+    _show(options, STEPS, joined)
 
 
 def _predict_kernels(options: Namespace) -> None:
@@ -73,12 +69,15 @@ def _predict_kernels(options: Namespace) -> None:
     found = [kernels.read(file, options.profile) for file in options.files]
     say_notes(note for one in found for note in one.notes)
     joined = kernels.join((row for one in found for row in one.rows), _predict_kernel, options.profile)
+    _show(options, OPERATORS, joined)
+
+
+def _show(options: Namespace, report: Report, joined: pd.DataFrame, present: Mapping[str, float] = {}) -> None:
+    """Write the rows with their predictions if asked to, and print the report."""
     if options.csv is not None:
         replace.write_csv(joined, options.csv)
-    if options.json:
-        print_json(operator_tables.as_json(joined, options.files, options.profile))
-    else:
-        text.show(operator_tables.summarize(joined), sys.stdout)
+    view = PublishedView(joined=joined, files=options.files, profile=options.profile, present=present)
+    print_report(report, view, as_json=options.json)
 
 
 def _check_csv_options(options: Namespace) -> None:
@@ -105,10 +104,8 @@ def calibrate(options: Namespace) -> None:
     say_notes([*found.notes, *notes, *fitted.notes])
     if worse := fit_tables.worse(fitted):
         print(f"warning: {worse}", file=sys.stderr)
-    if options.json:
-        print_json(fit_tables.as_json(fitted, name, options.out))
-    else:
-        text.show(fit_tables.summarize(fitted, name), sys.stdout)
+    print_report(NCCL_FIT, FitView(fitted, name, options.out), as_json=options.json)
+    if not options.json:
         print(f"profile: {options.out}")
 
 

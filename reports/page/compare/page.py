@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from reports.compare.calls import errors_by_size
-from reports.compare.comparison import Comparison
 from reports.page.blocks import Chart, Page
 from reports.page.compare import error_charts
 from reports.page.compare.error_charts import COLORS
 from reports.page.sections import drawn
 from reports.run import Run
-from reports.sections.comparison import COMPARISON, TITLES, CompareView, about, named_operations, names_of
+from reports.sections.comparison import COMPARISON, TITLES, CompareView, Comparison, about, named_operations, names_of
 from reports.terminal import text
 from reports.terminal.rows import records
 

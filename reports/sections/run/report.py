@@ -5,13 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from rich.console import RenderableType
-
 from reports.analysis.prediction.costs import costs, prices_of
 from reports.analysis.prediction.uncertainty import uncertainty
 from reports.analysis.step_breakdown import steady_steps, sync_period, timed_steps
-from reports.json_document import document
-from reports.run import Run
 from reports.sections.model import Report, ReportSection, figure
 from reports.sections.run.changes import CHANGES
 from reports.sections.run.glance import GLANCE
@@ -24,7 +20,7 @@ from reports.sections.run.scenario import SCENARIO
 from reports.sections.run.steps import CRITICAL_PATH, METRICS, PARTS_OF_STEP, STEPS
 from reports.sections.run.subject import RunView
 from reports.sections.run.tables import BALANCE, PLAN
-from reports.terminal.render import rendered
+from reports.sections.run.uncertainty import spread_json, spread_line
 
 TIMELINE = ReportSection("timeline", "Timeline", [figure("timeline.timeline")])
 
@@ -48,28 +44,16 @@ def _data(view: RunView) -> dict[str, Any]:
         "median_of_steps": timed["step"].tolist(),
         "warm_up": run.warm_up,
         **({} if period is None else {"sync_period": dataclasses.asdict(period)}),
+        **({} if view.draws is None else spread_json(view.draws)),
     }
 
 
 _TIMES = (GLANCE, CHANGES, STEPS, PARTS_OF_STEP, TIMELINE, OPERATIONS, COMMUNICATION, KERNELS, CRITICAL_PATH)
 _LOADS = (LINKS, RANKS, BALANCE, MEMORY, PLAN, METRICS, SCENARIO)
-RUN = Report(lines=lambda view: headline(view.run, view.spread), sections=[*_TIMES, *_LOADS], data=_data)
 
 
-def summarize(run: Run, step: int | None = None, spread: str = "") -> RenderableType:
-    """Return the summary of a run for a terminal; `text.as_text` makes it a string.
-
-    Args:
-        run: the run.
-        step: the step whose critical path is shown; by default the median steady step.
-        spread: a line on how steps vary from run to run.
-
-    Raises:
-        ReportError: the run has no such step.
-    """
-    return rendered(RUN, RunView.of(run, step, spread))
+def _lines(view: RunView) -> list[str]:
+    return headline(view.run, "" if view.draws is None else spread_line(view.draws))
 
 
-def as_json(run: Run) -> dict[str, Any]:
-    """Return a run's frames, whole, as JSON-ready values: a list of rows each; stragglers with their sentences."""
-    return document(RUN, RunView.of(run))
+RUN = Report(lines=_lines, sections=[*_TIMES, *_LOADS], data=_data)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from reports.analysis.repeats import Plays
 from reports.analysis.step_breakdown import steady_kept, step_shown
 from reports.run import Run
 from reports.sections.run.headline import only
@@ -15,22 +16,24 @@ from reports.terminal import text
 class RunView:
     """A run, and the `step` whose critical path is shown: a typical one, or the requested one; None without any.
 
-    `spread` is a line on how steps vary from run to run; `also` are steps and ranks that the timeline must show.
+    `draws` show how a prediction's steps vary from run to run; `also` are steps and ranks that the timeline must show.
     """
 
     run: Run
     step: int | None
-    spread: str = ""
+    draws: Plays | None = None
     also: Sequence[tuple[int, int]] = ()
 
     @classmethod
-    def of(cls, run: Run, asked: int | None = None, spread: str = "", also: Sequence[tuple[int, int]] = ()) -> RunView:
+    def of(
+        cls, run: Run, asked: int | None = None, draws: Plays | None = None, also: Sequence[tuple[int, int]] = ()
+    ) -> RunView:
         """Return the view of a run.
 
         Raises:
             ReportError: the run has no step `asked`, or its spans were left out.
         """
-        return cls(run, step_shown(run, asked), spread, also)
+        return cls(run, step_shown(run, asked), draws, also)
 
     @property
     def kept(self) -> list[int]:

@@ -1,10 +1,12 @@
-"""Words on the uncertainty of a prediction, and its reasons."""
+"""Words on the uncertainty of a prediction, its reasons, and how its draws vary."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from reports.analysis.prediction.uncertainty import Uncertainty
+from reports.analysis.repeats import Plays
 from reports.terminal import text
 
 
@@ -20,3 +22,20 @@ def why(found: Uncertainty | None) -> str:
     unknown = [one.words for one in found.contributions if math.isnan(one.share)]
     of = unknown or [f"{text.percent(one.share)} {one.words}" for one in found.contributions]
     return f"uncertainty: {'; '.join(of)}"
+
+
+def spread_line(plays: Plays) -> str:
+    """Return median and p10-p90 of a prediction's draws, in one line."""
+    sample, of = plays.sample, "in every draw, as nothing varies between them"
+    if len(plays.each) > 1:
+        of = f"over {text.counted(len(plays.each), 'draw')}"
+    where = text.between(sample.low, sample.high)
+    lie = f"within {where}" if "-" in where else f"at {where}"
+    return f"median {text.duration(sample.median)}, 80 % of steps {lie}, {of}"
+
+
+def spread_json(plays: Plays) -> dict[str, Any]:
+    """Return how a prediction's draws vary, for scripts."""
+    sample = plays.sample
+    interval = {"interval_median_ns": sample.median, "interval_ns": [sample.low, sample.high]}
+    return {"draws": len(plays.each), **interval}

@@ -11,7 +11,6 @@ from reports.analysis import by_role as names
 from reports.analysis.by_role import WHATS, by_what, utilisation, what
 from reports.analysis.step_breakdown import utilisation_of
 from reports.run import Run
-from reports.sections.run import report as run_tables
 from reports.sections.run.glance import LETTERS
 from reports.sections.run.headline import arithmetic
 from reports.store.roles_by_label import role_of
@@ -20,6 +19,7 @@ from scenarios.seam import roles
 from scenarios.seam.roles import ROLES
 from scenarios.seam.trace import Recording, Span
 from scenarios.sparse import input_dist, output_dist
+from tests.reports import shown as run_tables
 from tests.reports.recordings import PATIENT, SCENARIO, by_hand, info, recordings, span
 
 PEAKS = {"float32": 50e9, "bfloat16": 200e9}

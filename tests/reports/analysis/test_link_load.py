@@ -1,15 +1,17 @@
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.analysis.link_load import class_load, host_matrix
+from reports.analysis.link_load import class_load, host_matrix, links
 from reports.run import Run
 from reports.store.columns import to_arrow, to_frame
-from scenarios.seam.trace import LoadRow, TrafficRow
+from scenarios.seam.trace import LinkRow, LoadRow, TrafficRow
 from tests.reports.recordings import PATIENT, by_hand
 
 
@@ -19,6 +21,11 @@ def loads(*rows: tuple[str, int, int, float]) -> pd.DataFrame:
         for link, begin, end, carried in rows
     ]
     return to_frame(to_arrow(made, LoadRow), LoadRow)
+
+
+def link(name: str, bytes_carried: float = 0.0, busy_ns: int = 0) -> LinkRow:
+    row = by_hand().links[0]
+    return dataclasses.replace(row, link=name, bytes_carried=bytes_carried, busy_ns=busy_ns, bytes_per_s=1e9)
 
 
 def traffic(*rows: tuple[int, int, float, int]) -> pd.DataFrame:
@@ -31,19 +38,29 @@ def traffic(*rows: tuple[int, int, float, int]) -> pd.DataFrame:
 
 def test_a_class_is_as_loaded_as_all_its_links_together():
     """Two NICs of one byte a ns: the first is half used from 0 to 100, the other full from 50 to 100."""
-    links = Run.of(by_hand()).links
-    frame = class_load(loads(("nic0", 0, 100, 50.0), ("nic1", 50, 100, 50.0)), links, (0, 200), 4)
+    known = Run.of(by_hand()).links
+    frame = class_load(loads(("nic0", 0, 100, 50.0), ("nic1", 50, 100, 50.0)), known, (0, 200), 4)
     assert frame["link_class"].tolist() == ["nic"] * 4
     assert frame["from_ns"].tolist() == [0, 50, 100, 150]
     assert frame["utilisation"].tolist() == pytest.approx([0.25, 0.75, 0.0, 0.0])
 
 
+def test_a_link_is_busy_for_at_least_the_time_of_its_bytes():
+    """One byte a ns for 200 ns: 30 bytes in 40 ns, and 50 in 40 ns, 10 of which have passed beside others."""
+    rows = [link("a", bytes_carried=30.0, busy_ns=40), link("b", bytes_carried=50.0, busy_ns=40), link("c")]
+    frame = links(to_frame(to_arrow(rows, LinkRow), LinkRow), 200)
+    assert frame["link"].tolist() == ["b", "a", "c"]
+    assert frame["utilisation"].tolist() == [0.25, 0.15, 0.0]
+    assert frame["busy_share"].tolist() == [0.25, 0.2, 0.0]
+    assert frame["busy_utilisation"].tolist() == [1.0, 0.75, 0.0]
+
+
 @PATIENT
 @given(st.lists(st.tuples(st.integers(0, 90), st.integers(0, 30), st.floats(0, 1e6)), max_size=20))
 def test_parts_of_the_whole_time_add_up_to_what_was_carried(periods):
-    links = Run.of(by_hand()).links
+    known = Run.of(by_hand()).links
     rows = [("nic0", begin, begin + length, carried) for begin, length, carried in periods]
-    frame = class_load(loads(*rows), links, (0, 200), 7)
+    frame = class_load(loads(*rows), known, (0, 200), 7)
     could = 2 * (frame["until_ns"] - frame["from_ns"]).to_numpy(float)
     assert (frame["utilisation"] * could).sum() == pytest.approx(sum(carried for *_, carried in rows), abs=1e-3)
 

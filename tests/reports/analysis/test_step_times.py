@@ -21,7 +21,6 @@ from reports.run import Run
 from reports.sections import comparison as compare_tables
 from reports.sections.comparison import COMPARISON, CompareView
 from reports.sections.run import headline as headline_module
-from reports.sections.run import report as run_tables
 from reports.sections.run.headline import headline
 from reports.sections.side_by_side import BESIDE, BesideView
 from reports.side_by_side.frames import side_by_side
@@ -29,6 +28,7 @@ from reports.study.measures import measures_of
 from reports.terminal import text
 from reports.terminal.render import rendered
 from scenarios.seam.trace import Recording, Span
+from tests.reports import shown as run_tables
 from tests.reports.recordings import info, rows_as, span
 
 

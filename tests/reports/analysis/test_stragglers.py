@@ -12,7 +12,6 @@ import torch
 from hypothesis import given
 
 from reports.run import Run
-from reports.sections.run import report as tables
 from reports.store import run_folder as store
 from reports.terminal import text
 from reports.terminal.rows import straggler_sentence as sentence
@@ -23,6 +22,7 @@ from scenarios.seam.rank import Rank
 from scenarios.seam.trace import LinkRow, Recording, Span
 from sim.run import simulate
 from tests import small
+from tests.reports import shown as tables
 from tests.reports.recordings import PATIENT, SCENARIO, info, recordings, span
 
 RANKS, STEPS, MS = 4, 3, 1_000_000

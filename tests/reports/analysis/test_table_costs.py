@@ -11,13 +11,13 @@ import pytest
 
 from reports.analysis.table_costs import PARTS
 from reports.run import Run
-from reports.sections.run.report import as_json, summarize
 from reports.terminal import text
 from scenarios.config.load import load
 from scenarios.seam.trace import PlanRow, Recording
 from scenarios.workloads.build import build
 from sim.run import simulate
 from tests.reports.recordings import by_hand, span
+from tests.reports.shown import as_json, summarize
 
 
 def two_ranks() -> Recording:

@@ -13,8 +13,6 @@ from reports.compare.calls import CALL_ERRORS, ERRORS_BY_SIZE, call_errors, call
 from reports.compare.comparison import compare
 from reports.compare.sizes import classes, size_range
 from reports.run import Run
-from reports.sections import comparison as compare_tables
-from reports.terminal import text
 from scenarios.seam.trace import Recording, Span
 from tests.reports.recordings import PATIENT, by_hand, recordings, span, thinned, with_spans
 from tests.reports.store.test_parts import both
@@ -157,7 +155,7 @@ def test_with_nothing_in_common_there_are_columns_and_no_rows():
         expected = {name: kinds[kind] for name, kind in columns.items() if kind in kinds}
         assert {name: str(frame[name].dtype) for name in expected} == expected
         assert list(frame) == list(columns)
-    printed = text.as_text(compare_tables.summarize(found))
+    printed = repr(found)
     assert "Errors by size: no operation of one size is in both runs." in printed
 
 

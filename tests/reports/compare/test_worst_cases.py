@@ -9,9 +9,7 @@ from reports.compare.calls import MOST, MOST_OF_ONE, WORST, calls_of_both, worst
 from reports.compare.comparison import compare
 from reports.json_document import document
 from reports.run import Run
-from reports.sections import comparison as compare_tables
 from reports.sections.comparison import COMPARISON, CompareView
-from reports.terminal import text
 from scenarios.seam.trace import Recording
 from tests.reports.recordings import PATIENT, by_hand, recordings, span, thinned, with_spans
 
@@ -124,7 +122,7 @@ def test_the_terminal_and_scripts_have_them():
         dataclasses.replace(one, end_ns=one.end_ns + 7) if one.label == "update" else one for one in measured.spans
     ]
     comparison = compare(Run.of(by_hand()), Run.of(with_spans(measured, *slower)))
-    printed = text.as_text(compare_tables.summarize(comparison))
+    printed = repr(comparison)
     shown = [" ".join(line.split()) for line in printed.splitlines() if "-7.0 %" in line]
     assert shown == [f"update 1 {step} 5 ns 12 ns -58.3 % -7.0 %" for step in range(3)]
     assert max(map(len, printed.splitlines())) <= 80

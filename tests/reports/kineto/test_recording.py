@@ -15,8 +15,10 @@ import pytest
 from reports.kineto import recording as kineto
 from reports.kineto import tables as kineto_tables
 from reports.run import Run
-from reports.sections.run import report as run_tables
+from reports.sections.kineto import KERNELS, KernelsView
+from reports.terminal.render import rendered
 from reports.terminal.text import as_text
+from tests.reports import shown as run_tables
 from tests.reports.kineto.events import CPU, OLD, event, kernel, launch, spans
 
 # What becomes of a GPU's trace
@@ -115,7 +117,7 @@ def test_a_kernel_launched_outside_all_steps_belongs_to_none(trace):
     )  # fmt: skip
     found = kineto.read([path], "r")
     assert {s.label: s.step for s in spans(found, kind="compute")} == {"a": -1, "b": 3, "c": -1}
-    assert "2 kernels outside any step" in as_text(kineto_tables.summarize(found))
+    assert "2 kernels outside any step" in as_text(rendered(KERNELS, KernelsView(found)))
 
 
 def test_a_step_without_kernels_is_its_annotation(trace):

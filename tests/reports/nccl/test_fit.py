@@ -20,6 +20,8 @@ from reports.nccl import fit_tables as nccl_fit_tables
 from reports.nccl import profile as nccl_profile
 from reports.nccl.fit import Figures, Fit, fit
 from reports.published.collectives import PublishedRow
+from reports.sections.nccl_fit import NCCL_FIT, FitView
+from reports.terminal.render import rendered
 from reports.terminal.text import WIDTH, as_text
 from scenarios.config.catalogue import profile_file, profile_names
 from scenarios.config.load import load, load_measured, load_profile
@@ -327,7 +329,7 @@ def test_repeats_give_a_spread():
 )
 def test_no_line_is_wider_than_a_terminal(true, ops, nodes):
     found = fit(measured(true, ["all_reduce", *sorted(ops)], nodes=nodes), DGX, by_hand)
-    shown = as_text(nccl_fit_tables.summarize(found, "a_profile_with_a_rather_long_name.toml"))
+    shown = as_text(rendered(NCCL_FIT, FitView(found, "a_profile_with_a_rather_long_name.toml", Path("p.toml"))))
     assert max(map(cell_len, shown.splitlines())) <= WIDTH
 
 

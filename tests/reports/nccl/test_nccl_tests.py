@@ -18,8 +18,11 @@ from hypothesis import strategies as st
 from reports.errors import ReportError
 from reports.nccl import nccl_tests
 from reports.nccl.nccl_tests import RunHeader
-from reports.published import collective_tables, collectives
+from reports.published import collectives
 from reports.published.collectives import Prediction, PublishedRow
+from reports.published.errors import centred, collective_errors, nccl_profiles
+from reports.sections.published import COLLECTIVES, PublishedView
+from reports.terminal.render import rendered
 from reports.terminal.text import as_text
 from scenarios.config.load import load_profile
 from tests.reports.recordings import PATIENT
@@ -397,18 +400,18 @@ def at(efficiency: float, bytes_us: float = 100.0) -> collectives.Predict:
 def test_with_the_efficiency_that_centres_the_signed_median_is_none(times, own):
     rows = [measured(us) for us in times] + [measured(1.0, MIB)]
     joined = collectives.join(rows, at(own))
-    assert collective_tables.nccl_profiles(joined) == ["p"]
-    ((_, count, present, efficiency, left),) = collective_tables.centred(joined, {"p": own}).itertuples(index=False)
+    assert nccl_profiles(joined) == ["p"]
+    ((_, count, present, efficiency, left),) = centred(joined, {"p": own}).itertuples(index=False)
     assert (count, present) == (len(times), own)
     assert 0 < efficiency <= 1
-    again = collective_tables.tables(collectives.join(rows, at(efficiency)))["in_all"]
+    again = collective_errors(collectives.join(rows, at(efficiency)))["in_all"]
     assert again["signed_median"][1] == pytest.approx(left, abs=1e-9)
     assert left == pytest.approx(0, abs=1e-9) or efficiency == 1
 
 
 def test_an_efficiency_above_1_is_not_offered():
     joined = collectives.join([measured(80.0) for _ in range(3)], at(1.0))
-    assert words(as_text(collective_tables.summarize(joined, {"p": 1.0}))).endswith(
+    assert words(as_text(rendered(COLLECTIVES, PublishedView(joined=joined, present={"p": 1.0})))).endswith(
         "p: no nccl_efficiency would centre the 3 rows of 16 MiB and more: at 1 their median error is still +25.0 %"
     )
 
@@ -421,4 +424,4 @@ def test_an_efficiency_above_1_is_not_offered():
     ],
 )
 def test_few_large_rows_or_gloos_say_nothing_of_nccls_efficiency(rows):
-    assert collective_tables.nccl_profiles(collectives.join(rows, at(1.0))) == []
+    assert nccl_profiles(collectives.join(rows, at(1.0))) == []

@@ -11,8 +11,11 @@ import pytest
 
 from reports.analysis.prediction.measured_steps import FILE
 from reports.errors import ReportError
-from reports.published import step_tables, steps
+from reports.json_document import document
+from reports.published import steps
+from reports.published.errors import right_order
 from reports.published.steps import StepPrediction, StepRow
+from reports.sections.published import STEPS, PublishedView
 from scenarios.config.load import load_profile
 from scenarios.seam.errors import ScenarioError
 from sim.gpu_profiles import profile_of
@@ -57,13 +60,13 @@ def test_ratios_between_configurations_are_those_of_their_medians(tmp_path: Path
     joined = steps.join(steps.read(written(tmp_path, f"{HEAD}\n{ROWS}")).rows, of_nodes)
     (pair,) = steps.pairs(steps.configurations(joined)).to_dict("records")
     assert (pair["measured"], pair["predicted"], pair["agrees"]) == (2 / 3.5, 1 / 7, True)
-    assert step_tables.right_order(steps.pairs(steps.configurations(joined))) == (1, 1)
+    assert right_order(steps.pairs(steps.configurations(joined))) == (1, 1)
 
 
 def test_unpredicted_rows_have_a_reason_with_their_lines(tmp_path: Path) -> None:
     rows = ROWS + "dcnv2,3.0,four,Q1,1,8,55296,4.0\n"
     joined = steps.join(steps.read(written(tmp_path, f"{HEAD}\n{rows}")).rows, of_nodes)
-    found = step_tables.as_json(joined, [], None)
+    found = document(STEPS, PublishedView(joined=joined))
     assert found["in_all"][0]["rows"] == 3
     assert found["measurements"][3]["reason"] == "gpu = 'Q1': no profile"
 
@@ -98,7 +101,7 @@ def test_mlperfs_step_times_are_predicted_as_the_docs_say(capsys: pytest.Capture
     found = json.loads(capsys.readouterr().out)
     (every,) = found["in_all"]
     assert (every["rows"], every["mean"] <= 0.08) == (44, True), every
-    assert step_tables.right_order(pd.DataFrame(found["pairs"])) == (43, 43)
+    assert right_order(pd.DataFrame(found["pairs"])) == (43, 43)
     known = pd.read_csv(FILE, comment="#").query("source == 'MLPerf'")
     computed = _errors(pd.DataFrame(found["measurements"]))
     assert dict(zip(known["step"] + " " + known["gpu"], known["error"], strict=True)) == pytest.approx(

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from reports.errors import ReportError
 from reports.run import Run
-from reports.sections.run import report as tables
 from reports.store import run_folder as store
 from reports.store.columns import TABLES
 from reports.store.parts import SpansInFile, SpansInMemory
 from reports.terminal import text
 from scenarios.seam.trace import Recording
+from tests.reports import shown as tables
 from tests.reports.recordings import PATIENT, by_hand, on_nccl, recordings, span, with_spans
 
 

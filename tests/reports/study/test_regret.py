@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from typing import Any
 
@@ -12,8 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.study.regret import as_json, judged, regret_by_value, regret_of, summarize
+from reports.json_document import document
+from reports.sections.regret import REGRET, RegretView
+from reports.study.regret import judged, regret_by_value, regret_of
 from reports.terminal import text
+from reports.terminal.render import rendered
 
 KEYS = ["a.x", "b"]
 
@@ -70,7 +72,7 @@ def test_ranks_of_points_that_are_all_alike_say_nothing() -> None:
     found = regret_of(points_of([1, 1, 1], [1, 2, 3]))
     assert math.isnan(found.kendall)
     assert math.isnan(found.spearman)
-    assert json.loads(json.dumps(as_json(points_of([1, 1], [1, 2]), KEYS, "samples_per_s")))["kendall"] is None
+    assert document(REGRET, RegretView(points_of([1, 1], [1, 2]), KEYS, "samples_per_s"))["kendall"] is None
 
 
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), min_size=2, max_size=12))
@@ -115,7 +117,8 @@ def test_regret_where_a_value_is_given() -> None:
 
 
 def test_output_states_the_regret_and_its_points() -> None:
-    shown = text.as_text(summarize(points_of([100, 400, 300, 50], [100, 200, 250, 50]), KEYS, "samples_per_s"))
+    points = points_of([100, 400, 300, 50], [100, 200, 250, 50])
+    shown = text.as_text(rendered(REGRET, RegretView(points, KEYS, "samples_per_s")))
     assert "#3  1       250        300  -16.7 %      2" in shown
     assert "Regret: 25.0 %: the predicted best (#2) takes that much longer than the measured" in shown
     assert "In the right order: 5 of 6 pairs (83.3 %) that differ by more than 5 %" in " ".join(shown.split("\n"))

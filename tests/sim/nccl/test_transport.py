@@ -16,7 +16,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from reports.run import Run
-from reports.sections.run.report import summarize
 from reports.terminal.text import as_text
 from scenarios.config.hardware import Inside, Link, Network, Nics
 from scenarios.config.load import load_profile
@@ -33,6 +32,7 @@ from sim.nccl.rings_and_trees import members_by_host, shape_of
 from sim.nccl.tuning import choose, latency_ns, transfer_ns
 from sim.run import simulate
 from tests.lanes import examples
+from tests.reports.shown import summarize
 from tests.small import Play, cluster, scenario
 
 Op = Literal["all_to_all", "all_reduce", "reduce_scatter", "all_gather", "broadcast"]

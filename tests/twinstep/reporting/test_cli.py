@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from reports.json_document import document
+from reports.sections.run.report import RUN
+from reports.sections.run.subject import RunView
 from reports.store import run_folder as store
 from tests.reports.recordings import by_hand, with_kernels
 from twinstep.reporting.cli import main
@@ -62,6 +65,14 @@ def test_json_is_json(folders, capsys):
     content = json.loads(capsys.readouterr().out)
     assert content["steps"]["median_absolute_error"] == 0.0
     assert [check["agrees"] for check in content["checks"]] == [True, True, True]
+
+
+@pytest.mark.parametrize("words", [["show"], []])
+def test_json_is_of_the_requested_step(folders, capsys, words):
+    assert main([*words, folders[0], "--json", "--step", "0"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found == document(RUN, RunView.of(store.load(folders[0]), 0))
+    assert found["dominant"] != document(RUN, RunView.of(store.load(folders[0])))["dominant"]
 
 
 def test_two_runs_are_compared(folders, capsys):

@@ -10,9 +10,9 @@ import pytest
 
 from reports.analysis.prediction.costs import Costs, costs, costs_of
 from reports.run import Run
-from reports.sections.run import report as run_tables
 from reports.sections.run.headline import headline
 from reports.study.measures import measures_of
+from tests.reports import shown as run_tables
 from tests.reports.recordings import SCENARIO, by_hand
 
 PRICES: dict[str, Any] = {

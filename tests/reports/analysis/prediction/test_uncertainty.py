@@ -14,10 +14,10 @@ from reports.analysis.prediction.grounds import grounds
 from reports.analysis.prediction.measured_steps import FILE, MeasuredStep
 from reports.analysis.prediction.uncertainty import Contribution, Uncertainty, half_width, uncertainty
 from reports.run import Run
-from reports.sections.run import report as run_tables
 from reports.sections.run.headline import headline
 from reports.study.measures import measures_of
 from scenarios.seam.trace import KernelRow
+from tests.reports import shown as run_tables
 from tests.reports.recordings import SCENARIO, by_hand
 
 GPUS = {"cluster": {"hosts": 2, "host": {"gpus": 1, "gpu": {"kind": "cuda"}}}, "launching": {"cuda_graphs": True}}

@@ -9,14 +9,14 @@ from urllib.parse import parse_qs, unquote
 import numpy as np
 import pytest
 
-from reports.compare.comparison import Comparison, compare
+from reports.compare.comparison import compare
 from reports.page import render
 from reports.page.blocks import Chart
 from reports.page.compare import error_charts
 from reports.page.compare import page as pages
 from reports.page.sections import drawn
 from reports.run import Run
-from reports.sections.comparison import COMPARISON, CompareView, typical_and_worst
+from reports.sections.comparison import COMPARISON, CompareView, Comparison, typical_and_worst
 from reports.sections.model import Facts, PageLink, ReportTable, Shown, Words
 from reports.terminal import text
 from scenarios.seam.trace import Recording

@@ -10,9 +10,9 @@ from reports.analysis.by_role import REDUCTIONS
 from reports.run import Run
 from reports.sections.run.headline import headline
 from reports.sections.run.operations import communication
-from reports.sections.run.report import as_json
 from reports.sections.run.subject import RunView
 from tests.reports.recordings import by_hand, with_kernels
+from tests.reports.shown import as_json
 
 LINE = "kernels without a law, priced by a roofline: {} of a step's kernel time"
 

@@ -9,7 +9,6 @@ from hypothesis import given
 
 from reports.errors import ReportError
 from reports.run import Run
-from reports.sections.run import report as tables
 from reports.sections.run.ranks import RANKS
 from reports.sections.run.subject import RunView
 from reports.store import run_folder as store
@@ -17,6 +16,7 @@ from reports.terminal import text
 from reports.terminal.rows import records
 from scenarios.seam.trace import MemoryRow, Metric, Recording, Span
 from tests.lanes import examples
+from tests.reports import shown as tables
 from tests.reports.recordings import by_hand, info, on_nccl, recordings, span, step_of, thinned, with_spans
 
 

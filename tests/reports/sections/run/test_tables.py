@@ -5,12 +5,12 @@ from typing import Any
 
 from reports.run import Run
 from reports.sections.model import ReportTable, Words
-from reports.sections.run.report import as_json, summarize
 from reports.sections.run.subject import RunView
 from reports.sections.run.tables import PLAN
 from reports.terminal import text
 from scenarios.seam.trace import Recording
 from tests.reports.recordings import by_hand, of_script
+from tests.reports.shown import as_json, summarize
 
 NOTES = of_script(by_hand()).info.plan_notes
 SENTENCE = (
