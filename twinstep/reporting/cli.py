@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 from reports.errors import ReportError
 from scenarios.interruption import code_of
+from scenarios.seam.traits import TESTED
 
 # The functions of `twinstep.reporting.commands`, and of `published` beside it.
 _COMMANDS = {
@@ -21,7 +22,6 @@ _COMMANDS = {
     "report": "report_runs",
 }
 _PUBLISHED = {"published": "predict_published", "calibrate": "calibrate"}
-_OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "send_recv")
 _MOST = 10**6  # nodes, and GPUs of one
 
 _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -157,7 +157,7 @@ def _add_rows(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--profile", metavar="NAME", help="this hardware profile, not the one that has the rows' GPU")
     header = parser.add_argument_group("nccl-tests' output", "what a header does not say")
-    header.add_argument("--op", choices=_OPERATIONS, metavar="OP", help=f"one of {', '.join(_OPERATIONS)}")
+    header.add_argument("--op", choices=TESTED, metavar="OP", help=f"one of {', '.join(TESTED)}")
     header.add_argument("--gpu", metavar="NAME", help="such as H100")
     header.add_argument("--nodes", type=_count, metavar="N")
     header.add_argument("--gpus-per-node", type=_count, metavar="N")

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from scenarios.config.keys import Key
 from scenarios.config.toml.values import Count, Flops, Size, Skew
+from scenarios.seam.traits import Timed
 
 ElementType = Literal[
     "float64",
@@ -48,7 +49,7 @@ class TimedCollective:
     """What program 'collective' calls each step."""
 
     op: Annotated[
-        Literal["all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all"],
+        Timed,
         "The collective; a broadcast is rank 0's. Required.",
     ]
     size_bytes: Annotated[
