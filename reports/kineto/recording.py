@@ -21,12 +21,11 @@ from reports.kineto.trace_file import TraceFile, as_text, read_trace, whole_numb
 from reports.store.roles_by_label import role_of
 from reports.terminal.text import counted, printable, ranges
 from scenarios.seam.trace import Recording, RunInfo, Span
+from scenarios.seam.traits import MESSAGES
 
 PLAYED_ON = "a profiler's trace"
 
 _RANK_IN_NAME = re.compile(r"rank[_.\-]?(\d{1,9})", re.IGNORECASE)
-
-_POINT_TO_POINT = ("send", "recv")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +145,7 @@ def _linked(pieces: Sequence[TracedSpan], notes: list[str]) -> list[TracedSpan]:
     found = []
     for piece in sorted(pieces, key=order):
         call = piece.call
-        if piece.group and piece.kind not in _POINT_TO_POINT:
+        if piece.group and piece.kind not in MESSAGES:
             call = counts[piece.group][piece.rank]
             counts[piece.group][piece.rank] += 1
         found.append(dataclasses.replace(piece, call=call))

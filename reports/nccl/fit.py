@@ -17,12 +17,13 @@ from reports.published.collectives import PublishedRow
 from reports.published.errors import LARGE_BYTES
 from reports.published.outcome import missed
 from reports.terminal import text
+from scenarios.seam.traits import TESTED, TRAITS, Traits
 
 # Below 4 KiB start-up is too small a part of an operation's time; above 256 KiB bytes dominate.
 SMALL_BYTES = (4 << 10, 256 << 10)
 LEAST_ROWS = 3  # rows of the fitted half that one figure needs
 
-_COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
+_COLLECTIVES = tuple(verb for verb in TESTED if TRAITS.get(verb, Traits()).function)
 _ROUNDS = 20  # a few suffice, because the figures hardly depend on each other
 _SAME = 1e-5  # relative; times are whole ns, so smaller differences do not show that a figure matters
 _SEEN = 0.005  # share of a time below which no note is written

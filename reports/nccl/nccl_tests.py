@@ -23,17 +23,10 @@ from reports.published.collectives import Measurements, PublishedRow
 from reports.published.csv_rows import Log
 from reports.terminal.text import counted, printable, ranges, shortened
 from scenarios import given_file
-from scenarios.seam.traits import TRAITS, Traits
+from scenarios.seam.traits import TESTED, TRAITS, Traits
 
 # Verbs by the program's name without "_perf"; other programs keep their name and are not predicted.
-OPERATIONS = {
-    "all_reduce": "all_reduce",
-    "all_gather": "all_gather",
-    "reduce_scatter": "reduce_scatter",
-    "broadcast": "broadcast",
-    "alltoall": "all_to_all",
-    "sendrecv": "send_recv",
-}
+OPERATIONS = {{"all_to_all": "alltoall", "send_recv": "sendrecv"}.get(verb, verb): verb for verb in TESTED}
 _LONGEST = 60  # characters of a line that an error message quotes
 _DIGITS = 15  # maximal digits of a size in bytes, more than any buffer needs
 _NOT_MPI = "nccl-tests was built without MPI, and each process measured itself"
@@ -234,7 +227,7 @@ class _RunLog(Log[PublishedRow]):
         """Return the operation that the header, the command above it, or the user names."""
         if not run.program:
             if self._given.op is None:
-                self.say_at(run.head, f"no line above names the operation; expected --op, one of {', '.join(_known())}")
+                self.say_at(run.head, f"no line above names the operation; expected --op, one of {', '.join(TESTED)}")
             return self._given.op or ""
         op = OPERATIONS.get(run.program, run.program)
         if self._given.op not in (None, op):
@@ -310,7 +303,7 @@ class _RunLog(Log[PublishedRow]):
         """Check by nccl-tests' own bus bandwidth that the operation and its number of ranks are known correctly."""
         ranks = like.nodes * like.gpus_per_node
         sure = [row for row in rows if row.bus_gb_per_s >= _SURE_GB_PER_S and row.size_bytes]
-        if ranks < 2 or not sure or like.op not in _known():
+        if ranks < 2 or not sure or like.op not in TESTED:
             return
         row = max(sure, key=lambda one: one.bus_gb_per_s)
         known = TRAITS.get(like.op, Traits())
@@ -318,10 +311,6 @@ class _RunLog(Log[PublishedRow]):
         if abs(factor / expected - 1) > _TOLERANCE:
             on = f"{like.op} on {like.nodes} x {like.gpus_per_node} GPUs"
             self.say_at(row.line, f"busbw is {factor:.3g} times size / time; expected {expected:.3g}, as of {on}")
-
-
-def _known() -> list[str]:
-    return list(OPERATIONS.values())
 
 
 def _trouble(ranks: Sequence[_Rank]) -> str:

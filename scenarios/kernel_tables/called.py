@@ -11,7 +11,7 @@ import re
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -21,6 +21,7 @@ from scenarios.kernel_tables import embeddings
 from scenarios.kernel_tables.arguments import DTYPES, NotKnownError, TracedArgument, calls, tensor
 from scenarios.kernel_tables.row import MeasuredOperator
 from scenarios.modules.operators import is_composite, price
+from scenarios.modules.precision import rounding_to_tf32
 from scenarios.seam.operations.operation import Operation
 from scenarios.workloads.script.gpu.kernels import as_laid_out
 
@@ -310,8 +311,7 @@ def _sixteen_bits(traced: Sequence[CallInTrace]) -> torch.dtype:
     return torch.float16 if counts["c10::Half"] > counts["c10::BFloat16"] else torch.bfloat16
 
 
-@contextmanager
-def _as_rounded(traced: Sequence[CallInTrace]) -> Iterator[None]:
+def _as_rounded(traced: Sequence[CallInTrace]) -> AbstractContextManager[None]:
     """Describe products and convolutions of float32 as rounded to TF32 if the kernels' names say so.
 
     Where no name tells, torch rounds convolutions only.
@@ -323,13 +323,7 @@ def _as_rounded(traced: Sequence[CallInTrace]) -> Iterator[None]:
         seen = of_convolutions if "conv" in call.name else of_products
         for kernel in call.kernels:
             seen.update([True] if _TF32.search(kernel.name) else [False] if _NOT_TF32.search(kernel.name) else [])
-    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = True in of_products
-    torch.backends.cudnn.allow_tf32 = True in of_convolutions or not of_convolutions
-    try:
-        yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+    return rounding_to_tf32(products=True in of_products, convolutions=True in of_convolutions or not of_convolutions)
 
 
 def _is_product(name: str) -> Iterator[bool]:

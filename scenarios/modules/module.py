@@ -22,7 +22,7 @@ from scenarios.modules.fully_sharded.replica import ShardedReplica, check_window
 from scenarios.modules.fully_sharded.shards import check_elementwise, shard_like
 from scenarios.modules.fully_sharded.units import Unit, units_of
 from scenarios.modules.memory import MemoryPart, parts_of
-from scenarios.modules.precision import LossScaler, LossScaling, products_of_float32
+from scenarios.modules.precision import LossScaler, LossScaling, rounding_to_tf32, rounds_to_tf32
 from scenarios.modules.recorder import Recorder
 from scenarios.modules.replica import Replica
 from scenarios.modules.trace import Arguments, Trace, cost_of, size_of, tensors_of, trace, trainable
@@ -190,9 +190,8 @@ class Module:
         late: tuple[int, ...],
     ) -> Trace:
         """Return the trace of a module with an equal `known_as` and signature, else a new one."""
-        with products_of_float32(self.tf32):
-            rounds = torch.backends.cuda.matmul.allow_tf32
-            key = self.known_as, rounds, signature, gradients, accumulates, late
+        with rounding_to_tf32(products=self.tf32):
+            key = self.known_as, rounds_to_tf32()[0], signature, gradients, accumulates, late
             if self.known_as and key in _TRACES:
                 return _TRACES[key]
             found = trace(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch.utils.flop_counter import flop_registry, sdpa_backward_flop_count, sd
 
 from scenarios.modules.describing.call import OperatorCall
 from scenarios.modules.describing.describe import describe
+from scenarios.modules.precision import rounds_to_tf32
 from scenarios.seam.arguments import dtype_name
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.operations.operation import Operation
@@ -77,8 +78,6 @@ _FILLED = frozenset(
 )
 # Namespaces in which the names of these tables are valid; in other libraries a name may mean anything.
 TORCHS = frozenset({"aten", "prims", "prim", "fsdp", "fbgemm", "c10d", "_c10d_functional"})
-# Not `allow_tf32`, which raises once a script has set `fp32_precision`; releases of torch without the latter lack it.
-_PRECISION: Callable[[str, str], str] | None = getattr(torch._C, "_get_fp32_precision_getter", None)
 _ATTENTION, _BACK = "_scaled_dot_product_", "_backward"
 
 
@@ -243,13 +242,6 @@ def _flops(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) 
 def _operand(args: Sequence[Any], results: list[Tensor]) -> Tensor:
     """Return the tensor whose dtype is that of the arithmetic."""
     return next((leaf for leaf in tensors_in(list(args)) if leaf.is_floating_point()), results[0])
-
-
-def rounds_to_tf32() -> tuple[bool, bool]:
-    """Return whether a GPU rounds float32 to TF32 in products of matrices, and whether in convolutions."""
-    if _PRECISION is None:
-        return torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    return _PRECISION("cuda", "matmul") == "tf32", _PRECISION("cuda", "conv") == "tf32"
 
 
 def _arithmetic(kind: str | None, operand: Tensor, *, on_gpu: bool) -> str:

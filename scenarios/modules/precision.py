@@ -5,9 +5,9 @@ Losses are scaled as in torch.amp.GradScaler: gradients are divided by the scale
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -50,12 +50,37 @@ def round_products(tf32: bool | None) -> None:
         torch.backends.cuda.matmul.allow_tf32 = tf32
 
 
+def rounds_to_tf32() -> tuple[bool, bool]:
+    """Return whether a GPU rounds float32 to TF32 in products of matrices, and whether in convolutions."""
+    # Not `allow_tf32`, which raises once a process has set `fp32_precision`.
+    of: Callable[[str, str], str] = torch._C._get_fp32_precision_getter
+    return of("cuda", "matmul") == "tf32", of("cuda", "conv") == "tf32"
+
+
 @contextmanager
-def products_of_float32(tf32: bool | None) -> Iterator[None]:
-    """Set whether GPUs round products of float32 to TF32 while entered; None leaves torch's setting."""
-    before = torch.backends.cuda.matmul.allow_tf32
-    round_products(tf32)
+def rounding_to_tf32(*, products: bool | None = None, convolutions: bool | None = None) -> Iterator[None]:
+    """Set whether GPUs round float32 to TF32 while entered; None leaves torch's setting."""
+    matmul: Any = torch.backends.cuda.matmul
+    cudnn: Any = torch.backends.cudnn
+    # torch keeps two records of a setting: setting the legacy one also sets the other, which is restored last.
+    legacy = [(each, _allows(each)) for each in (matmul, cudnn)]
+    precise = [(each, each.fp32_precision) for each in (matmul, cudnn.conv, cudnn.rnn)]
+    for each, rounds in (matmul, products), (cudnn, convolutions):
+        if rounds is not None:
+            each.allow_tf32 = rounds
     try:
         yield
     finally:
-        round_products(None if tf32 is None else before)
+        for each, before in legacy:
+            if before is not None:
+                each.allow_tf32 = before
+        for each, said in precise:
+            each.fp32_precision = said
+
+
+def _allows(backend: Any) -> bool | None:
+    """Return the legacy setting; None where it cannot be read, as the process has set `fp32_precision`."""
+    try:
+        return bool(backend.allow_tf32)
+    except RuntimeError:
+        return None

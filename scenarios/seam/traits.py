@@ -79,3 +79,10 @@ TRAITS: dict[str, Traits] = {
     "all_gather_coalesced": _GATHER,
 }
 EXCHANGES = tuple(verb for verb, known in TRAITS.items() if known.has_splits)
+MESSAGES = ("send", "recv")
+# Functions of NCCL that pass a buffer from rank to rank; those that split it into a chunk per rank.
+CHAINS: tuple[Function, ...] = ("broadcast", "reduce")
+IN_CHUNKS: tuple[Function, ...] = ("all_reduce", "all_gather", "reduce_scatter")
+# Collectives that program `collective` can call, and those of nccl-tests.
+Timed = Literal["all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all"]
+TESTED = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "send_recv")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from scenarios.seam.traits import MESSAGES
 from sim.gloo import closed_forms
 from sim.gloo.closed_forms import as_all_to_all, reduced_parts
 from sim.gloo.script import Copy, Reduce, Script, ScriptWriter, Totals, WaitRecv, WaitSend
@@ -35,7 +36,7 @@ def script(call: Call) -> Script:
 
 def schedule(calls: Sequence[Call]) -> tuple[Script, ...]:
     """Return every member's script; `calls` are in group-rank order, or just a send and its recv in any order."""
-    if calls[0].op not in ("send", "recv"):
+    if calls[0].op not in MESSAGES:
         return tuple(script(call) for call in calls)
     written = {call.group.index(call.rank): script(call) for call in calls}
     return tuple(written.get(member, ()) for member in range(calls[0].group.size))

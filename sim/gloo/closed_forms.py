@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from scenarios.seam.traits import MESSAGES
 from sim.gloo.script import Totals
 from sim.gloo.segments import all_reduce_segments, reduce_segments
 
@@ -20,7 +21,7 @@ def totals(calls: Calls) -> Totals | None:
     first = calls[0]
     if first.op not in _ADDERS:
         return None
-    sums = Totals(first.group.size if first.op in ("send", "recv") else len(calls))
+    sums = Totals(first.group.size if first.op in MESSAGES else len(calls))
     _ADDERS[first.op](sums, calls)
     return sums
 

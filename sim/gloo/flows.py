@@ -13,6 +13,7 @@ from functools import lru_cache
 
 from scenarios.do_nothing import do_nothing
 from scenarios.seam.kernel import Kernel
+from scenarios.seam.traits import MESSAGES
 from sim.clock import Signal
 from sim.engine.machine import Machine
 from sim.engine.network import Path
@@ -153,7 +154,7 @@ class _Player:
         self._wire, self._machine, self._slots = wire, wire.machine, wire.slots(rendezvous)
         self._rendezvous, self._member, self._rank = rendezvous, member, rendezvous.group.ranks[member]
         self._instructions: Iterator[Instruction] = iter(gloo.script(call))
-        self._is_message = call.op in ("send", "recv")
+        self._is_message = call.op in MESSAGES
         hosts = wire.threads
         self._thread = program if hosts is None or self._is_message else hosts.worker(self._rank)
         self._wake()

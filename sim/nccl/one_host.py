@@ -12,14 +12,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from scenarios.seam.traits import Function
+from scenarios.seam.traits import CHAINS, Function
 from sim.nccl.model.predictor import TunedCollective
 from sim.nccl.model.topology import Generation, Protocol, ring_steps
 
 # Payload over bytes on a link: LL 4 bytes of 8 (the rest is a flag), LL128 120 of 128.
 PAYLOAD_SHARES: Mapping[Protocol, float] = {"LL": 0.5, "LL128": 120 / 128, "Simple": 1.0}
-
-_CHAINS: tuple[Function, ...] = ("broadcast", "reduce")
 
 # Steps and bytes of a step overlap in part: the length of a step is this norm of the hop and of its bytes' time.
 _NORM = 1.6
@@ -153,7 +151,7 @@ def low_latency_ring(operation: TunedCollective, group: OneHostGroup, protocol: 
     blocks = _ramp(chunk_bytes, _FEW_BLOCKS_BYTES, _ALL_BLOCKS_BYTES)
     hop_us = figures.hop_us + blocks * figures.wide_hop_us
     hops = operation.together * _turns(operation.function, group.ranks)
-    if operation.function in _CHAINS:  # chunks follow each other
+    if operation.function in CHAINS:  # chunks follow each other
         transfer_us = operation.size_bytes / bytes_per_us
     else:
         chunk_us = chunk_bytes / bytes_per_us
@@ -168,7 +166,7 @@ def simple_ring(operation: TunedCollective, group: OneHostGroup) -> OneHostTime:
     filled = math.sqrt(min(1.0, operation.size_bytes / _FILLED_BYTES))
     own_bytes = operation.size_bytes / group.ranks
     transfer_us = own_bytes * steps / (1e3 * group.link_gb_per_s)
-    if operation.function not in _CHAINS:
+    if operation.function not in CHAINS:
         transfer_us += own_bytes / (1e3 * figures.copy_gb_per_s * group.channels)
     hops_us = operation.together * steps * figures.hop_us
     return OneHostTime(group.start_share * figures.start_us + hops_us + filled * figures.fill_us, transfer_us)
@@ -209,7 +207,7 @@ def sends_us(largest_bytes: float, own_bytes: float, peers: int, group: OneHostG
 
 def _turns(function: Function, ranks: int) -> int:
     """Return how often a rank handles a chunk: once a step, and once more at the end of the ring."""
-    return ring_steps(function, ranks) + (function not in _CHAINS)
+    return ring_steps(function, ranks) + (function not in CHAINS)
 
 
 def _ramp(size_bytes: float, first_bytes: int, last_bytes: int) -> float:

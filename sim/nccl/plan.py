@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from scenarios.seam.traits import EXCHANGES, TRAITS, Function
+from scenarios.seam.traits import CHAINS, EXCHANGES, TRAITS, Function
 from sim.nccl import rings_and_trees as paths
 from sim.nccl.coalesced import runs
 from sim.nccl.costs import GroupShape, NcclCosts
@@ -243,7 +243,7 @@ def _loads(op: Function, choice: TuningChoice, group: GroupPlacement, costs: Ncc
     chains = paths.chains_of(members, group.shape, costs, group.gpus)
     if choice.algorithm in ("tree", "collnet_chain"):
         return (paths.tree_loads if choice.algorithm == "tree" else paths.collnet_chain_loads)(chains)
-    if op in ("broadcast", "reduce"):
+    if op in CHAINS:
         return paths.chain_loads(chains, root, towards_root=op == "reduce")
     return paths.ring_loads(chains, ring_steps(op, group.shape.ranks) / group.shape.ranks)
 

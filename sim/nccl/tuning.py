@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from scenarios.config.hardware import NCCL_START_NS
-from scenarios.seam.traits import Function
+from scenarios.seam.traits import CHAINS, IN_CHUNKS
 from sim.nccl import one_host
 from sim.nccl.costs import GroupShape, NcclCosts
 from sim.nccl.model import mesh as nccl_mesh
@@ -17,7 +17,6 @@ from sim.nccl.model.topology import Algorithm, Graph, GroupTopology, Path, Proto
 
 # A communicator opens every channel of its graphs twice, as in the named topologies of NCCL's golden record.
 _COPIES = 2
-_IN_CHUNKS: frozenset[Function] = frozenset({"all_reduce", "reduce_scatter", "all_gather"})
 # Over several nodes a channel copies the last chunk after its arrival, with no overlap: GB/s. From vTrain's all-reduce
 # of 1 GiB on 2 A100s, whose channels have 20 GB/s (docs/collectives.md). The rate grows with the channel's, as a faster
 # link would otherwise make a ring slower.
@@ -167,7 +166,7 @@ def _latency_over_hosts_ns(
         beyond_ns += costs.start_ns * min(1.0, size_bytes / _STARTED_BYTES) ** _STARTING
     if choice.algorithm == "nvls":
         beyond_ns += 1e3 * _NVLS_US
-    if operation.function in ("broadcast", "reduce") and choice.protocol == "Simple":
+    if operation.function in CHAINS and choice.protocol == "Simple":
         slices_bytes = min(size_bytes, _COPIES * shape.rails * _SLICE_BYTES)
         beyond_ns += crossings * slices_bytes / (bus_gb_per_s(shape, costs) * costs.efficiency)
     return choice.latency_ns + beyond_ns
@@ -182,7 +181,7 @@ def transfer_ns(choice: TuningChoice, operation: TunedCollective, shape: GroupSh
     if shape.hosts == 1:
         return 1e3 * _in_one_host(choice, operation, shape, costs).transfer_us / costs.efficiency
     bytes_ns = _counted_ns(choice, shape, costs) / costs.efficiency
-    if choice.algorithm != "ring" or choice.protocol != "Simple" or operation.function not in _IN_CHUNKS:
+    if choice.algorithm != "ring" or choice.protocol != "Simple" or operation.function not in IN_CHUNKS:
         return bytes_ns
     found = topology(shape, costs)
     a_channel_bytes = operation.size_bytes / (found.channels * shape.ranks)

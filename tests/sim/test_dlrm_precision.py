@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from scenarios.config.scenario import Launching, Optimizer, Pipeline, Scenario
-from scenarios.modules.precision import products_of_float32
+from scenarios.modules.precision import rounding_to_tf32
 from scenarios.modules.trace import Trace
 from scenarios.seam.trace import Recording
 from scenarios.workloads.dlrm.batches import draw_dense
@@ -213,7 +213,7 @@ def test_float32_products_run_as_tf32_if_the_scenario_says_so(tf32: bool | None,
 
 
 def test_tf32_defaults_to_torchs_setting() -> None:
-    with products_of_float32(True):
+    with rounding_to_tf32(products=True):
         assert dtypes(traced(precise(training(ALL))), "gemm") == {"tf32"}
         assert dtypes(traced(precise(training(ALL), tf32=False)), "gemm") == {"float32"}
 

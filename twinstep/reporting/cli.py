@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 from reports.errors import ReportError
 from scenarios.interruption import code_of
+from scenarios.seam.traits import TESTED
 
 # The functions of `twinstep.reporting.commands`, and of `published` beside it.
 _COMMANDS = {
@@ -21,7 +22,6 @@ _COMMANDS = {
     "report": "report_runs",
 }
 _PUBLISHED = {"published": "predict_published", "calibrate": "calibrate"}
-_OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "send_recv")
 _MOST = 10**6  # nodes, and GPUs of one
 
 _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -172,7 +172,7 @@ def _add_rows(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--profile", metavar="NAME", help="hardware profile (default: the one with the rows' GPU)")
     header = parser.add_argument_group("for output of nccl-tests", "facts that its header may lack")
-    header.add_argument("--op", choices=_OPERATIONS, metavar="OP", help=f"one of {', '.join(_OPERATIONS)}")
+    header.add_argument("--op", choices=TESTED, metavar="OP", help=f"one of {', '.join(TESTED)}")
     header.add_argument("--gpu", metavar="NAME", help="name of the GPU, such as H100")
     header.add_argument("--nodes", type=_count, metavar="N", help="number of nodes")
     header.add_argument("--gpus-per-node", type=_count, metavar="N", help="number of GPUs per node")

@@ -73,16 +73,16 @@ class WhatIf:
         scenario cannot have the change after all, or if it changes the program and gains nothing.
         """
         if one.barred:
-            result = Result(status="program error", sentence=one.barred)
-            return _row(one.name, one.group, "", result, tables=len(self.places))
-        ways = self._ways(one)
-        for values in ways:
+            barred = Result(status="program error", sentence=one.barred)
+            return _row(one.name, one.group, "", barred, tables=len(self.places))
+        values: Mapping[str, object] = one.values
+        result: Result | None = None
+        for values in self._ways(one):
             result = self._result(values, one)
             if result.status != "scenario error":
                 break
-        else:
-            if not one.takes_memory:
-                return None
+        if result is None or (result.status == "scenario error" and not one.takes_memory):
+            return None
         count = moved(self.places, result.places) if result.status == "done" else 0
         gain = self.gain(result.speeds)
         if (one.rewrite or one.program) and result.status == "done" and gain[0] - 1 < LEAST_GAIN:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
@@ -18,6 +17,7 @@ import torch
 
 from real.calibration.operators.making.made import Made
 from real.launch.launcher import RunEnded
+from scenarios.modules.precision import rounding_to_tf32
 from scenarios.seam.operations.operation import Operation
 
 # Creates an operator just before it runs, as its tensors overwrite those of the operator before; None if it cannot.
@@ -46,17 +46,6 @@ class Timer(Protocol):
         """Time the operators of a batch, one after the other."""
 
 
-@contextmanager
-def arithmetic(*, is_tf32: bool) -> Iterator[None]:
-    """Round products of float32 to TF32, or not, within the context."""
-    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = is_tf32
-    try:
-        yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
-
-
 # Time of one operator's repeats together, in s; least and greatest number of repeats.
 _REPEATS_S, _LEAST, _MOST, _MOST_ON_GPU = 2e-3, 2, 7, 5
 
@@ -78,7 +67,7 @@ class CpuTimer:
         made = make()
         if made is None:
             return RepeatTimes()
-        with arithmetic(is_tf32=made.is_tf32):
+        with rounding_to_tf32(products=made.is_tf32, convolutions=made.is_tf32):
             made.run()
             times_s: list[float] = []
             while len(times_s) < _LEAST or (sum(times_s) < _REPEATS_S and len(times_s) < _MOST):
@@ -166,7 +155,7 @@ class CudaTimer:
         def launch() -> RepeatTimes:
             made = make()
             if made is not None:
-                with arithmetic(is_tf32=made.is_tf32):
+                with rounding_to_tf32(products=made.is_tf32, convolutions=made.is_tf32):
                     pairs.extend(self._repeats(made, expected_s))
             return RepeatTimes()
 

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from scenarios.config.keys import Key
 from scenarios.config.toml.values import Count, Flops, Size, Skew
+from scenarios.seam.traits import Timed
 
 ElementType = Literal[
     "float64",
@@ -49,7 +50,7 @@ class TimedCollective:
     """The call of program 'collective', once per step."""
 
     op: Annotated[
-        Literal["all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all"],
+        Timed,
         "The collective; rank 0 is the root of a broadcast. Required.",
     ]
     size_bytes: Annotated[

@@ -9,7 +9,7 @@ from scenarios.config.toml.look import Look
 from scenarios.config.toml.program_spec import ProgramSpec, ScenarioTable
 from scenarios.config.toml.sections import Document
 from scenarios.seam.kernel import ELEMENT_BYTES
-from scenarios.workloads.collective.operations import OPERATIONS
+from scenarios.seam.traits import TRAITS
 from scenarios.workloads.effort import Effort
 
 
@@ -31,16 +31,16 @@ def _check_collective(section: Any, document: Document, look: Look) -> None:
     path = ("collective",)
     look.need(path, section, "op", "size")
     _check_splits(section, "collective", look)
-    if section.op and not OPERATIONS[section.op].has_splits and look.mistakes.sound((*path, "op")):
+    if section.op and not TRAITS[section.op].has_splits and look.mistakes.sound((*path, "op")):
         look.refuse(path, section, ("splits", "skew"), f"with op = '{section.op}'")
-        if OPERATIONS[section.op].has_sums and section.dtype == "bool":
+        if TRAITS[section.op].has_sums and section.dtype == "bool":
             look.mistakes.add((*path, "dtype"), f"a type of numbers, which '{section.op}' adds up")
 
 
 def _why_each(document: Document) -> str:
     for table in (EXCHANGE, COLLECTIVE):
         section = table.of(document)
-        if section is not None and table is COLLECTIVE and section.op and OPERATIONS[section.op].has_root:
+        if section is not None and table is COLLECTIVE and section.op and TRAITS[section.op].has_root:
             return f"one rank differs from all others where collective.op = '{section.op}'"
         if section is not None and section.splits == "random":
             return f"{table.key}.splits = 'random'"
@@ -50,7 +50,7 @@ def _why_each(document: Document) -> str:
 def step_effort(scenario: Scenario) -> Effort:
     """Return the effort of simulating every rank: a barrier and the call, and the checksum of an exchange."""
     ranks, call = scenario.cluster.world_size, CollectiveCalls.of(scenario.workload)
-    pairs = ranks ** (2 if OPERATIONS[call.op].has_splits else 1)
+    pairs = ranks ** (2 if TRAITS[call.op].has_splits else 1)
     return Effort(pairs=pairs, operations=(3 if isinstance(call, Exchange) else 2) * ranks)
 
 

@@ -16,8 +16,8 @@ from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 from scenarios.seam.roles import OTHER
 from scenarios.seam.trace import MemoryRow
+from scenarios.seam.traits import TRAITS
 from scenarios.workloads.collective.config import step_effort
-from scenarios.workloads.collective.operations import OPERATIONS
 from scenarios.workloads.collective.splits import (
     SLACK,
     Splits,
@@ -44,7 +44,7 @@ class CollectiveProgram(Program):
         self._is_exchange = isinstance(self._call, Exchange)
         _check_shares(scenario, self._call)
         self.host_classes = uniform_host_classes(scenario)
-        has_splits = OPERATIONS[self._call.op].has_splits
+        has_splits = TRAITS[self._call.op].has_splits
         self._splits = Splits(self._call, scenario.cluster.world_size, scenario.run.seed) if has_splits else None
         self.memory = self._memory()
         self.effort = step_effort(scenario)
@@ -77,7 +77,7 @@ class CollectiveProgram(Program):
         if self._splits is not None and self.host_classes is None:
             return elements, int(self._splits.most_received(self._scenario.run.steps)[rank])
         parts = {"all": elements, "share": elements // self._scenario.cluster.world_size, "": 0}
-        operation = OPERATIONS[self._call.op]
+        operation = TRAITS[self._call.op]
         return parts[operation.gives], parts[operation.receives]
 
     def _memory(self) -> tuple[MemoryRow, ...]:
@@ -112,15 +112,13 @@ class _Buffers:
         """
         self.sends, self.receives = sends, receives
         self.given = self.values[start : start + len(self.given)]
-        if received > self.output.numel():
-            self.output = self.output.new_empty(received)
         self.received = self.output[:received]
 
 
 def _check_shares(scenario: Scenario, call: Exchange | TimedCollective) -> None:
     ranks = scenario.cluster.world_size
     share_bytes = ranks * getattr(torch, call.dtype).itemsize
-    if OPERATIONS[call.op].has_shares and call.size_bytes % share_bytes:
+    if TRAITS[call.op].has_shares and call.size_bytes % share_bytes:
         raise ScenarioError(
             f"{scenario.path}: collective.size = '{call.size_bytes} B': expected a multiple of {share_bytes}"
             f" bytes, a {call.dtype} for each of {ranks} ranks"

@@ -15,7 +15,6 @@ from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
 
 _CYCLE = 127  # values sent are below this: exact in every dtype, also int8 and bfloat16
-_STEPS_AHEAD = 100  # steps whose splits are drawn ahead, to allocate buffers
 _STEP_STRIDE, SLACK = 37, 127  # a step's values start at multiples of the stride, modulo the slack
 _LINE_CYCLE = 1021
 _LINE = 61  # elements in a line of the checksum; prime, so that equal chunks do not fall on lines
@@ -47,6 +46,7 @@ class Splits:
         self._even, self._skew, self._size, self._seed = exchange.splits == "even", exchange.skew, world_size, seed
         self._random = functools.lru_cache(maxsize=4)(self._draw)  # ranks may be some steps apart
         self._received: dict[int, npt.NDArray[np.int64]] = {}
+        self._most: dict[int, npt.NDArray[np.int64]] = {}
 
     def of_rank(self, step: int, rank: int) -> tuple[list[int], list[int]]:
         """Return the elements that this rank sends to, and receives from, every rank."""
@@ -63,10 +63,10 @@ class Splits:
         return self._received[step]
 
     def most_received(self, steps: int) -> npt.NDArray[np.int64]:
-        """Return the maximum that each rank receives in one of the first `_STEPS_AHEAD` of `steps` steps."""
-        ahead = min(steps, 1 if self._even else _STEPS_AHEAD)
-        most: npt.NDArray[np.int64] = np.maximum.reduce([self.received(step) for step in range(ahead)])
-        return most
+        """Return the maximum that each rank receives in one of the first `steps` steps."""
+        if steps not in self._most:
+            self._most[steps] = np.maximum.reduce([self.received(step) for step in range(1 if self._even else steps)])
+        return self._most[steps]
 
     def _even_row(self) -> npt.NDArray[np.int64]:
         share, rest = divmod(self.elements, self._size)

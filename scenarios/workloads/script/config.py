@@ -20,6 +20,7 @@ from scenarios.config.toml.section import have
 from scenarios.config.toml.sections import Document, RunSection
 from scenarios.config.toml.values import CountOrZero
 from scenarios.given_file import content
+from scenarios.seam.traits import TRAITS
 from scenarios.workloads.gradient_tables import BUCKETS, COMPRESSION
 from scenarios.workloads.script.recording.file import read, recording_in
 from scenarios.workloads.script.recording.hardware import check_scenario
@@ -114,37 +115,20 @@ class Marking(NamedTuple):
             ValueError: the text is no rule; the message is a phrase about what was expected.
         """
         word, _, number = text.partition(":")
-        if word not in (*_MARKS, *CALLS) or not (number.isdecimal() and int(number) if ":" in text else True):
+        if word not in (*_MARKS, *TRAITS) or not (number.isdecimal() and int(number) if ":" in text else True):
             raise ValueError(
-                f"{', '.join(_MARKS)} or a collective's name ({', '.join(CALLS[:3])}, ...), with ':N' for each N-th one"
+                f"{', '.join(_MARKS)} or a collective's name (all_reduce, all_gather, reduce_scatter, ...),"
+                " with ':N' for each N-th one"
             )
         return Marking(word, int(number or 1))
 
     @property
     def is_of_calls(self) -> bool:
         """Whether calls of a collective mark the steps, so that calls have to be recorded."""
-        return self.word in CALLS
+        return self.word in TRAITS
 
 
 _MARKS = ("optimizer", "backward", "forward", "once")
-# Functions of torch.distributed that can mark a step.
-CALLS = (
-    "all_reduce",
-    "all_gather",
-    "reduce_scatter",
-    "all_gather_into_tensor",
-    "reduce_scatter_tensor",
-    "all_to_all",
-    "all_to_all_single",
-    "all_reduce_coalesced",
-    "broadcast",
-    "reduce",
-    "gather",
-    "scatter",
-    "barrier",
-    "send",
-    "recv",
-)
 
 
 def _check(section: Any, document: Document, look: Look) -> None:

@@ -55,6 +55,8 @@ def planned(found: Mapping[str, Any], scenario: Scenario) -> ScriptPlan:
         return ScriptPlan(rows=rows, notes=(f"not planned anew: tables are shared by {groups} of {world_size} ranks",))
     if not found["batch_size"]:
         return ScriptPlan(rows=rows, notes=("not planned anew: no batch was seen on its way to the tables",))
+    if missing := [table["name"] for table in found["tables"] if table["name"] not in {row.table for row in rows}]:
+        return ScriptPlan(rows=rows, notes=(f"not planned anew: no shard of {', '.join(missing)} was seen",))
     notes: list[str] = []
     given = {table["name"]: _given(table, rows) for table in found["tables"]}
     recommender = Recommender(model=_model(found, given, notes))

@@ -14,6 +14,7 @@ from scenarios.seam.calls import MISTAKES
 from scenarios.seam.group import Group
 from scenarios.seam.rank import Rank
 from scenarios.seam.roles import REDUCTION
+from scenarios.seam.traits import MESSAGES
 from scenarios.workloads.script.events.calls import IssueCall
 from scenarios.workloads.script.further_groups import further_group
 from scenarios.workloads.script.meeting.mail import Mail
@@ -51,7 +52,7 @@ class ScriptCalls:
 
     def issue(self, call: IssueCall, *, is_in_step: bool) -> Refused | None:
         """Issue a call's verb on tensors of its own; a call that is refused raises in the script."""
-        is_posted = self._is_on_gpu and call.verb in ("send", "recv", "scatter")
+        is_posted = self._is_on_gpu and call.verb in (*MESSAGES, "scatter")
         is_known = all(each.values is not None for each in call.inputs) and not is_posted
         has_values = is_known and self._is_live  # a recording has none, but waits for the same calls
         device = self._rank.control_device if has_values else self._rank.device
@@ -78,7 +79,7 @@ class ScriptCalls:
 
     def _posted(self, call: IssueCall, group: Group) -> Hashable | None:
         """Post the values of a message on GPUs; return where those are that the rank receives, if it does."""
-        if not self._is_on_gpu or call.verb not in ("send", "recv", "scatter"):
+        if not self._is_on_gpu or call.verb not in (*MESSAGES, "scatter"):
             return None
         number = sum(each.ranks == group.ranks for each in self._groups[: call.group])
         return self._mail.post(call, self._rank.rank, group.ranks, number)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
 
-from scenarios.seam.traits import Function
+from scenarios.seam.traits import CHAINS, Function
 from sim.nccl.model import tables
 from sim.nccl.model.topology import (
     ALGORITHMS,
@@ -106,7 +106,7 @@ def latency_us(topology: GroupTopology, function: Function, algorithm: Algorithm
         return 0.0
     base_us = tables.BASE_US[protocol][algorithm]
     if algorithm == "ring":
-        rooted = function in ("broadcast", "reduce")
+        rooted = function in CHAINS
         return base_us + (_chain_us(topology, protocol) if rooted else _ring_us(topology, function, protocol))
     return base_us + _HOPS_US[algorithm](topology, protocol)
 

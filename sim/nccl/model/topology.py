@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal, TypeAlias, get_args
 
-from scenarios.seam.traits import Function
+from scenarios.seam.traits import CHAINS, Function
 
 Algorithm: TypeAlias = Literal["tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat"]
 Protocol: TypeAlias = Literal["LL", "LL128", "Simple"]
@@ -96,7 +96,7 @@ def generation(compute_capability: int) -> Generation:
 
 def ring_steps(function: Function, ranks: int) -> int:
     """Return the hops of a chunk round the ring; each edge carries this over `ranks` of the buffer."""
-    return {"all_reduce": 2 * (ranks - 1), "all_gather": ranks - 1, "reduce_scatter": ranks - 1}.get(function, ranks)
+    return ranks if function in CHAINS else (2 if function == "all_reduce" else 1) * (ranks - 1)
 
 
 def ring_crossings(function: Function, nodes: int) -> int:

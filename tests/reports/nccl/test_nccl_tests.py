@@ -26,7 +26,7 @@ from reports.terminal.render import rendered
 from reports.terminal.text import as_text
 from scenarios.config.load import load_profile
 from tests.reports.recordings import PATIENT
-from twinstep.reporting.cli import _OPERATIONS, main
+from twinstep.reporting.cli import main
 
 SAMPLES = Path(__file__).parents[2] / "data" / "nccl_tests"
 NEW, BLANK, OLD, TWO = (
@@ -321,10 +321,6 @@ def test_csv_and_output_are_told_apart_by_content(log):
         ReportError, match=r"^--op, --gpus-per-node: no file is nccl-tests' output; a CSV file says it in its columns$"
     ):
         nccl_tests.read_files([csv], RunHeader(op="all_reduce", gpus_per_node=8))
-
-
-def test_the_command_and_this_module_know_the_same_operations():
-    assert set(nccl_tests.OPERATIONS.values()) == set(_OPERATIONS)
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import set_checkpoint_early_stop
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
-from scenarios.modules.operators import price, rounds_to_tf32
+from scenarios.modules.operators import price
+from scenarios.modules.precision import rounding_to_tf32, rounds_to_tf32
 from scenarios.modules.trace import Trace, tensors_of, trace
 from scenarios.workloads.script.gpu.repeated import key_of
 from tests.scenarios.modules.zoo import ZOO, Case
@@ -191,8 +192,6 @@ def test_tf32_follows_torchs_backend_setting() -> None:
 
 def _set_fp32_precision(of_products: str, of_convolutions: str) -> None:
     cudnn: Any = torch.backends.cudnn
-    if not hasattr(cudnn, "conv"):
-        pytest.skip("this torch has no fp32_precision")
     torch.backends.cuda.matmul.fp32_precision = of_products
     cudnn.conv.fp32_precision = of_convolutions
 
@@ -218,3 +217,23 @@ def test_tf32_follows_every_setting_of_torch(tell: Callable[[], None], expected:
         assert key_of(torch.ops.aten.mm.default, given, {}) is not None
     finally:  # `allow_tf32` sets what both ways give
         torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = False, True
+
+
+@pytest.mark.parametrize("precisions", [("tf32", "ieee"), ("ieee", "tf32"), None])
+def test_rounding_is_set_and_restored_beside_either_setting(precisions: tuple[str, str] | None) -> None:
+    """A process that has set `fp32_precision` cannot read `allow_tf32`."""
+    backends: Any = torch.backends
+    try:
+        if precisions:
+            _set_fp32_precision(*precisions)
+        before = rounds_to_tf32()
+        for products, convolutions in (True, False), (False, True):
+            with rounding_to_tf32(products=products, convolutions=convolutions):
+                assert rounds_to_tf32() == (products, convolutions)
+            assert rounds_to_tf32() == before
+        if precisions:
+            assert (backends.cuda.matmul.fp32_precision, backends.cudnn.conv.fp32_precision) == precisions
+        else:
+            assert (backends.cuda.matmul.allow_tf32, backends.cudnn.allow_tf32) == before
+    finally:
+        backends.cuda.matmul.allow_tf32, backends.cudnn.allow_tf32 = False, True

@@ -56,6 +56,14 @@ def test_sent_and_expected_elements_agree_for_every_pair(
         assert received[rank] == sum(receives)
 
 
+def test_buffers_hold_what_any_step_receives() -> None:
+    steps = 300
+    splits = Splits(RANDOM, 8, seed=3)
+    largest = [max(int(splits.received(step)[rank]) for step in range(steps)) for rank in range(8)]
+    assert splits.most_received(steps).tolist() == largest
+    assert splits.most_received(1).tolist() == splits.received(0).tolist()
+
+
 def test_even_splits_differ_by_one_element_at_most() -> None:
     sends, receives = Splits(Exchange(size_bytes=4 * 10), 4, seed=0).of_rank(0, 2)
     assert sends == [3, 3, 2, 2]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+import torch
 
 from scenarios.config.scenario import Feature, Recommender, Scenario
 from scenarios.planner.plan import plan_tables
 from scenarios.seam.trace import PlanRow
 from scenarios.workloads.script.plan_from_script import planned
+from scenarios.workloads.script.process.torchrec_plan import _shards
 from tests.scenarios.planner.test_plan import MIB, cluster, scenario, table
 from tests.small import changed
 
@@ -68,6 +71,24 @@ def test_ours_is_that_of_program_dlrm_and_both_are_rated() -> None:
         "64 samples per rank, ids as in rank 0's first step",
         f"ours may choose among {types}",
     )
+
+
+def test_a_table_without_shards_leaves_the_plan_as_it_is() -> None:
+    found = described()
+    found["rows"] = [each for each in found["rows"] if each["table"] != "t1"]
+    plan = planned(found, asked())
+    assert (plan.rows, plan.own) == ((row("t0", 0),), ())
+    assert plan.notes == ("not planned anew: no shard of t1 was seen",)
+
+
+def test_a_copied_table_has_the_size_of_its_own_module() -> None:
+    """Module `ebc` stands beside `old_ebc` and `old.ebc`, whose tables have the same name."""
+    sizes = {"old_ebc": (5, 2), "old.ebc": (6, 4), "ebc": (7, 3)}
+    state = {f"{path}.embedding_bags.t0.weight": torch.empty(size) for path, size in sizes.items()}
+    parameter = Mock(sharding_spec=None, ranks=[0, 1], sharding_type="data_parallel", compute_kernel="dense")
+    for path, size in sizes.items():
+        shards = [*_shards(Mock(state_dict=lambda: state), path, "t0", parameter)]
+        assert [(each.rank, each.rows, each.columns) for each in shards] == [(0, *size), (1, *size)]
 
 
 def test_weighted_bags_are_rated_so_in_either_plan() -> None:

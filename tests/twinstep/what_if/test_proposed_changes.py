@@ -18,6 +18,7 @@ from scenarios.config.catalogue import library_files
 from scenarios.config.load import load
 from scenarios.config.overrides.overrides import Overrides
 from scenarios.config.toml.include import read_tree
+from scenarios.seam.errors import ScenarioError
 from tests.commands import command
 from tests.small import recommender
 from twinstep.prediction import main
@@ -181,6 +182,14 @@ def test_ctrl_c_before_the_first_change_is_said(
 
 
 @pytest.mark.slow
+def test_a_change_that_the_scenario_cannot_have_is_left_out() -> None:
+    def load_none(values: Mapping[str, object]) -> NoReturn:
+        raise ScenarioError("changed.toml: refused")
+
+    what_if = WhatIf(load=load_none, plan={}, places={}, draws=0, gain=lambda _: (1, 1, 1))
+    assert what_if.play(Counterfactual(name="a change", group="setting", values={}, takes_memory=True)) is None
+
+
 def test_a_gain_that_is_noise_of_gloo_has_an_interval_with_both_signs() -> None:
     """Steps of 22 to 44 ms by small shifts: draw 0 alone would call perfectly balanced work a gain or a loss."""
     given = {"cluster.profile": "emulated_200mbit", "run.steps": 6}

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from scenarios.modules.operators import rounds_to_tf32
+from scenarios.modules.precision import rounds_to_tf32
 from scenarios.seam.kernel import Kernel
 from scenarios.workloads.script.gpu.known_values import META, is_meta
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.trace import COPYING
+from scenarios.seam.traits import MESSAGES
 from scenarios.workloads.script.events.event import Request
 from scenarios.workloads.script.events.waits import SynchronizeCall
 from scenarios.workloads.script.gpu.known_values import Shadows
@@ -84,7 +85,7 @@ def through_host(link: _Link, asked: TorchCall) -> OnHost | None:
     given, made = ([each for each in some if is_of_gpu(each)] for some in (asked.inputs, asked.outputs))
     if not (given or made):
         return OnHost(link)
-    if asked.verb in ("send", "recv"):
+    if asked.verb in MESSAGES:
         raise RuntimeError(f"{asked.verb} over gloo: expected a tensor of the CPU, as torch's sends none of a GPU")
     return ThroughHost(link, _bytes(given), _bytes(made))
 

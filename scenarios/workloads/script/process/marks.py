@@ -14,14 +14,15 @@ import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from scenarios.workloads.script.config import CALLS, Marking
+from scenarios.seam.traits import TRAITS
+from scenarios.workloads.script.config import Marking
 from scenarios.workloads.script.events.notes import FoundPlan, ScriptEnd, ScriptFailure, StepEnd
 from scenarios.workloads.script.process.process_group import ScriptGroup, TorchCall
 from scenarios.workloads.script.process.torchrec_plan import LookUps, plan_found
 from scenarios.workloads.script.requests import ScriptLink
 
 # Functions of torch.distributed, by the names of torch's process group methods.
-_NAMES = {name.replace("_", ""): name for name in CALLS}
+_NAMES = {name.replace("_", ""): name for name in TRAITS}
 # Backward passes without a step before a script is refused, rather than after hours of training.
 _MOST_UNMARKED = 1000
 _MARKED = "expected --step-every backward, or twinstep.step() at the end of each step, where no optimizer steps"

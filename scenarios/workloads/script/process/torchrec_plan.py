@@ -178,7 +178,9 @@ def _shards(model: Any, path: str, table: str, parameter: Any) -> Iterator[PlanR
 
 def _sizes(model: Any, path: str, table: str) -> tuple[int, int]:
     """Return the numbers of rows and columns of a whole table."""
-    for name, tensor in model.state_dict().items():
-        if path in name and name.endswith(f".{table}.weight"):
-            return int(tensor.shape[0]), int(tensor.shape[1])
-    return 0, 0
+    state, within = model.state_dict(), f".{path}." if path else "."
+    names = [name for name in state if within in f".{name}" and name.endswith(f".{table}.weight")]
+    if not names:
+        return 0, 0
+    rows, columns = state[min(names, key=len)].shape  # a longer name is of a module inside another
+    return int(rows), int(columns)

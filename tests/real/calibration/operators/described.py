@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from scenarios.modules.operators import price
+from scenarios.modules.precision import rounding_to_tf32
 from scenarios.seam.operations.operation import Operation
 
 
@@ -29,11 +29,6 @@ class Describing(TorchDispatchMode):
 
 def described(run: Callable[[], object], *, is_tf32: bool = False) -> list[Operation]:
     """Return the descriptions of all that a call runs."""
-    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = is_tf32
-    try:
-        with Describing() as mode:
-            run()
-    finally:
-        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+    with rounding_to_tf32(products=is_tf32, convolutions=is_tf32), Describing() as mode:
+        run()
     return mode.found

@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scenarios.workloads.script.gpu.cuda.driver import Current, Driver
 from scenarios.workloads.script.gpu.memory.allocator import Allocator, is_expandable
 from scenarios.workloads.script.gpu.memory.blocks import BLOCK_BYTES
+from scenarios.workloads.script.gpu.memory.memory import DeviceMemory
 
 MIB = 1 << 20
 LIMIT_BYTES = 1 << 40
@@ -212,3 +214,10 @@ def test_reserved_memory_holds_all_blocks_and_can_be_released(asked: list[tuple[
     made.release()
     assert made.reserved_bytes == 0
     assert made.highest_bytes >= made.peak_bytes
+
+
+def test_a_librarys_memory_is_of_the_stream_that_it_names() -> None:
+    """`torch.cuda.caching_allocator_alloc(size, stream=...)`: another stream cannot use the block once it is free."""
+    memory = DeviceMemory(LIMIT_BYTES)
+    Driver(Current(1), lambda _: memory, lambda: None)._allocate(MIB, 7)
+    assert [each["stream"] for each in memory.segments(0)] == [7]

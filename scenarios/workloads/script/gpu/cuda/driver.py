@@ -178,7 +178,7 @@ class Driver:
         """Allocate raw memory for a library, not a tensor, and return its address."""
         address = len(self._raw) + 1 << 9
         self._raw[address] = key = ("raw", address)
-        self._memory_of(self._current.get()).hold(key, size_bytes)
+        self._memory_of(self._current.get()).hold(key, size_bytes, stream=stream)
         return address
 
     def _free(self, address: int) -> None:
