@@ -14,10 +14,12 @@ import os
 import resource
 import subprocess
 import time
+from collections.abc import Hashable, Mapping
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pandas as pd
 
@@ -91,19 +93,20 @@ def kept() -> pd.DataFrame:
 
 
 def table() -> str:
-    """Return what is kept as a table of Markdown."""
+    """Return what is kept as a table of Markdown: a row per world, with both vocabularies' values if they differ."""
     rows = kept().merge(pd.read_csv(PUBLISHED), on=["model", "ranks"], how="left", suffixes=("", "_published"))
     rows = rows.assign(size=rows["model"].map(list(MODELS).index)).sort_values(["size", "ranks", "vocabulary"])
-    lines = ["| model | ranks | words | step | MFU | published MFU | reserved |"]
-    lines.append("|---|---|---|---|---|---|---|")
-    for _, row in rows.iterrows():
-        published = "" if pd.isna(row["mfu_published"]) else f"{row['mfu_published']:.1%}"
-        found = [f"{row['step_ms']:,.0f} ms", f"{row['mfu']:.1%}", published, f"{row['memory_gib']:.1f} GiB"]
-        if pd.isna(row["step_ms"]):
-            found = [row["why"], "", published, ""]
-        cells = [row["model"], str(row["ranks"]), f"{row['vocabulary']:,}", *found]
-        lines.append(f"| {' | '.join(cells)} |".replace("%", " %"))
+    lines = ["| model | ranks | words | step | MFU | published MFU | reserved |", "|---|---|---|---|---|---|---|"]
+    for (_, ranks), same in rows.groupby(["size", "ranks"], sort=False):
+        cells = [", ".join(dict.fromkeys(column)) for column in zip(*map(_cells, same.to_dict("records")), strict=True)]
+        lines.append(f"| {same['model'].iloc[0]} | {ranks} | {' | '.join(cells)} |".replace("%", " %"))
     return "\n".join(lines)
+
+
+def _cells(row: Mapping[Hashable, Any]) -> list[str]:
+    published = "" if pd.isna(row["mfu_published"]) else f"{row['mfu_published']:.1%}"
+    found = [f"{row['step_ms']:,.0f} ms", f"{row['mfu']:.1%}", published, f"{row['memory_gib']:.1f} GiB"]
+    return [f"{row['vocabulary']:,}", *([row["why"], "", published, ""] if pd.isna(row["step_ms"]) else found)]
 
 
 def main() -> None:
