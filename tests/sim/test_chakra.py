@@ -13,6 +13,7 @@ from reports.errors import ReportError
 from reports.run import Run
 from scenarios.config.load import load
 from scenarios.config.scenario import Scenario
+from scenarios.seam.errors import ScenarioError
 from scenarios.seam.trace import Recording, Span, Thinned
 from scenarios.workloads.build import build
 from scenarios.workloads.chakra.nodes import COLLECTIVE, COMM_TYPES, COMPUTE, METADATA, RECV, SEND, TraceNode, read
@@ -168,6 +169,68 @@ def test_messages_go_to_their_other_end(tmp_path: Path) -> None:
     assert arrived.end_ns > 1000
     assert by_label(recording, 1)["after"].start_ns == arrived.end_ns
     assert by_label(recording)["next"].start_ns == 1000  # beside what is sent
+
+
+def test_messages_of_other_ends_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    """A reply that waits for a message is sent after one to a third rank, which it does not concern."""
+
+    def node(id_: int, kind: int, peer: int, *deps: int) -> TraceNode:
+        return replace(message(kind, peer), id=id_, deps=deps, start_ns=1000 * id_)
+
+    first = [node(1, RECV, 1), node(2, SEND, 1, 1), node(3, SEND, 2)]
+    second = [node(1, RECV, 2), node(2, SEND, 0, 1), node(3, RECV, 0)]
+    third = [node(1, RECV, 0), node(2, SEND, 1, 1)]
+    path = written(tmp_path, first, second, third, [work(1)])
+    path.write_text(path.read_text().replace("hosts = 1", "hosts = 2"))
+    assert Counter(span.kind for span in play(path).spans if span.step == 0)["send"] == 4
+
+
+def test_streams_with_names_of_ours_are_streams_of_their_own(tmp_path: Path) -> None:
+    named_so = ["messages 0", "_calls", "host", "calls 0"]
+    works = [
+        TraceNode(id=2 + each, name=name, type=COMPUTE, duration_ns=5000, attributes={"stream": name})
+        for each, name in enumerate(named_so)
+    ]
+    on_host = TraceNode(id=9, name="on the host", type=COMPUTE, duration_ns=5000, attributes={"is_cpu_op": True})
+    found = play(written(tmp_path, *[[*works, on_host, named("call", call(20))]] * 2)).spans
+    streams = {span.label: (span.stream, span.start_ns) for span in found if span.rank == 0 and span.step == 0}
+    assert {name: streams[name] for name in named_so} == {name: (name, 0) for name in named_so}
+    assert [streams["on the host"], streams["call"][0]] == [("__host", 0), "__calls 0"]
+
+
+def test_members_of_a_gather_may_give_different_sizes(tmp_path: Path) -> None:
+    ranks = [[named("gather", call(comm_type=2, comm_size=10 + 3 * rank))] for rank in range(2)]
+    found = [by_label(play(written(tmp_path, *ranks)), rank)["gather"] for rank in range(2)]
+    assert [(one.kind, one.bytes_in, one.bytes_out) for one in found] == [
+        ("all_gather", 10, 23),
+        ("all_gather", 13, 23),
+    ]
+
+
+def test_a_call_is_split_as_its_attribute_has_it(tmp_path: Path) -> None:
+    """Without the attribute of Twinstep it is split evenly, as in ASTRA-sim."""
+    exchange = [named("exchange", call(comm_type=6, comm_size=10, comm_splits=each)) for each in ([1, 9], [4, 6])]
+    scatter = named("scatter", call(3, comm_type=7, comm_size=10, comm_splits=[3, 7]))
+    recording = play(written(tmp_path, *[[each, scatter] for each in exchange]))
+    found = [by_label(recording, rank) for rank in range(2)]
+    assert [(one["exchange"].bytes_in, one["exchange"].bytes_out) for one in found] == [(10, 5), (10, 15)]
+    assert [(one["scatter"].kind, one["scatter"].bytes_out) for one in found] == [
+        ("reduce_scatter", 3),
+        ("reduce_scatter", 7),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("splits", "expected"),
+    [
+        ([1, 2], "expected bytes for each member, 10 in all"),
+        ([5, 3, 2], "comm_splits: expected 2 of them, one for each"),
+    ],
+)
+def test_splits_that_do_not_fit_are_named(tmp_path: Path, splits: list[int], expected: str) -> None:
+    path = written(tmp_path, *[[call(comm_type=6, comm_size=10, comm_splits=splits)]] * 2)
+    with pytest.raises(ScenarioError, match=expected):
+        build(load(path))
 
 
 def test_uneven_exchanges_fit(tmp_path: Path) -> None:
