@@ -8,18 +8,35 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import Tensor
 
 from reports.errors import ReportError
 from reports.run import Run
 from scenarios.config.load import load
 from scenarios.config.scenario import Scenario
 from scenarios.seam.errors import ScenarioError
+from scenarios.seam.kernel import elementwise
+from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Recording, Span, Thinned
 from scenarios.workloads.build import build
-from scenarios.workloads.chakra.nodes import COLLECTIVE, COMM_TYPES, COMPUTE, METADATA, RECV, SEND, TraceNode, read
+from scenarios.workloads.chakra.nodes import (
+    COLLECTIVE,
+    COMM_TYPES,
+    COMPUTE,
+    METADATA,
+    RECV,
+    SEND,
+    SPLITS,
+    TraceNode,
+    read,
+)
+from scenarios.workloads.recording.recorder import ProgramRecorder
+from sim.run import play as play_program
 from sim.run import simulate
 from tests.commands import command
 from tests.scenarios.workloads.chakra.test_traces import call, message, work, written
+from tests.small import Play
 from twinstep.reporting.chakra import GROUPS, write_traces
 
 
@@ -266,27 +283,87 @@ def groups(recording: Recording, step: int) -> Counter[tuple[Any, ...]]:
     return Counter(map(tuple, members.values()))
 
 
-@pytest.mark.parametrize(("name", "off"), [("powersgd_4x2_3g", 0), ("criteo_dlrm_2x4", 0.005)])
+RECORDED = ["powersgd_4x2_3g", "criteo_dlrm_2x4", "examples/experts.toml", "examples/pipelined.toml"]
+
+
+@pytest.mark.parametrize(
+    ("name", "off"), [("powersgd_4x2_3g", 0), ("criteo_dlrm_2x4", 0.005), *((name, -1) for name in RECORDED)]
+)
 def test_a_run_written_and_played_again_makes_the_same_step(tmp_path: Path, name: str, off: float) -> None:
-    """But for exchanges that are uneven: a run does not keep how they are split."""
-    scenario = load(name)
-    scenario = replace(scenario, steps=3, ranks="each", payload="sizes")
-    run = simulate(scenario, build(scenario))
-    step = write_traces(Run.of(run), tmp_path / "traces", 2)
+    """But for exchanges that are uneven where the run has no recording (`off` = -1: it has), which has their splits."""
+    keys = {"steps": 3, "ranks": "each", "payload": "sizes"}
+    scenario = load(name, {**keys, "profile": "dgx_h100"} if name.startswith("examples") else keys)
+    recorder = ProgramRecorder(scenario) if off < 0 else None
+    spans: list[Span] = []
+    run = play_program(scenario, build(scenario), spans.extend, recorder=recorder)
+    run.spans = spans
+    recorded = None if recorder is None else recorder.recorded()
+    step = write_traces(Run.of(run), tmp_path / "traces", 2, recorded)
     found = again(scenario, tmp_path / "traces")
     assert calls(found, 0) == calls(run, step)
     assert groups(found, 0) == groups(run, step)
     for rank in range(scenario.cluster.world_size):
         expected, took = (ns(by_label(each, rank, at)[f"step {at}"]) for each, at in ((run, step), (found, 0)))
-        assert took == pytest.approx(expected, rel=off)
+        assert took == pytest.approx(expected, rel=max(off, 0), abs=0)
+
+
+async def with_messages(rank: Rank) -> None:
+    """Send around a ring and back, gather and scatter unevenly, on two streams."""
+    side, size = rank.stream("messages 0"), rank.world_size
+    right, left = (rank.rank + 1) % size, (rank.rank - 1) % size
+
+    def tensor(elements: int) -> Tensor:
+        return torch.empty(elements, dtype=torch.bfloat16, device=rank.device)
+
+    with rank.step(0):
+        first = rank.compute(elementwise(100_000 * (1 + rank.rank)), list, label="first")
+        both = [
+            rank.send(tensor(1000 + rank.rank), right, label="on"),
+            rank.recv(tensor(1000 + left), left, label="in"),
+        ]
+        side.after(first)
+        beside = side.compute(elementwise(300_000), list, label="beside")
+        for work in both:
+            await work
+        parts = [tensor(4096 * (1 + place)) for place in range(size)]
+        gathered = side.all_gather(parts, tensor(4096 * (1 + rank.rank)), label="gather")
+        back = [rank.send(tensor(50), left, label="back"), rank.recv(tensor(50), right, label="home")]
+        for work in (*back, gathered, beside):
+            await work
+        await rank.reduce_scatter(tensor(4096 * (1 + rank.rank)), parts, label="scatter")
+        splits = [1000 * (1 + (rank.rank + peer) % size) for peer in range(size)]
+        await rank.all_to_all_single(tensor(sum(splits)), tensor(sum(splits)), splits, splits, label="exchange")
+
+
+def test_messages_and_uneven_calls_are_written_from_the_recording(tmp_path: Path) -> None:
+    keys = "hosts = 2\ngpus_per_host = 2\n[collective]\nop = 'all_reduce'\nsize = '1 MB'\n"
+    (tmp_path / "any.toml").write_text(f'program = "collective"\n[cluster]\nprofile = "dgx_h100"\n{keys}')
+    scenario = load(tmp_path / "any.toml", {"steps": 1, "payload": "sizes"})
+    recorder, spans = ProgramRecorder(scenario), list[Span]()
+    run = play_program(scenario, Play(with_messages), spans.extend, recorder=recorder)
+    run.spans = spans
+    write_traces(Run.of(run), tmp_path / "traces", 0, recorder.recorded())
+    found = again(scenario, tmp_path / "traces")
+    assert _called(found) == _called(run)
+    for rank in range(4):
+        expected, took = (ns(by_label(each, rank)["step 0"]) for each in (run, found))
+        assert took == expected
+    sends = [each for each in read(tmp_path / "traces" / "step.1.et") if each.type == SEND]
+    assert [each.attributes["comm_dst"] for each in sends] == [2, 0]
+
+
+def _called(recording: Recording) -> set[tuple[Any, ...]]:
+    found = (each for each in recording.spans if each.group and each.step == 0)
+    return {(each.rank, each.label, each.kind, each.bytes_in, each.bytes_out) for each in found}
 
 
 def test_the_command_writes_a_trace_of_each_rank(tmp_path: Path) -> None:
-    assert command("sim", "all_to_all_4x2", "--steps", 2, "--ranks", "each", "--out", tmp_path / "run").returncode == 0
+    words = ("--steps", 2, "--ranks", "each", "--record", "--out", tmp_path / "run")
+    assert command("sim", "all_to_all_4x2", *words).returncode == 0
     done = command("reports", "chakra", tmp_path / "run", "--step", 1, "--out", tmp_path / "traces")
     assert (done.returncode, done.stdout) == (0, f"step 1 as execution traces: {tmp_path / 'traces'}\n")
     assert len([*(tmp_path / "traces").glob("step.*.et")]) == 8
-    assert any(node.type == COLLECTIVE for node in read(tmp_path / "traces" / "step.7.et"))
+    assert any(SPLITS in node.attributes for node in read(tmp_path / "traces" / "step.7.et"))
     again = command("reports", "chakra", tmp_path / "run", "--out", tmp_path / "traces")
     assert again.returncode == 2
 

@@ -98,6 +98,22 @@ class RankTasks:
         return next((expected for is_so, expected in checks if not is_so), "")
 
 
+def calls_of(recorded: Recorded, rank: int) -> dict[tuple[str, int], IssueCall]:
+    """Return a rank's calls by their stream, and by how many operations it issued on the stream before."""
+    streams, issued = ["main"], Counter[str]()
+    found = dict[tuple[str, int], IssueCall]()
+    for line in recorded.sequences[recorded.ranks[rank]]:
+        event = parsed(recorded.lines[line])
+        if isinstance(event, OpenStream):
+            streams.append(event.name)
+        elif isinstance(event, IssueCall | RankCompute | BeginStep):
+            name = streams[event.stream]
+            if isinstance(event, IssueCall):
+                found[name, issued[name]] = event
+            issued[name] += 1
+    return found
+
+
 def tasks_of(recorded: Recorded) -> Sequence[RankTasks]:
     """Return the tasks of each recorded sequence.
 
