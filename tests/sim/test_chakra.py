@@ -13,6 +13,7 @@ from torch import Tensor
 
 from reports.errors import ReportError
 from reports.run import Run
+from reports.store import run_folder as store
 from scenarios.config.load import load
 from scenarios.config.scenario import Scenario
 from scenarios.seam.errors import ScenarioError
@@ -35,7 +36,7 @@ from scenarios.workloads.recording.recorder import ProgramRecorder
 from sim.run import play as play_program
 from sim.run import simulate
 from tests.commands import command
-from tests.scenarios.workloads.chakra.test_traces import call, message, work, written
+from tests.scenarios.workloads.chakra.test_traces import CLUSTER, call, message, work, written
 from tests.small import Play
 from twinstep.reporting.chakra import GROUPS, write_traces
 
@@ -305,6 +306,32 @@ def test_a_run_written_and_played_again_makes_the_same_step(tmp_path: Path, name
     for rank in range(scenario.cluster.world_size):
         expected, took = (ns(by_label(each, rank, at)[f"step {at}"]) for each, at in ((run, step), (found, 0)))
         assert took == pytest.approx(expected, rel=max(off, 0), abs=0)
+
+
+def test_messages_of_a_script_are_written_from_its_recording(tmp_path: Path) -> None:
+    script = Path(__file__).parents[2] / "examples" / "scripts" / "pipeline_parallel.py"
+    words = ("--profile", "dgx_h100", "--hosts", 1, "--gpus-per-host", 2, "--steps", 2, "--quiet")
+    assert command("sim", *words, "--out", tmp_path / "run", script).returncode == 0
+    done = command("reports", "chakra", tmp_path / "run", "--step", 1, "--out", tmp_path / "traces")
+    assert (done.returncode, done.stderr) == (0, "")
+    ends = {
+        rank: Counter((each.type, _end(each)) for each in read(tmp_path / "traces" / f"step.{rank}.et"))
+        for rank in range(2)
+    }
+    assert ends[0][SEND, 1] == ends[1][RECV, 0] > 0
+    assert ends[1][SEND, 0] == ends[0][RECV, 1] > 0
+    path = tmp_path / "again.toml"
+    groups = f'groups = "{tmp_path / "traces" / GROUPS}"'
+    path.write_text(f'{CLUSTER}traces = "traces"\n{groups}\n')
+    # A step of a script begins while the GPU does the end of the one before, of which the traces have nothing.
+    run, found = store.load(tmp_path / "run"), play(path, steps=1)
+    for rank in range(2):
+        expected = next(one for one in run.spans.itertuples() if (one.kind, one.step, one.rank) == ("step", 1, rank))
+        assert ns(by_label(found, rank)["step 0"]) == pytest.approx(expected.end_ns - expected.start_ns, rel=0.02)
+
+
+def _end(node: TraceNode) -> object:
+    return node.attributes.get("comm_dst", node.attributes.get("comm_src"))
 
 
 async def with_messages(rank: Rank) -> None:

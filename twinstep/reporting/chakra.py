@@ -34,7 +34,6 @@ from scenarios.workloads.chakra.nodes import (
     Value,
     write,
 )
-from scenarios.workloads.recording.tasks import calls_of
 from scenarios.workloads.script.events.calls import IssueCall
 from scenarios.workloads.script.recording.file import NAME as FILE
 from scenarios.workloads.script.recording.file import read_any
@@ -77,10 +76,10 @@ def write_traces(run: Run, folder: Path, step: int | None, recorded: Recorded | 
     ranks = dict(_spans(run, number, with_messages=recorded is not None))
     begin_ns = {rank: each.pop(0).start_ns for rank, each in ranks.items()}
     groups = _groups(ranks)
-    calls = [{} if recorded is None else calls_of(recorded, rank) for rank in range(run.info.world_size)]
     with whole_folder(folder) as partial:
         for rank, spans in ranks.items():
-            nodes = _nodes(spans, begin_ns[rank], groups, calls[rank], has_host=on_gpus(run))
+            calls = {} if recorded is None else _calls(recorded, rank, number, spans)
+            nodes = _nodes(spans, begin_ns[rank], groups, calls, has_host=on_gpus(run))
             write(nodes, partial / f"{NAME}.{rank}.et")
         members = {name: each.ranks for name, each in groups.items()}
         (partial / GROUPS).write_text(json.dumps(members, indent=1) + "\n", encoding="utf-8")
@@ -88,7 +87,7 @@ def write_traces(run: Run, folder: Path, step: int | None, recorded: Recorded | 
 
 
 def recording_of(folder: Path) -> Recorded | None:
-    """Return the recording of a run's program; None if there is none, or one of a script.
+    """Return the recording in a run's folder; None if there is none.
 
     Raises:
         ReportError: the recording cannot be read.
@@ -96,10 +95,9 @@ def recording_of(folder: Path) -> Recorded | None:
     if not (folder / FILE).is_file():
         return None
     try:
-        found = read_any(folder / FILE, "program")
+        return read_any(folder / FILE, "program")
     except ValueError as error:
         raise ReportError(f"{folder}: expected {error}") from None
-    return None if found.program == SCRIPT else found
 
 
 class _Members(NamedTuple):
@@ -173,7 +171,7 @@ def _nodes(
                 yield _node(2 * number - 1, "host", COMPUTE, deps, times, first_ns, {"is_cpu_op": True})
                 host, host_ns = (2 * number - 1,), span.start_ns
                 deps += host
-        if peer is not None:
+        if span.kind in _MESSAGES:
             kind, attributes = _of_message(span, peer)
         elif span.group:
             kind, root = COLLECTIVE, groups[span.group].roots.get(counts[span.group])
@@ -231,10 +229,29 @@ def _of_call(span: Any, root: int | None) -> dict[str, Value]:
     }
 
 
-def _of_message(span: Any, peer: int) -> tuple[int, dict[str, Value]]:
+def _of_message(span: Any, peer: int | None) -> tuple[int, dict[str, Value]]:
+    if peer is None:
+        raise ReportError(
+            f"rank {span.rank}: {span.label}: expected it in the run's recording"
+        )
     kind, end = _MESSAGES[span.kind]
     size_bytes = int(span.bytes_in + span.bytes_out)  # one of which is 0
     return kind, {"is_cpu_op": False, end: peer, "comm_size": size_bytes, "comm_tag": 0}
+
+
+def _calls(recorded: Recorded, rank: int, step: int, spans: Sequence[Any]) -> Mapping[tuple[str, int], IssueCall]:
+    """Return a rank's recorded calls by stream and sequence; of a script those of the step, if all its spans are."""
+    from scenarios.workloads.recording.tasks import calls_of, script_calls_of
+
+    if recorded.program != SCRIPT:
+        return calls_of(recorded, rank)
+    found = dict[tuple[str, int], IssueCall]()
+    for number, calls in script_calls_of(recorded, rank, step).items():
+        stream = f"stream {number}" if number else "main"
+        own = sorted((each for each in spans if each.stream == stream and each.group), key=lambda each: each.sequence)
+        if [each.kind for each in own] == [each.verb for each in calls]:
+            found |= {(stream, each.sequence): call for each, call in zip(own, calls, strict=True)}
+    return found
 
 
 def _peer(call: IssueCall) -> int | None:
