@@ -18,8 +18,9 @@ import tempfile
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from tests.generated.toml import paths, put
 from tests.reports.recordings import by_hand, with_loads
 
 DATA = Path(__file__).parents[1] / "data"
+ON_GPUS = ("--hosts", 1, "--gpus-per-host", 2, "--profile", "dgx_h100", "--steps", 2)
 SCRIPT = Path(__file__).parents[2] / "examples" / "scripts" / "transformer_fsdp2.py"
 _INTS = (0, 1, -1, -2, 2, 7, 1000, 2**31, 2**53 + 1, 2**62, 2**63 - 1, -(2**63))
 _FLOATS = (0.0, -1.0, 1e-300, 1e308, -1e308, float("nan"), float("inf"), float("-inf"))
@@ -153,12 +155,13 @@ def logs(folder: Path, draw: random.Random) -> Iterator[str]:
     yield complaint("reports", "published", path, "--json")
 
 
-def recordings(folder: Path, draw: random.Random) -> Iterator[str]:
-    """Say what is wrong with how a damaged recording of a script is played."""
+def recordings(
+    folder: Path, draw: random.Random, profile: str = "dgx_h100", words: Sequence[object] = (*ON_GPUS, SCRIPT)
+) -> Iterator[str]:
+    """Say what is wrong with how a damaged recording, by default of a script, is played; `words` make a whole one."""
     base = folder.with_name("recorded")
     if not base.exists():
-        hardware = ("--hosts", 1, "--gpus-per-host", 2, "--profile", "dgx_h100", "--steps", 2)
-        assert command("sim", *hardware, "--quiet", "--out", base, SCRIPT).returncode == 0
+        assert command("sim", "--quiet", "--out", base, *words).returncode == 0
     whole = gzip.decompress((base / "recording.json.gz").read_bytes())
     if draw.random() < 0.2:
         data = damaged_bytes(gzip.compress(whole), draw)
@@ -166,7 +169,7 @@ def recordings(folder: Path, draw: random.Random) -> Iterator[str]:
         data = gzip.compress(damaged_tree(json.loads(whole), draw))
     folder.mkdir()
     (folder / "recording.json.gz").write_bytes(data)
-    yield complaint("sim", folder, "--profile", "dgx_h100", "--quiet", "--out", folder.with_name(f"{folder.name}-run"))
+    yield complaint("sim", folder, "--profile", profile, "--quiet", "--out", folder.with_name(f"{folder.name}-run"))
 
 
 def plans(folder: Path, draw: random.Random) -> Iterator[str]:
@@ -187,6 +190,7 @@ KINDS: dict[str, Callable[[Path, random.Random], Iterator[str]]] = {
     "trace": traces,
     "log": logs,
     "recording": recordings,
+    "program": partial(recordings, profile="cpu_local", words=("twrw_2x2", "--record")),
     "plan": plans,
 }
 

@@ -1,15 +1,17 @@
 """Write one step of a run as Chakra execution traces, one file per rank, for ASTRA-sim and program 'chakra'.
 
 A node depends on what its rank had waited for when the node began, on the computation before it on its stream, on the
-call before it in its group, and on GPUs on the host's time until it was issued.
+call before it in its group, and on GPUs on the host's time until it was issued. A run keeps neither the other ends of
+messages nor how calls are split: its recording has both.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import islice
+from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +21,23 @@ from reports.errors import ReportError
 from reports.run import Run
 from reports.store.drafts import whole_folder
 from scenarios.seam.kernel import ELEMENT_BYTES
-from scenarios.workloads.chakra.nodes import COLLECTIVE, COMM_TYPES, COMPUTE, METADATA, ROOTS, TraceNode, Value, write
+from scenarios.workloads.chakra.nodes import (
+    COLLECTIVE,
+    COMM_TYPES,
+    COMPUTE,
+    METADATA,
+    RECV,
+    ROOTS,
+    SEND,
+    SPLITS,
+    TraceNode,
+    Value,
+    write,
+)
+from scenarios.workloads.script.events.calls import IssueCall
+from scenarios.workloads.script.recording.file import NAME as FILE
+from scenarios.workloads.script.recording.file import read_any
+from scenarios.workloads.script.recording.recorded import SCRIPT, Recorded
 
 NAME, GROUPS = "step", "groups.json"
 _COLUMNS = ["rank", "rank_count", "stream", "step", "sequence", "kind", "label", "group", "issued_ns", "start_ns"]
@@ -36,14 +54,18 @@ _TYPES = {
     **dict.fromkeys(("all_to_all", "all_to_all_single"), "ALL_TO_ALL"),
     **dict.fromkeys(("barrier", "monitored_barrier"), "BARRIER"),
 }
+# Chakra's types of messages, and where they name the other end.
+_MESSAGES = {"send": (SEND, "comm_dst"), "recv": (RECV, "comm_src")}
 
 
-def write_traces(run: Run, folder: Path, step: int | None) -> int:
+def write_traces(run: Run, folder: Path, step: int | None, recorded: Recorded | None = None) -> int:
     """Write a step of a run, a typical one by default, and its groups into a new folder; return the step's number.
 
+    `recorded` is the run's recording, if it has one.
+
     Raises:
-        ReportError: the run has no such step or the spans of some ranks alone, the step sends messages, or some ranks
-            represent others.
+        ReportError: the run has no such step or the spans of some ranks alone, the step sends messages without a
+            recording of the run, or some ranks represent others.
     """
     number = step_shown(run, step)
     if number is None:
@@ -51,15 +73,31 @@ def write_traces(run: Run, folder: Path, step: int | None) -> int:
     thinned = run.info.thinned
     if thinned is not None and thinned.ranks is not None and len(thinned.ranks) < run.info.world_size:
         raise ReportError("the run kept the spans of some ranks alone; expected one with --keep-ranks all")
-    ranks = dict(_spans(run, number))
+    ranks = dict(_spans(run, number, with_messages=recorded is not None))
     begin_ns = {rank: each.pop(0).start_ns for rank, each in ranks.items()}
     groups = _groups(ranks)
     with whole_folder(folder) as partial:
         for rank, spans in ranks.items():
-            write(_nodes(spans, begin_ns[rank], groups, has_host=on_gpus(run)), partial / f"{NAME}.{rank}.et")
+            calls = {} if recorded is None else _calls(recorded, rank, number, spans)
+            nodes = _nodes(spans, begin_ns[rank], groups, calls, has_host=on_gpus(run))
+            write(nodes, partial / f"{NAME}.{rank}.et")
         members = {name: each.ranks for name, each in groups.items()}
         (partial / GROUPS).write_text(json.dumps(members, indent=1) + "\n", encoding="utf-8")
     return number
+
+
+def recording_of(folder: Path) -> Recorded | None:
+    """Return the recording in a run's folder; None if there is none.
+
+    Raises:
+        ReportError: the recording cannot be read.
+    """
+    if not (folder / FILE).is_file():
+        return None
+    try:
+        return read_any(folder / FILE, "program")
+    except ValueError as error:
+        raise ReportError(f"{folder}: expected {error}") from None
 
 
 class _Members(NamedTuple):
@@ -69,24 +107,24 @@ class _Members(NamedTuple):
     roots: Mapping[int, int]
 
 
-def _spans(run: Run, step: int) -> Iterator[tuple[int, list[Any]]]:
+def _spans(run: Run, step: int, *, with_messages: bool) -> Iterator[tuple[int, list[Any]]]:
     """Yield each rank's spans of the step in the order of their issue, the step's own first."""
     for part in run.parts(_COLUMNS, [step], beside=False):
         own = part.spans.assign(is_inside=part.spans["kind"] != "step")
-        _check(own)
+        _check(own, {*_TYPES, *(_MESSAGES if with_messages else ())})
         own = own.sort_values(["rank", "is_inside", "issued_ns", "start_ns", "sequence"], kind="stable")
         for rank, spans in own.groupby("rank", sort=True):
             yield int(str(rank)), [*spans.itertuples(index=False)]
 
 
-def _check(spans: Any) -> None:
+def _check(spans: Any, calls: Set[str]) -> None:
     if (spans["rank_count"] > 1).any():
         raise ReportError("some ranks of the run stand for others; expected one of run.ranks = 'each', a trace a rank")
-    unknown = sorted({*spans["kind"]} - {"step", "compute", *_TYPES})
+    unknown = sorted({*spans["kind"]} - {"step", "compute", *calls})
     if unknown:
         raise ReportError(
-            f"the step has {' and '.join(unknown)}, and a run does not keep to whom; expected computations and"
-            " collectives of groups"
+            f"the step has {' and '.join(unknown)}, and a run does not keep to whom; expected one of"
+            " `python -m sim --record`"
         )
 
 
@@ -95,7 +133,7 @@ def _groups(ranks: Mapping[int, Sequence[Any]]) -> dict[str, _Members]:
     for rank, spans in sorted(ranks.items()):
         counts = Counter[str]()
         for span in spans:
-            if span.group:
+            if span.group and span.kind in _TYPES:
                 members[span.group][rank] = None
                 # Of all members the root alone gives something, or gets something.
                 if (end := ROOTS.get(_TYPES[span.kind])) and (span.bytes_in if end == "comm_src" else span.bytes_out):
@@ -105,28 +143,43 @@ def _groups(ranks: Mapping[int, Sequence[Any]]) -> dict[str, _Members]:
 
 
 def _nodes(
-    spans: Sequence[Any], first_ns: int, groups: Mapping[str, _Members], *, has_host: bool
+    spans: Sequence[Any],
+    first_ns: int,
+    groups: Mapping[str, _Members],
+    calls: Mapping[tuple[str, int], IssueCall],
+    *,
+    has_host: bool,
 ) -> Iterator[TraceNode]:
     """Yield a rank's nodes: span n is node 2n; it follows node 2n - 1 if its host was late to issue it on a GPU."""
     if not spans:  # of a rank that does nothing: a trace has a node
         yield TraceNode(id=0, type=METADATA)
     issued, counts = defaultdict[str, list[int]](list), Counter[str]()  # by stream and by group, in order
+    host, host_ns = tuple[int, ...](), first_ns  # its last node, as one thread issues one by one, and that node's end
     for number, span in enumerate(spans, 1):
-        own = issued[f"group {span.group}" if span.group else f"stream {span.stream}"]
+        call = calls.get((span.stream, span.sequence))
+        peer = None if call is None else _peer(call)
+        line = f"group {span.group}" if span.group else f"stream {span.stream}"
+        own = issued[line if peer is None else f"{line} {span.kind} {peer}"]
         before = {*own[-1:], *issued[f"stream {span.stream}"][-1:], *_awaited(spans, issued.values(), span.start_ns)}
         own.append(number)
         ready_ns = max((spans[each - 1].end_ns for each in before), default=first_ns)
         deps = tuple(2 * each for each in sorted(before))
         if has_host and span.start_ns > ready_ns:
-            yield _node(2 * number - 1, "host", COMPUTE, deps, (ready_ns, span.start_ns), first_ns, {"is_cpu_op": True})
-            deps += (2 * number - 1,)
-        times = span.start_ns, span.end_ns
-        if span.group:
-            attributes = _of_call(span, groups[span.group].roots.get(counts[span.group]))
+            deps += host
+            if span.start_ns > max(ready_ns, host_ns):
+                times = max(ready_ns, host_ns), span.start_ns
+                yield _node(2 * number - 1, "host", COMPUTE, deps, times, first_ns, {"is_cpu_op": True})
+                host, host_ns = (2 * number - 1,), span.start_ns
+                deps += host
+        if span.kind in _MESSAGES:
+            kind, attributes = _of_message(span, peer)
+        elif span.group:
+            kind, root = COLLECTIVE, groups[span.group].roots.get(counts[span.group])
+            attributes = _of_call(span, root) | _splits(call)
             counts[span.group] += 1
-            yield _node(2 * number, span.label, COLLECTIVE, deps, times, first_ns, attributes)
         else:
-            yield _node(2 * number, span.label, COMPUTE, deps, times, first_ns, _of_computation(span))
+            kind, attributes = COMPUTE, _of_computation(span)
+        yield _node(2 * number, span.label, kind, deps, (span.start_ns, span.end_ns), first_ns, attributes)
 
 
 def _awaited(spans: Sequence[Any], lines: Iterable[Sequence[int]], now_ns: int) -> Iterator[int]:
@@ -174,3 +227,47 @@ def _of_call(span: Any, root: int | None) -> dict[str, Value]:
         **({"comm_dtype": span.dtype} if span.dtype in ELEMENT_BYTES else {}),
         **({ROOTS[kind]: root} if root is not None else {}),
     }
+
+
+def _of_message(span: Any, peer: int | None) -> tuple[int, dict[str, Value]]:
+    if peer is None:
+        raise ReportError(
+            f"rank {span.rank}: {span.label}: expected it in the run's recording"
+        )
+    kind, end = _MESSAGES[span.kind]
+    size_bytes = int(span.bytes_in + span.bytes_out)  # one of which is 0
+    return kind, {"is_cpu_op": False, end: peer, "comm_size": size_bytes, "comm_tag": 0}
+
+
+def _calls(recorded: Recorded, rank: int, step: int, spans: Sequence[Any]) -> Mapping[tuple[str, int], IssueCall]:
+    """Return a rank's recorded calls by stream and sequence; of a script those of the step, if all its spans are."""
+    from scenarios.workloads.recording.tasks import calls_of, script_calls_of
+
+    if recorded.program != SCRIPT:
+        return calls_of(recorded, rank)
+    found = dict[tuple[str, int], IssueCall]()
+    for number, calls in script_calls_of(recorded, rank, step).items():
+        stream = f"stream {number}" if number else "main"
+        own = sorted((each for each in spans if each.stream == stream and each.group), key=lambda each: each.sequence)
+        if [each.kind for each in own] == [each.verb for each in calls]:
+            found |= {(stream, each.sequence): call for each, call in zip(own, calls, strict=True)}
+    return found
+
+
+def _peer(call: IssueCall) -> int | None:
+    """Return the rank at the other end of a message; None for other calls."""
+    return int(call.options["dst" if call.verb == "send" else "src"]) if call.verb in _MESSAGES else None
+
+
+def _splits(call: IssueCall | None) -> dict[str, Value]:
+    """Return the bytes of the input that each member gets, where they are not equal."""
+    if call is None:
+        return {}
+    found: list[int] = []
+    if call.verb == "all_to_all_single":
+        (rows,) = call.inputs
+        row_bytes = rows.dtype.itemsize * prod(rows.shape[1:])
+        found = [row_bytes * int(each) for each in call.options.get("input_split_sizes", ())]
+    elif call.verb in ("all_to_all", "reduce_scatter"):
+        found = [each.dtype.itemsize * prod(each.shape) for each in call.inputs]
+    return {SPLITS: found} if len(set(found)) > 1 else {}

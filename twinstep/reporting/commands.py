@@ -108,7 +108,8 @@ def export(options: Namespace) -> None:
 
 def chakra(options: Namespace) -> None:
     """Write a step of a run as execution traces, one file per rank."""
-    step = execution_traces.write_traces(store.load(options.run), options.out, options.step)
+    recorded = execution_traces.recording_of(options.run)
+    step = execution_traces.write_traces(store.load(options.run), options.out, options.step, recorded)
     print(f"step {step} as execution traces: {options.out}")
 
 

@@ -16,9 +16,13 @@ from scenarios.workloads.chakra.nodes import COMM_TYPES, ROOTS, TraceNode
 
 
 class _TraceMember(NamedTuple):
-    """A member's part in a call: all members' inputs in elements, its place among them, the root's global rank."""
+    """A member's part in a call: all members' inputs in elements, its place among them, the root's global rank.
+
+    `parts` are the elements of each member's input that go to each member.
+    """
 
     elements: Sequence[int]
+    parts: Sequence[Sequence[int]]
     place: int
     root: int
     is_root: bool
@@ -34,31 +38,32 @@ class _TraceMember(NamedTuple):
         return [self.make(each) for each in self.elements] if self.is_root else None
 
 
-def _all_gather(member: _TraceMember) -> Sequence[Any]:
-    return member.make(sum(member.elements)), member.own
-
-
 def _reduce_scatter(member: _TraceMember) -> Sequence[Any]:
     share = member.elements[member.place] // len(member.elements)
     return member.make(share), member.make(share * len(member.elements))
 
 
 def _all_to_all(member: _TraceMember) -> Sequence[Any]:
-    """Return the arguments of an all-to-all in which each member's elements are split evenly."""
-    size = len(member.elements)
-    sends = [_part(member.elements[member.place], size, place) for place in range(size)]
-    receives = [_part(each, size, member.place) for each in member.elements]
-    return member.make(sum(receives)), member.own, receives, sends
+    receives = [each[member.place] for each in member.parts]
+    return member.make(sum(receives)), member.own, receives, member.parts[member.place]
 
 
-def _part(elements: int, size: int, place: int) -> int:
-    return elements // size + (place < elements % size)
+def _evenly(elements: int, size: int) -> list[int]:
+    return [elements // size + (place < elements % size) for place in range(size)]
 
 
+# Of calls whose members give, or get, different sizes.
+_UNEVEN: dict[str, tuple[str, Callable[[_TraceMember], Sequence[Any]]]] = {
+    "all_gather_into_tensor": ("all_gather", lambda member: ([*map(member.make, member.elements)], member.own)),
+    "reduce_scatter_tensor": (
+        "reduce_scatter",
+        lambda member: (member.make(member.parts[0][member.place]), [*map(member.make, member.parts[0])]),
+    ),
+}
 _VERBS: dict[str, tuple[str, Callable[[_TraceMember], Sequence[Any]]]] = {
     "ALL_REDUCE": ("all_reduce", lambda member: [member.own]),
     "REDUCE": ("reduce", lambda member: [member.own, member.root]),
-    "ALL_GATHER": ("all_gather_into_tensor", _all_gather),
+    "ALL_GATHER": ("all_gather_into_tensor", lambda member: [member.make(sum(member.elements)), member.own]),
     "GATHER": ("gather", lambda member: [member.own, member.own_if_root(), member.root]),
     "SCATTER": ("scatter", lambda member: [member.own, member.own_if_root(), member.root]),
     "BROADCAST": ("broadcast", lambda member: [member.own, member.root]),
@@ -85,7 +90,14 @@ def arguments_of(
         return torch.empty(elements, dtype=dtype, device=device)
 
     elements = [each.number("comm_size") // dtype.itemsize for each in members]
+    splits = [each.splits() for each in members]
+    both = zip(elements, splits, strict=True)
+    parts = [
+        _evenly(size, len(ranks)) if each is None else [one // dtype.itemsize for one in each] for size, each in both
+    ]
     kind = COMM_TYPES[node.number("comm_type")]
     root = node.number(ROOTS[kind], ranks[0]) if kind in ROOTS else ranks[0]
     verb, arguments = _VERBS[kind]
-    return verb, arguments(_TraceMember(elements, ranks.index(rank), root, rank == root, make))
+    if len({*elements}) > 1 or any(splits):
+        verb, arguments = _UNEVEN.get(verb, (verb, arguments))
+    return verb, arguments(_TraceMember(elements, parts, ranks.index(rank), root, rank == root, make))

@@ -29,6 +29,8 @@ _MOST = 1 << 62  # of whole numbers, so that sums of them stay numbers of 64 bit
 _ID, _NAME, _TYPE, _CONTROLS, _DATA, _START, _DURATION, _ATTRIBUTE = 1, 2, 3, 4, 5, 6, 7, 10
 # An attribute of Twinstep: a node's duration if it is no whole number of microseconds.
 EXACT = "duration_ns"
+# Another one: the bytes of a rank's input that each member gets, of an uneven all-to-all or reduce-scatter.
+SPLITS = "comm_splits"
 # Field numbers of AttributeProto's value: single values are odd, each followed by the list of its kind.
 _SIGNED, _ZIGZAG, _FLOATS, _BOOLS, _TEXTS = (7, 9), (15, 17), (3, 5), (27,), (29,)
 _SINGLE = range(3, 31, 2)  # all but bytes
@@ -69,6 +71,20 @@ class TraceNode:
         if not (isinstance(value, int | float) and 0 <= value <= _MOST):
             raise TraceError(f"{name} = {value!r}: expected a whole number, 0 or more, at most {_MOST}")
         return int(value)
+
+    def splits(self) -> list[int] | None:
+        """Return the bytes of the input that each member gets; None if they are equal.
+
+        Raises:
+            TraceError: they are no bytes whose sum is `comm_size`.
+        """
+        found = self.attributes.get(SPLITS)
+        if found is None:
+            return None
+        size = self.number("comm_size")
+        if not (isinstance(found, list) and all(0 <= each <= _MOST for each in found) and sum(found) == size):
+            raise TraceError(f"{SPLITS} = {found!r}: expected bytes for each member, {size:,} in all")
+        return found
 
 
 def read(path: Path) -> list[TraceNode]:
@@ -181,6 +197,8 @@ def _attribute_message(name: str, value: Value) -> bytes:
         written = wire.field(29, value)
     elif isinstance(value, bool):
         written = wire.field(27, int(value))
+    elif name == SPLITS and isinstance(value, list):
+        written = wire.field(10, wire.field(1, b"".join(map(wire.to_varint, value))))
     elif isinstance(value, list):
         written = wire.field(28, wire.field(1, bytes(map(bool, value))))
     else:

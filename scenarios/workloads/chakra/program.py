@@ -1,14 +1,17 @@
 """The program `chakra`: each step runs all nodes of each rank's execution trace once, in dependency order.
 
 Computations run on the rank's main stream, or on the one in their attribute `stream`; those with `is_cpu_op` on a
-stream of the host. The calls of a group run on a stream of their own, as in torch, and so do messages. Nodes of a
+stream of the host. The calls of a group run on a stream of their own, as in torch, and so do the messages to, and those
+from, each other rank: a stream for all messages would make them wait for each other, and may deadlock. Nodes of a
 stream run in sequence, and each begins when all its dependencies have ended.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import count
 from typing import Any
 
 import torch
@@ -27,7 +30,9 @@ from scenarios.workloads.chakra.traces import WORLD, CallGroup, calls_of
 from scenarios.workloads.script.script_streams import nothing
 
 KIND = "trace"  # kind of computations, in tables of efficiency
-_MESSAGES = "messages"
+# Names of the streams that no computation names: of the host, and those of groups and other ends by number.
+_HOST, _CALLS, _MESSAGES = "host", "calls", "messages"
+_ENDS = {SEND: "comm_dst", RECV: "comm_src"}
 
 
 class ChakraProgram(Program):
@@ -48,10 +53,19 @@ class ChakraProgram(Program):
         except TraceError as error:
             raise ScenarioError(f"{scenario.path}: chakra.traces: {error}") from None
         compute = (node for nodes in self.traces.nodes for node in nodes if node.type not in (COLLECTIVE, SEND, RECV))
-        of_calls = max(Counter(rank for key in self.calls for rank in key.ranks).values(), default=0)
-        own = sorted({_stream(node) for node in compute} - {"main"})
-        self.streams = (*own, *map(_of_calls, range(of_calls)), _MESSAGES)
+        own = sorted({_stream(node) for node in compute} - {"main", ""})
+        prefixes = ("_" * number for number in count())
+        self.prefix = next(each for each in prefixes if not any(map(partial(_is_name, each), own)))
+        groups = max(Counter(rank for key in self.calls for rank in key.ranks).values(), default=0)
+        ends = max(len(_ends(nodes)) for nodes in self.traces.nodes)
+        numbered = [self.name(_CALLS, each) for each in range(groups)]
+        numbered += [self.name(_MESSAGES, each) for each in range(ends)]
+        self.streams = (*own, self.name(_HOST), *numbered)
         self.effort = step_effort(scenario)
+
+    def name(self, word: str, number: int | None = None) -> str:
+        """Return the name of a stream that no computation names."""
+        return f"{self.prefix}{word}" + ("" if number is None else f" {number}")
 
     async def __call__(self, rank: Rank) -> None:
         played = _PlayedTrace(self, rank)
@@ -71,7 +85,10 @@ class _PlayedTrace:
         for key in program.calls:  # every rank makes all groups
             group = rank.world if key == (WORLD, rank.world.ranks) else rank.new_group(key.ranks)
             if rank.rank in key.ranks:
-                self._groups[key] = group, _of_calls(len(self._groups))
+                self._groups[key] = group, program.name(_CALLS, len(self._groups))
+        self._messages = {
+            end: program.name(_MESSAGES, number) for number, end in enumerate(_ends(self._nodes))
+        }  # by type and rank of the other end
         self._works = dict[int, tuple[Work[Any], ...]]()  # by node: the works that dependent nodes wait for
         self._waited = defaultdict[str, set[Work[Any]]](set)  # by stream: the works for which it waits already
         self._counts = Counter[CallGroup]()
@@ -106,13 +123,14 @@ class _PlayedTrace:
             return self._call(node, label)
         if node.type in (SEND, RECV):
             buffer = torch.empty(node.number("comm_size"), dtype=torch.uint8, device=self._rank.device)
-            if node.type == SEND:
-                return _MESSAGES, lambda rank: rank.send(buffer, node.number("comm_dst"), label=label)
-            return _MESSAGES, lambda rank: rank.recv(buffer, node.number("comm_src"), label=label)
+            end, world = _end(node), self._rank.world
+            verb = "send" if node.type == SEND else "recv"
+            return self._messages[end], lambda rank: getattr(rank, verb)(buffer, end[1], world, label=label)
         kernel = _kernel(node, options.dtype, is_roofline=options.compute == "roofline")
         if kernel is None:
             return "main", None
-        return _stream(node), lambda rank: rank.compute(kernel, nothing, label=label)
+        stream = _stream(node) or self._program.name(_HOST)
+        return stream, lambda rank: rank.compute(kernel, nothing, label=label)
 
     def _call(self, node: TraceNode, label: str) -> tuple[str, Callable[[Rank], Work[Any]]]:
         calls, own = self._program.calls, self._rank
@@ -124,14 +142,24 @@ class _PlayedTrace:
         return stream, lambda rank: getattr(rank, verb)(*arguments, group=group, label=label)
 
 
-def _of_calls(number: int) -> str:
-    return f"calls {number}"
+def _end(node: TraceNode) -> tuple[int, int]:
+    """Return the type of a message, and the rank at its other end."""
+    return node.type, node.number(_ENDS[node.type])
+
+
+def _ends(nodes: Iterable[TraceNode]) -> list[tuple[int, int]]:
+    return [*dict.fromkeys(_end(node) for node in nodes if node.type in _ENDS)]
+
+
+def _is_name(prefix: str, stream: str) -> bool:
+    """Return whether the name of a computation's stream could be one of those with this prefix."""
+    return stream.startswith(tuple(prefix + word for word in (_HOST, _CALLS, _MESSAGES)))
 
 
 def _stream(node: TraceNode) -> str:
-    """Return the stream of a computation."""
+    """Return the stream that a computation names, by default "main"; "" for the host's."""
     if node.attributes.get("is_cpu_op") is True:
-        return "host"
+        return ""
     return str(node.attributes.get("stream", "")) or "main"
 
 

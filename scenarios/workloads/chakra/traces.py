@@ -22,11 +22,13 @@ from scenarios.workloads.chakra.nodes import (
     RECV,
     ROOTS,
     SEND,
+    SPLITS,
     TraceError,
     TraceNode,
     read,
 )
 
+_UNEVEN = ("ALL_TO_ALL", "ALL_GATHER")  # whose members may give different sizes
 WORLD = "world"  # the group of calls that name none
 _FILE = re.compile(r"(?P<name>.+)\.(?P<rank>\d+)\.et")
 
@@ -208,6 +210,7 @@ def _check(node: TraceNode, path: Path) -> None:
             end = {SEND: "comm_dst", RECV: "comm_src"}.get(node.type)
             if end is not None and end not in node.attributes:
                 raise TraceError(f"expected {end}, the rank at the other end")
+            node.splits()
             for name in ("comm_size", "comm_tag", end or ROOTS.get(COMM_TYPES[comm_type], "comm_size")):
                 node.number(name)
         for name in ("num_ops", "tensor_size", EXACT):
@@ -227,6 +230,8 @@ def calls_of(traces: Traces, gpus_per_host: int) -> dict[CallGroup, dict[int, li
         for node in nodes:
             if node.type == COLLECTIVE:
                 key = traces.key(node, rank, gpus_per_host)
+                if len(node.splits() or key.ranks) != len(key.ranks):
+                    raise traces.error(rank, node, f"{SPLITS}: expected {len(key.ranks)} of them, one for each member")
                 made.setdefault(key, {each: [] for each in key.ranks})[rank].append(node)
     for key, by_rank in made.items():
         first = key.ranks[0]
@@ -241,7 +246,7 @@ def _check_same(
 ) -> None:
     for number, (own, others) in enumerate(zip(one[1], two[1], strict=False)):
         (first, size), (second, other) = map(_sent, (own, others))
-        if first != second or (size != other and first != "ALL_TO_ALL"):
+        if first != second or (size != other and first not in _UNEVEN):
             made = f"{second} of {other:,} bytes is call {number} of group {key.name}"
             raise traces.error(two[0], others, f"{made}: expected {first} of {size:,} bytes, as of rank {one[0]}")
     if len(one[1]) != len(two[1]):

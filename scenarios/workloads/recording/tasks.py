@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from scenarios.seam.collectives import COLLECTIVES
 from scenarios.seam.host_work import HostWork
 from scenarios.workloads.script.events.calls import IssueCall
-from scenarios.workloads.script.events.notes import RecordMetric, StepEnd
+from scenarios.workloads.script.events.notes import RecordMetric, ScriptEnd, StepEnd
 from scenarios.workloads.script.events.tasks import (
     BeginStep,
     GroupOnStream,
@@ -20,7 +20,7 @@ from scenarios.workloads.script.events.tasks import (
     SpawnTask,
     WaitWork,
 )
-from scenarios.workloads.script.recording.lines import parsed
+from scenarios.workloads.script.recording.lines import Replays, parsed
 from scenarios.workloads.script.recording.recorded import Recorded
 
 _SOUND = "a recording of a program"
@@ -96,6 +96,32 @@ class RankTasks:
             case StepEnd():
                 checks.append((self._open[self._task] > 0, "a step that has begun"))
         return next((expected for is_so, expected in checks if not is_so), "")
+
+
+def calls_of(recorded: Recorded, rank: int) -> dict[tuple[str, int], IssueCall]:
+    """Return a rank's calls by their stream, and by how many operations it issued on the stream before."""
+    streams, issued = ["main"], Counter[str]()
+    found = dict[tuple[str, int], IssueCall]()
+    for line in recorded.sequences[recorded.ranks[rank]]:
+        event = parsed(recorded.lines[line])
+        if isinstance(event, OpenStream):
+            streams.append(event.name)
+        elif isinstance(event, IssueCall | RankCompute | BeginStep):
+            name = streams[event.stream]
+            if isinstance(event, IssueCall):
+                found[name, issued[name]] = event
+            issued[name] += 1
+    return found
+
+
+def script_calls_of(recorded: Recorded, rank: int, step: int) -> dict[int, list[IssueCall]]:
+    """Return the calls of a step of a script's rank, by the number of their stream and in order."""
+    found, steps, replay = defaultdict[int, list[IssueCall]](list), -1, Replays(recorded).of(rank)
+    while not isinstance(request := replay.next().request, ScriptEnd):
+        steps += isinstance(request, StepEnd)  # the first one ends the set-up
+        if isinstance(request, IssueCall) and steps == step:
+            found[request.stream].append(request)
+    return found
 
 
 def tasks_of(recorded: Recorded) -> Sequence[RankTasks]:
