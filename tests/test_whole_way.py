@@ -131,7 +131,7 @@ def test_notes_say_what_a_scenario_does_not_do(runs: Path, tmp_path: Path) -> No
         0,
         [
             f"note: {file}: compression.start_powerSGD_iter = 9: nothing is compressed in 4 steps;"
-            " more than 9 steps or a number from 2 to 3 let a run show it",
+            " to see compression, use more than 9 steps or a value from 2 to 3",
             f"note: {file}: run.library = 'gloo': with GPUs, copies to the host and sums there are not modelled;"
             " the prediction is a lower bound",
         ],

@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from scenarios.planner.placed import Plan
 
 
-_CLASSES_LATER = (
-    "how many hosts are simulated, and whether this machine has the memory, is known once the script has been played"
-)
+_CLASSES_LATER = "the number of simulated hosts, and the memory that they need, are known only after the script has run"
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m scenarios") -> int:
@@ -117,7 +115,7 @@ def check_files(files: Sequence[str], *, runs_code: bool = True) -> int:
         else:
             with _output():  # one context per file, so that all are checked even if the reader closes the pipe
                 if scenario is None or program is None:
-                    print(f"{file}: ok, but for the Python that it names, which was not run")
+                    print(f"{file}: ok, except for the Python that it names, which was not run")
                     continue
                 print(f"{file}: ok")
                 print_notes(scenario, program.host_classes, effort_of(scenario, program))

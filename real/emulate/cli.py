@@ -88,8 +88,8 @@ def warnings(fabric: EmulatedFabric) -> list[str]:
     if fabric.hosts * fabric.nic_bytes_per_s <= cores() * _BYTES_PER_S_OF_A_CORE:
         return []
     return [
-        f"{fabric.hosts} hosts that all send {format_rate(fabric.nic_bytes_per_s)} may be more than {cores()} cores"
-        f" carry ({format_rate(_BYTES_PER_S_OF_A_CORE)} a core was measured): the rates are limits, perhaps not reached"
+        f"{fabric.hosts} hosts that all send {format_rate(fabric.nic_bytes_per_s)} may need more than the {cores()}"
+        f" cores here ({format_rate(_BYTES_PER_S_OF_A_CORE)} per core was measured): the rates may not be reached"
     ]
 
 

@@ -156,7 +156,7 @@ class WatchedLink:
             case NewGroup(ranks):
                 self._group = self._rank.new_group(ranks)
             case ScriptFailure(sentence):
-                print(f"note: behind its {self._steps_begun:,} recorded steps: {sentence}", file=sys.stderr, flush=True)
+                print(f"note: after its {self._steps_begun:,} recorded steps: {sentence}", file=sys.stderr, flush=True)
                 self._leave("end", None)
             case ScriptEnd():
                 self._leave("end", None)
@@ -307,9 +307,9 @@ class WatchedLink:
         timed = 0 if self._unrecorded is None else self._unrecorded.timed
         if timed < min(self.unrecorded_steps, LEAST_UNRECORDED) and self._journal.rank == 0 and self._steps_begun:
             print(
-                f"note: the script ended before {LEAST_UNRECORDED} steps were timed with the recording off, behind"
-                f" {self._steps:,} that are recorded (run.steps) and {SETTLING} that are not timed: the recording is in"
-                " the step time",
+                f"note: the step time includes the recording of every call: after {self._steps:,} recorded steps"
+                f" (run.steps) and {SETTLING} untimed ones the script ended before {LEAST_UNRECORDED} steps were timed"
+                " with the recording off",
                 file=sys.stderr,
                 flush=True,
             )

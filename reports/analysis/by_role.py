@@ -19,7 +19,7 @@ from scenarios.seam import roles
 from scenarios.seam.trace import COPYING, LOADING
 from scenarios.seam.traits import TRAITS
 
-DENSE, LOOK_UPS, TABLE_UPDATES, OPTIMIZER = "dense", "look-ups", "table updates", "optimizer"
+DENSE, LOOK_UPS, TABLE_UPDATES, OPTIMIZER = "dense", "lookups", "table updates", "optimizer"
 COMPRESSION, PACKING, INPUT, OTHER = "compression", "packing", "input", "other computation"
 IDS, EMBEDDINGS, GRADIENTS = "exchanges of ids", "exchanges of embeddings", "exchanges of embeddings' gradients"
 EXCHANGES, REDUCTIONS, TRANSFERS = "other exchanges", "reductions", "other transfers"

@@ -92,7 +92,7 @@ def _notes_of_run(name: str, run: Run, *, any_runs: bool) -> list[str]:
             raise ReportError(f"{name}: {said}; expected a measured run, or --any")
         notes.append(f"{name}: is a prediction: these times are the model's, not measured")
     if not run.info.complete:
-        notes.append(f"{name}: ended early: {run.info.error or 'no reason was kept'}")
+        notes.append(f"{name}: ended early: {run.info.error or 'for an unknown reason'}")
     return notes
 
 

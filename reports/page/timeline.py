@@ -85,12 +85,12 @@ def _note(run: Run, shown: ShownSpans) -> str:
     words += " critical path of the first step named. Communication has its own rows under each stream's computation."
     is_all = len(shown.ranks) == len(run.outline.own["rank"].unique())
     if is_all and len(shown.steps) == len(run.kept_steps):
-        return words + (f" What was outside of steps is not shown: {shown.left_out:,} spans." if shown.left_out else "")
+        return words + (f" Spans outside of steps are not shown: {shown.left_out:,} spans." if shown.left_out else "")
     of = "all ranks" if is_all else f"ranks {text.ranges(shown.ranks)}"
     words += f" Of {shown.left_out + len(shown.spans):,} spans {len(shown.spans):,} are shown, those of {of} in"
     words += f" {text.steps(shown.steps)}: typical, slow and quick ones; all of them are in spans.parquet."
     if shown.in_part:
-        words += f" Of {text.steps(shown.in_part)} only those ranks are shown to which a comparison leads."
+        words += f" Of {text.steps(shown.in_part)} only the ranks that comparisons link to are shown."
     return words
 
 

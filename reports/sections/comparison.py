@@ -41,8 +41,8 @@ _WORST = 8
 _DIFFERENCES = Most(3, 20)
 TIMES = {"predicted_ns": "predicted", "measured_ns": "measured", "error": "error"}
 _WORST_NOTE = (
-    "Pairs of the same call of the same rank and step; of one call the rank that is furthest off, and at most three of"
-    " an operation. The last column is what both differ by, over the measured step."
+    "Each row compares one call of one rank and step. Of each call the rank with the largest error is shown, of each"
+    " operation at most three calls. The last column is the difference as a share of the measured step."
 )
 # Columns of `errors_by_size`.
 SIZE_ERRORS = {"rows": "rows", "signed_median": "signed median", "median": "median", "worst": "worst"}
@@ -102,7 +102,7 @@ def about(comparison: Comparison) -> list[str]:
     lines = [f"{comparison.measured.info.name}: {text.counted(comparison.measured.info.world_size, 'rank')}"]
     for role, run in sides:
         world = WORLDS.get(run.info.world, run.info.world)
-        early = "" if run.info.complete else f"; ENDED EARLY: {run.info.error or 'no reason was kept'}"
+        early = "" if run.info.complete else f"; ENDED EARLY: {run.info.error or 'for an unknown reason'}"
         notes = "".join(f"; {words}" for words in (rests_on(run.info), *remarks(run)) if words)
         lines.append(f"{role}: {world} run of {run.info.started or 'an unknown time'}{early}{notes}")
     lines += crowded(comparison.measured)
@@ -120,8 +120,8 @@ def crowded(measured: Run) -> list[str]:
     if not (on_cores and 0 < info.cores < info.world_size):
         return []
     return [
-        f"measured with {text.counted(info.world_size, 'rank')} on {text.counted(info.cores, 'core')}: what counts on a"
-        " core for each rank predicts too little; docs/calibration.md"
+        f"measured with {text.counted(info.world_size, 'rank')} on {text.counted(info.cores, 'core')}: predictions that"
+        " assume a core for each rank are too fast (docs/calibration.md)"
     ]
 
 
@@ -199,7 +199,7 @@ def _operations(view: CompareView) -> Iterator[ReportTable]:
 def _by_class(view: CompareView) -> Iterator[ReportTable]:
     frame = errors_by_size(classes(view.comparison.calls), by="part")
     shown = frame.assign(part=frame["part"].map(TITLES), size=size_ranges(frame))
-    title = "Errors by size: what one call sends, one computation reads and writes"
+    title = "Errors by size: bytes that a call sends, or that a computation reads and writes"
     yield table_of(title, shown, {"part": "part", "size": "size of a call", **SIZE_ERRORS}, left=2)
 
 

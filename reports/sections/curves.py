@@ -44,16 +44,16 @@ def _failed(frame: pd.DataFrame, called: Sequence[str]) -> list[Words]:
     for name, row in zip(called, records(frame), strict=True):
         if row["status"] != "done":
             by_sentence.setdefault(f"{row['status']}: {row['sentence']}", []).append(name)
-    return [Words(f"not there: {', '.join(names)}: {why}") for why, names in by_sentence.items()]
+    return [Words(f"left out: {', '.join(names)}: {why}") for why, names in by_sentence.items()]
 
 
 def _scaling(frame: pd.DataFrame, curve: About) -> Iterator[Block]:
     titles = {
-        "weak": "Weak scaling: the same batch of a rank on more hosts",
-        "strong": "Strong scaling: the same batch in all, divided among more ranks",
+        "weak": "Weak scaling: the same batch per rank on more hosts",
+        "strong": "Strong scaling: the same global batch, divided among more ranks",
     }
     columns = {"hosts": "hosts", "gpus": "GPUs", "batch": "batch", "step_ns": "step", "samples_per_s": "samples/s"}
-    columns |= {"efficiency": "efficiency", "exposed_share": "exposed", "limit": "most of it"}
+    columns |= {"efficiency": "efficiency", "exposed_share": "exposed", "limit": "largest part"}
     for kind, title in titles.items():
         points = frame[(frame["scaling"] == kind).to_numpy(bool)]
         if len(done := _done(points)):
@@ -87,13 +87,13 @@ def _sensitivity(frame: pd.DataFrame, curve: About) -> Iterator[Block]:
         ]
         for row in records(done[matters])
     ]
-    title = f"Sensitivity of the step, each parameter times and over {1 + curve['change']:g}, the plan as it is"
+    title = f"Sensitivity of the step: each parameter times or divided by {1 + curve['change']:g}, the same plan"
     if rows:
         yield ReportTable(title, ["parameter", "value", "off by", "elasticity", "step +-"], rows, left=3)
     yield Words(
-        f"Elasticity -0.5: of 1 % more the step gets 0.5 % shorter. By all of them the step may be off by"
-        f" {100 * total_change(frame):.1f} %: residuals of a calibration are typical errors, parameters of one group"
-        " are off together, others are added as squares."
+        f"Elasticity -0.5: a parameter that is 1 % larger makes the step 0.5 % shorter. Together the parameters may put"
+        f" the step off by {100 * total_change(frame):.1f} %: parameters of one group by the calibration's typical"
+        " error, groups added as squares."
     )
     if flat := done["parameter"][~matters].tolist():
         yield Words(f"No effect (elasticity below {_NOTHING}): {', '.join(flat)}")
@@ -106,7 +106,7 @@ def _overlap(frame: pd.DataFrame, curve: About) -> Iterator[Block]:
         columns |= {"gradients_share": "gradients exposed", "hidden_share": "hidden"}
     done = _done(frame.assign(hidden_share=frame["gradients_hidden"]))
     if len(done):
-        yield table_of("Communication that no computation hides, by the batch of a rank", done, columns, left=0)
+        yield table_of("Exposed communication by batch per rank", done, columns, left=0)
     lines = [f"{of}: {verdict(frame, of, curve['threshold'])}" for of in (GRADIENTS, COMMUNICATION)]
     yield Words("\n".join(lines))
     yield from _failed(frame, [f"batch {batch:,}" for batch in frame["batch"]])
@@ -123,7 +123,7 @@ def verdict(overlaps: pd.DataFrame, of: str, threshold: float) -> str:
     if not found:
         if (points["share"] <= threshold).all():
             return f"hidden at every batch {between}: at most {limit} exposed"
-        return f"never hidden at a batch {between}: at least {text.percent(points['share'].min())} of the step exposed"
+        return f"hidden at no batch {between}: at least {text.percent(points['share'].min())} of the step exposed"
     return "; ".join(
         f"hidden {'from' if row['hidden_batch'] > row['exposed_batch'] else 'up to'} a batch of"
         f" {row['hidden_batch']:,}, not at {row['exposed_batch']:,} (at most {limit} exposed)"

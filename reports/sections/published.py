@@ -113,7 +113,7 @@ def _errors(title: str, first: str, frame: pd.DataFrame) -> ReportTable:
 def _collectives(view: PublishedView) -> tuple[str, str]:
     measured = text.counted(len(view.joined), "measurement")
     return f"{measured} of {text.counted(view.joined['source'].nunique(), 'source')}", (
-        "median: signed; mean, 95th (percentile): of the errors' sizes; worst: with its sign; formula: the mean for"
+        "median: signed; mean, 95th (percentile): of absolute errors; worst: with its sign; formula: the mean for"
         " NCCL's own formula, of the rows for which it has one."
     )
 
@@ -148,7 +148,7 @@ def _centring(view: PublishedView) -> Iterator[Words]:
 
 def _operators(view: PublishedView) -> tuple[str, str]:
     return text.counted(len(view.joined), "measured operator"), (
-        "mean, median, 95th (percentile): of the errors' sizes; signed: the median with its sign; worst: with its"
+        "mean, median, 95th (percentile): of absolute errors; signed: the median with its sign; worst: with its"
         " sign; law: the mean for the laws alone, without the tables of measured operators that profiles name."
     )
 
@@ -173,7 +173,7 @@ def _steps(view: PublishedView) -> tuple[str, str]:
     right, far = errors.right_order(pairs(configurations(view.joined)))
     order = f" Of {far:,} pairs of configurations more than 10 % apart, {right:,} are in the right order."
     return text.counted(len(view.joined), "step time"), (
-        f"median: signed; mean: of the errors' sizes; worst: with its sign.{order if far else ''}"
+        f"median: signed; mean: of absolute errors; worst: with its sign.{order if far else ''}"
     )
 
 

@@ -72,7 +72,7 @@ def _verdict(view: RegretView) -> Iterator[Words]:
         f" than the measured best (#{found.measured_best}) of {text.counted(found.point_count, 'point')}",
         f"In the right order: {', '.join(pairs)}",
         f"Rank correlation: Spearman {found.spearman:.3f}, Kendall {found.kendall:.3f}",
-        f"Errors of times: median {text.signed_percent(found.errors.signed_median)}; sizes: median"
+        f"Errors of times: median {text.signed_percent(found.errors.signed_median)}; absolute: median"
         f" {text.percent(found.errors.median)}, 95th percentile {text.percent(found.errors.p95)}; worst"
         f" {text.signed_percent(found.errors.worst)}. Rounds of a point differ by"
         f" ±{text.percent(found.disagreement)} in the median",

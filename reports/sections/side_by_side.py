@@ -186,7 +186,7 @@ def _steps(view: BesideView) -> Iterator[ReportTable]:
             times = group["step_ns"].median(), group["step_ns"].min(), group["step_ns"].max()
             name, early = f"{label}, warm-up" if is_warm_up else label, early or bool(is_warm_up)
             rows.append([name, f"{len(group):,}", *(text.duration(float(one)) for one in times)])
-    note = "Steps that warm a measured run up are not among its others." if early else ""
+    note = "Warm-up steps of a measured run have their own row." if early else ""
     yield ReportTable("All steps", ["run", "steps", "median", "min", "max"], rows, note=note)
 
 

@@ -53,26 +53,26 @@ FIRST = ("step_ns", "samples_per_s", "usd_per_1e9_samples", "kwh_per_1e9_samples
           "memory_spare_bytes", "world_size")  # fmt: skip
 _NAMES = {
     "best": "best: by {goal}",
-    "knee": "knee: the point of the front of {goals} that is farthest, to the better side, from the line between its"
-    " ends, each goal scaled to its best and worst on the front",
-    "baseline": "baseline: the scenario as it is",
+    "knee": "knee: the point of the Pareto front of {goals} that is farthest, on the better side, from the line between"
+    " the front's ends, with each goal scaled to its range on the front",
+    "baseline": "baseline: the unchanged scenario",
 }
-_NOTHING = "No point came out."
+_NOTHING = "No point completed."
 _TABLE = (
-    "Column heads sort. Under them: part of a text, or >5, <=5, =5, 5..10. A point's number chooses it. Filters are"
-    " those of all charts, too."
+    "Click a column's head to sort by it. Filter in the fields below by part of a text, or by >5, <=5, =5, 5..10. Click"
+    " a point's number to select the point. Filters apply to all charts."
 )
 _PARALLEL = (
-    "A line for each point, the better the stronger; of a measure the better end is above. A point's place within"
-    " a value is by its goal. Drag along an axis to filter, click it for all; or focus it, and use arrow keys"
-    " (shift: the other end), Escape."
+    "One line per point, stronger for better points; the better end of each measure's axis is at the top. Points with"
+    " the same value are ordered by their goal. Drag along an axis to filter, click the axis to reset its filter; or"
+    " focus the axis and use the arrow keys (shift: the other end) and Escape."
 )
 _LEVELS = (
-    "Bar: from the least to the most of the points shown; mark and number: their median; a dash: as in the scenario."
-    " The keys with the most effect come first. A click on a value filters by it."
+    "Bar: range of the points shown; mark and number: their median; a dash: the scenario's own value. Keys with the"
+    " largest effect come first. Click a value to filter by it."
 )
-_PAIR = "Of the points shown. A click on a square filters by its two values."
-_FAILED = "By their sentences, but for numbers in them; each point has its own under All points."
+_PAIR = "Only the points shown count. Click a square to filter by its two values."
+_FAILED = "Grouped by sentence, numbers in it ignored; the sentence of each point is under All points."
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +222,7 @@ def _number(row: Mapping[Any, Any], column: str, goal: Goal, base: float) -> str
 def _bar_line(best: pd.DataFrame, goal: Goal) -> str:
     near, share = within_bar(best, goal), float(best["uncertainty_share"].iloc[0])
     if not len(near):
-        return "How far off these may be is not known: no calibration and no published steps of this hardware."
+        return "The uncertainty is unknown: this hardware has no calibration and no published step times."
     of = f"Points within the uncertainty of the best (±{text.percent(share)}): {len(near):,}"
     shown = ", ".join("baseline" if index == 0 else f"#{index}" for index in near["index"].tolist()[:BEST])
     return f"{of} ({shown}{', ...' if len(near) > BEST else ''})"
@@ -247,11 +247,11 @@ def headline(frame: pd.DataFrame) -> str:
     failed = int((points["status"] != "done").sum())
     same = len(points) - points["digest"].nunique()
     words = text.counted(len(points), "point")
-    words += f", {same:,} of them the same scenario as another" if same else ""
+    words += f", {same:,} of them duplicates of others" if same else ""
     words += f"; {failed:,} failed" if failed else ""
     if "feasible" not in frame:
         return words
-    return f"{words}; {int(points['feasible'].sum()):,} of {len(points) - failed:,} keep the constraints"
+    return f"{words}; {int(points['feasible'].sum()):,} of {len(points) - failed:,} satisfy the constraints"
 
 
 def plans(frame: pd.DataFrame) -> str:
@@ -262,8 +262,8 @@ def plans(frame: pd.DataFrame) -> str:
     if not others:
         return ""
     return (
-        f"Tables lie elsewhere than in the baseline in {others:,} of {text.counted(len(points), 'point')}: the planner"
-        ' places them anew for each point, unless "sharding.plan" in [set] names a plan to keep.'
+        f"Tables are placed differently than in the baseline in {others:,} of {text.counted(len(points), 'point')}: the"
+        ' planner plans each point anew, unless "sharding.plan" in [set] names a plan to keep.'
     )
 
 

@@ -67,7 +67,7 @@ def _summary(view: ValidationView) -> Iterator[model.Block]:
     known, scenarios = view.known, view.found.scenarios
     notes = [f"{row['scenario']}: ended early: {row['ended']}" for row in records(scenarios) if row["ended"]]
     if noisy := int(scenarios["is_too_noisy"].sum()):
-        notes.append(f"{text.counted(noisy, 'scenario')} measured less precisely than was asked for")
+        notes.append(f"{text.counted(noisy, 'scenario')} measured less precisely than requested")
     if len(known):
         errors = statistics.errors(known["error"].tolist())
         inside = f"{int(known['inside'].sum())} of {len(known)}"
@@ -75,8 +75,8 @@ def _summary(view: ValidationView) -> Iterator[model.Block]:
         yield model.Facts(
             [
                 Fact("signed median", signed, "is there a bias?", errors.signed_median),
-                Fact("median", text.percent(errors.median), "of the errors' sizes", errors.median),
-                Fact("95th percentile", text.percent(errors.p95), "of the errors' sizes", errors.p95),
+                Fact("median", text.percent(errors.median), "of absolute errors", errors.median),
+                Fact("95th percentile", text.percent(errors.p95), "of absolute errors", errors.p95),
                 Fact("worst", text.signed_percent(errors.worst), worst, errors.worst),
                 Fact("inside", inside, "measured medians within the predicted p10-p90"),
             ]
@@ -119,8 +119,8 @@ def _notes(view: ValidationView) -> Iterator[Words]:
             notes.append(f"{one.name}: TOO NOISY: {noise(one.measured, view.precision)}")
     if single := sum(one.predicted is not None and len(one.predicted.each) == 1 for one in live):
         notes.append(
-            f"Draws of {text.counted(single, 'scenario')} do not vary: the predicted interval is only that"
-            " of differences between steps, too narrow to hold a measurement"
+            f"Draws of {text.counted(single, 'scenario')} do not vary: the predicted interval covers only"
+            " differences between steps and is too narrow for a measurement"
         )
     if notes:
         yield Words("\n".join(notes))
@@ -135,7 +135,7 @@ def noise(plays: Plays, precision: float) -> str:
     lie = ""
     if len(plays.each) > 1:
         lie = f", whose own medians are {between(min(plays.medians_ns), max(plays.medians_ns))}"
-    return f"{known} after {rounds}{lie}; asked for ±{text.percent(precision)}"
+    return f"{known} after {rounds}{lie}; requested: ±{text.percent(precision)}"
 
 
 def operations(view: ValidationView) -> pd.DataFrame:
@@ -178,7 +178,7 @@ def _verdict(view: ValidationView) -> Iterator[Words]:
     else:
         said = (
             f"Errors of {text.counted(len(known), 'scenario')}: median {text.signed_percent(errors.signed_median)};"
-            f" sizes: median {text.percent(errors.median)}, 95th percentile {text.percent(errors.p95)};"
+            f" absolute: median {text.percent(errors.median)}, 95th percentile {text.percent(errors.p95)};"
             f" worst {text.signed_percent(errors.worst)} ({known['scenario'].iloc[0]})"
         )
         if view.max_error is not None:

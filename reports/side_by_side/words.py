@@ -72,7 +72,7 @@ def labels(found: SideBySide) -> dict[str, str]:
 
 def about_run(info: RunInfo) -> str:
     """Return a line on a run: name, world, ranks, and whether it ended early."""
-    early = "" if info.complete else f"; ENDED EARLY: {info.error or 'no reason was kept'}"
+    early = "" if info.complete else f"; ENDED EARLY: {info.error or 'for an unknown reason'}"
     figures = f"; {text.printable(rests_on(info))}" if rests_on(info) else ""
     return f"{info.name}, {WORLDS.get(info.world, info.world)}, {text.counted(info.world_size, 'rank')}{early}{figures}"
 

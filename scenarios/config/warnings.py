@@ -17,7 +17,8 @@ from scenarios.workloads.dlrm.tables.fbgemm_limits import DIM_STEP, ROW_DTYPES, 
 from scenarios.workloads.effort import Effort
 
 _CALIBRATE = (
-    "`python -m real calibrate --out here.toml --ranks-per-host 2`, then --profile here.toml, knows this machine"
+    "to predict this machine, run `python -m real calibrate --out here.toml --ranks-per-host 2` and use --profile"
+    " here.toml"
 )
 _MOST_NAMES = 8  # in a sentence
 
@@ -30,25 +31,25 @@ def notes(scenario: Scenario, classes: HostClasses | None = None, effort: Effort
     compression, gpu = scenario.workload.compression, scenario.cluster.host.gpu
     if compression.kind != "none" and compression.start_powerSGD_iter >= scenario.run.steps:
         least = LEAST_POWERSGD_START if compression.use_error_feedback or compression.warm_start else 0
-        smaller = f" or a number from {least} to {scenario.run.steps - 1}" if least < scenario.run.steps else ""
+        smaller = f" or a value from {least} to {scenario.run.steps - 1}" if least < scenario.run.steps else ""
         yield (
             f"{scenario.path}: compression.start_powerSGD_iter = {compression.start_powerSGD_iter}: nothing is"
-            f" compressed in {scenario.run.steps} steps; more than {compression.start_powerSGD_iter} steps{smaller}"
-            " let a run show it"
+            f" compressed in {scenario.run.steps} steps; to see compression, use more than"
+            f" {compression.start_powerSGD_iter} steps{smaller}"
         )
     if (library := LIBRARIES[scenario.run.library]).device != gpu.kind:
         yield f"{scenario.path}: run.library = '{scenario.run.library}': {library.limits}"
     if scenario.run.chosen:
         yield (
-            f"{scenario.path}: run.ranks = '{scenario.run.ranks}', run.fidelity = '{scenario.run.fidelity}': chosen, as"
-            f" {scenario.run.chosen}; --ranks and --fidelity override"
+            f"{scenario.path}: run.ranks = '{scenario.run.ranks}', run.fidelity = '{scenario.run.fidelity}': chosen because"
+            f" {scenario.run.chosen}; --ranks and --fidelity override this"
         )
     if effort is not None and effort.may_be_long(scenario.run.steps):
         if classes is None and scenario.run.ranks == "each" and effort.is_large(1):
-            key = f"run.ranks = 'each': {scenario.cluster.world_size:,} ranks one by one take"
+            key = f"run.ranks = 'each': simulating {scenario.cluster.world_size:,} ranks one by one takes"
             less = f"'alike' takes seconds, with fidelity 'links', payload 'sizes' and library {folding()}"
         else:
-            key, less = f"run.steps = {scenario.run.steps}: they take", "most programs do the same in each of them"
+            key, less = f"run.steps = {scenario.run.steps}: simulating them takes", "most programs need only a few steps"
         yield f"{scenario.path}: {key} {effort.text(scenario.run.steps)}; {less}"
     if classes is not None and not classes.is_exact:
         yield (
@@ -74,8 +75,8 @@ def notes_of_measuring(scenario: Scenario, cores: int = 0, cpu: str = "") -> Ite
         return
     if cluster.world_size > cores and not cluster.hosts_share_cores:
         yield (
-            f"{scenario.path}: cluster.hosts = {cluster.hosts}: {cluster.world_size} ranks on the {cores} cores of this"
-            f" machine, where predictions have {cluster.host.cores} for each host: expect longer steps; {_CALIBRATE}"
+            f"{scenario.path}: cluster.hosts = {cluster.hosts}: {cluster.world_size} ranks share the {cores} cores of"
+            f" this machine, but predictions assume {cluster.host.cores} per host: expect longer steps; {_CALIBRATE}"
         )
     elif measured is None:
         yield f"{scenario.path}: cluster.profile = '{cluster.profile}': never calibrated; {_CALIBRATE}"
@@ -94,9 +95,9 @@ def _notes_of_tables(scenario: Scenario) -> Iterator[str]:
     if find_spec("fbgemm_gpu") is None:
         reason = 'fbgemm is not installed: `pip install "twinstep[gpu]"`'
     elif model.embedding_dtype not in ROW_DTYPES:
-        reason = f"fbgemm has none of {model.embedding_dtype} (model.embedding_dtype)"
+        reason = f"fbgemm does not support {model.embedding_dtype} (model.embedding_dtype)"
     elif odd := [table.name for table in model.tables if table.dim % DIM_STEP]:
-        reason = f"fbgemm takes dims that {DIM_STEP} divides, which those of {_listed(odd)} are not"
+        reason = f"fbgemm needs multiples of {DIM_STEP} as dim, unlike those of {_listed(odd)}"
     elif why := why_not_trained(model.optimizer, "cuda"):
         reason = f"{why} (model.optimizer)"
     if reason:
@@ -137,10 +138,10 @@ class NotesAfter:
         begin = f"{self._path}: run.compute_times = {toml_text(str(self._times.path))}"
         share = self._took_ns[True] / max(sum(self._took_ns.values()), 1)
         longest = _listed(name for name, _ in self._others.most_common())
-        rest = f"; by roofline, longest first: {longest}" if self._others else ""
-        yield f"{begin}: {100 * share:.1f} % of the time that steps compute is measured{rest}"
+        rest = f"; not measured, longest first: {longest}" if self._others else ""
+        yield f"{begin}: measured times are {100 * share:.1f} % of the steps' compute time{rest}"
         if self._unused:
-            yield f"{begin}: not in this program's steps: {_listed(map(str, self._unused))}"
+            yield f"{begin}: not in any step of this program: {_listed(map(str, self._unused))}"
 
 
 def print_notes(scenario: Scenario, classes: HostClasses | None = None, effort: Effort | None = None) -> None:

@@ -98,7 +98,7 @@ def _ranks(figures: _Figures) -> list[str]:
     shown = list(by_line)
     if len(shown) > _MOST_LINES:
         shown = sorted(shown, key=lambda line: -figures.perf_ms[by_line[line][0]])[:_MOST_LINES]
-    lines = [f"{'ranks':<14} {'storage':>11} {'of limit':>8} {'perf ms':>9}  most of it"]
+    lines = [f"{'ranks':<14} {'storage':>11} {'of limit':>8} {'perf ms':>9}  largest tables"]
     lines += [f"{_few(by_line[line]):<14} {line}".rstrip() for line in shown]
     hidden = len(figures.ranks) - sum(len(by_line[line]) for line in shown)
     return [*lines, f"{'...':<14} {hidden} more ranks, less busy"] if hidden else lines
@@ -130,7 +130,7 @@ def _imbalance(figures: _Figures) -> list[str]:
     busiest = max(figures.ranks, key=figures.perf_ms.__getitem__)
     fullest = max(figures.ranks, key=figures.storage_bytes.__getitem__)
     return [
-        f"perf: busiest rank / mean = {_ratio(figures.perf_ms):.2f} (rank {busiest}),"
+        f"perf: bottleneck rank / mean = {_ratio(figures.perf_ms):.2f} (rank {busiest}):"
         f" {_ms(figures.perf_ms[busiest])} against {_ms(figures.mean_ms)} ms",
         *(_reasons(figures, busiest) if _ratio(figures.perf_ms) > _EVEN else []),
         f"storage: fullest rank / mean = {_ratio(figures.storage_bytes):.2f} (rank {fullest}),"
@@ -153,7 +153,7 @@ def _reason(figures: _Figures, busiest: int, table: PlannedTable) -> str:
         return "every rank has a shard of it, and this one's is larger"
     shard = max((shard for shard in table.shards if shard.rank == busiest), key=lambda shard: shard.perf_ms)
     if shard.perf_ms >= figures.mean_ms:
-        return "one shard is more than the mean rank does; only a finer cut would help"
+        return "one shard takes longer than the mean rank; only a finer cut would help"
     if kind.is_on_hosts:
         return "its shards stay together on a host"
     return _reason_to_stay(figures, busiest, shard)
@@ -166,8 +166,8 @@ def _reason_to_stay(figures: _Figures, busiest: int, shard: PlanRow) -> str:
         return f"no other rank has {format_bytes(shard.storage_bytes)} left"
     least = min(roomy, key=figures.perf_ms.__getitem__)
     if figures.perf_ms[least] + shard.perf_ms >= figures.perf_ms[busiest]:
-        return f"rank {least}, the least busy with room, would be as busy with it"
-    return f"was placed early; rank {least} now has room and less to do"
+        return f"rank {least}, the least busy with room, would become as busy"
+    return f"was placed early; rank {least} now has room and less load"
 
 
 def _above_mean(tables: Sequence[PlannedTable], rank: int, world_size: int) -> dict[str, float]:

@@ -243,6 +243,7 @@ class Machine:
         now_ns = self.clock.now_ns
         self._sharing.resolve(now_ns)
         end_ns = self._sharing.next_end_ns()
+        # A wake-up cannot be taken back: a new one is set only for another time, and `_wake` ignores the old one.
         if end_ns is not None and end_ns != self._wake_ns:
             self._wake_ns = end_ns
             self.clock.call_in(end_ns - now_ns, lambda: self._wake(end_ns))

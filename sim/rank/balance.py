@@ -57,6 +57,7 @@ class Balance:
 
     def settle(self) -> None:
         """End the summing pass; the same run follows from its start, in which `computation` and `call` return means."""
+        # Counted anew: the n-th computation of this pass gets the mean of the n-th ones of the first pass.
         self.settled, self._ordinals = True, Ordinals()
 
     def computation(self, rank: int, stream: str, step: int, label: str, own: PricedComputation) -> PricedComputation:
@@ -183,5 +184,6 @@ class _Work:
         if self.amounts["launches"].total:
             amounts["launches"] = max(amounts["launches"], 1)
         measured_ns = self.measured.rounded() if self.is_measured else None
+        # Without operators and parts: those of one rank have shapes that do not add up to the mean.
         kernel = replace(self.first.kernel, **amounts, operations=(), parts=())
         return PricedComputation(kernel=kernel, measured_ns=measured_ns, price=KernelCost(**costs))

@@ -48,7 +48,7 @@ def test_operators_take_what_a_core_moves_and_computes(nothing_ns: int) -> None:
     recording = on_cpu("operator")
     moved_ns = 1e9 * 2 * (4 << 21) / EAGER.cpu_bytes_per_s
     assert steps_ns(recording) == [pytest.approx(nothing_ns + moved_ns, abs=20_000)] * 3
-    assert of_line("ms a step of operators on CPU tensors", recording).startswith("1.4 ")
+    assert of_line("ms per step of operators on CPU tensors", recording).startswith("1.4 ")
     product_ns = 1e9 * 2 * 1024**3 / EAGER.cpu_flops_per_s
     assert steps_ns(on_cpu("product")) == [pytest.approx(nothing_ns + product_ns, abs=20_000)] * 3
 
@@ -72,7 +72,7 @@ def test_loading_in_the_scripts_process_is_in_the_step(nothing_ns: int) -> None:
     recording = on_cpu("loader", 5 * LOOP_TURNS)
     found = sorted(steps_ns(recording))[1]
     assert found - nothing_ns == pytest.approx(4 * 5 * EAGER.loop_ns, rel=AS_MEASURED)
-    assert of_line("ms a step of data loading in the script's process", recording).endswith(", measured here")
+    assert of_line("ms per step of data loading in the script's process", recording).endswith(", measured here")
 
 
 @pytest.mark.slow
@@ -80,7 +80,7 @@ def test_a_step_waits_for_workers_that_take_longer(nothing_ns: int) -> None:
     """Two workers load a batch of four samples in half of the time that one takes, as measured in this run."""
     recording = on_cpu("workers 2", 10 * LOOP_TURNS, steps=20)
     found = steps_ns(recording)
-    words = of_line("ms a batch in 2 workers", recording)
+    words = of_line("ms per batch in 2 workers", recording)
     batch_ms, waits_ms = map(float, re.findall(r"([\d.]+) ms", words))
     assert batch_ms > 10 * nothing_ns / 1e6
     assert ", measured here, for which a step waits " in words
@@ -91,7 +91,7 @@ def test_a_step_waits_for_workers_that_take_longer(nothing_ns: int) -> None:
 @pytest.mark.slow
 def test_measured_work_is_named_and_replayed_unchanged(tmp_path: Path) -> None:
     recording = on_cpu("loop", 20 * LOOP_TURNS)
-    assert of_line("ms a step of other work", recording).endswith(", measured here")
+    assert of_line("ms per step of other work", recording).endswith(", measured here")
     again = play(given(keep(recording, tmp_path)))
     assert again.spans == recording.spans
     assert again.info.on_cpu == recording.info.on_cpu
@@ -101,7 +101,7 @@ def test_measured_work_is_named_and_replayed_unchanged(tmp_path: Path) -> None:
 def test_workers_that_are_quick_hide_and_leave_no_trace() -> None:
     first, second = on_cpu("workers 1"), on_cpu("workers 1")
     assert steps_ns(first) == steps_ns(second)
-    words = of_line("s a batch in 1 worker", first)
+    words = of_line("s per batch in 1 worker", first)
     assert words.startswith("data loading of ")
     assert words.endswith(", measured here, hidden")
 

@@ -86,6 +86,6 @@ def test_a_call_over_gloo_that_has_all_hosts_simulated_is_named(
     hosts: list[set[int]] = []
     for backend in ("gloo", "nccl"):
         hosts.append({one.rank for one in play(given(script, backend, world=(4, 1), **ALIKE)).spans})
-        noted = "note: barrier.py:4 barrier goes over gloo, so that all hosts are simulated"
+        noted = "note: barrier.py:4 barrier uses gloo, so all hosts are simulated"
         assert (noted in capsys.readouterr().err) == (backend == "gloo")
     assert hosts == [{0, 1, 2, 3}, {0}]

@@ -204,8 +204,8 @@ while True:
 @pytest.mark.parametrize(
     ("source", "world", "classes"),
     [
-        (UNEVEN, (3, 2), "6 ranks of 3 classes, one played of each: rank 0 for 4, rank 1 for 1, rank 5 for 1"),
-        (STAGES, (2, 2), "4 ranks of 2 classes, one played of each: rank 0 for 2, rank 2 for 2"),
+        (UNEVEN, (3, 2), "6 ranks of 3 classes, one run of each: rank 0 for 4, rank 1 for 1, rank 5 for 1"),
+        (STAGES, (2, 2), "4 ranks of 2 classes, one run of each: rank 0 for 2, rank 2 for 2"),
     ],
     ids=["shards", "stages"],
 )
@@ -225,7 +225,7 @@ def test_ranks_of_each_class_are_as_if_they_were_recorded(
     monkeypatch.setattr(hints, "MANY_RANKS", 4)
     monkeypatch.setattr(hints, "LONG_S", 0.0)
     each = play(made)
-    hint = r"note: (\d) ranks were played one by one in \d+ s and are of (\d) classes; --ranks alike plays one rank"
+    hint = r"note: (\d) ranks, of (\d) classes, ran one by one in \d+ s; --ranks alike runs one rank"
     assert (found := re.search(hint, capfd.readouterr().err))
     assert classes.startswith("{} ranks of {} classes".format(*found.groups()))
     monkeypatch.setattr(script_program, "MOST_PROCESSES", 2)

@@ -197,7 +197,7 @@ def test_an_optimizer_that_skips_steps_is_named(tmp_path: Path) -> None:
     ]
     line = [sys.executable, "-m", "sim", *given, str(tmp_path / "sim"), str(script(tmp_path, TWO_OPTIMIZERS))]
     done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
-    sentence = "note: a step lies between two steps of the first optimizer, SGD, and SGD does not step in each: "
+    sentence = "note: the first optimizer, SGD, marks the steps, and SGD does not step in each: "
     assert done.stderr.count(sentence) == 1
 
 

@@ -28,13 +28,14 @@ def test_cpu_work_is_printed_next_to_the_step_time(tmp_path: Path) -> None:
     done = run(tmp_path, script(tmp_path, USES.replace("NUMBER", "1"), head=ON_CPU), profile="dgx_h100")
     text = " ".join(done.stdout.split())
     number, line = r"[\d.]+ .?s", r"\((most in )?train.py:\d+\)"
-    on_cpu = rf"{number} a step of operators on CPU tensors {line}"
+    on_cpu = rf"{number} per step of operators on CPU tensors {line}"
     loading = (
-        rf"data loading of {number} a batch in 1 worker {line}, measured here, (hidden|for which a step waits {number})"
+        rf"data loading of {number} per batch in 1 worker {line}, measured here,"
+        rf" (hidden|for which a step waits {number})"
     )
-    assert re.search(rf"on the CPU beside the GPU: {on_cpu}; {loading}", text)
-    assert re.search(f"on the CPU beside the GPU: {on_cpu}", repr(store.load(tmp_path / "sim")))
-    again = command("sim", "--json", "--out", str(tmp_path / "again"), tmp_path / "sim")
+    assert re.search(rf"CPU work of the hosts: {on_cpu}; {loading}", text)
+    assert re.search(f"CPU work of the hosts: {on_cpu}", repr(store.load(tmp_path / "sim")))
+    again = command("sim", "--json", "--out", tmp_path / "again", tmp_path / "sim")
     assert re.fullmatch(f"{on_cpu}; {loading}", "; ".join(json.loads(again.stdout)["on_cpu"]))
 
 
@@ -44,7 +45,7 @@ def test_unpredicted_time_is_named_next_to_the_step_time(tmp_path: Path) -> None
     thread = thread.replace("    step()\n", "    beside = Thread(target=step)\n    beside.start()\n    beside.join()\n")
     done = run(tmp_path, script(tmp_path, thread, head=ON_CPU), profile="dgx_h100")
     text = " ".join(done.stdout.split())
-    assert re.search(r"not predicted: [\d.]+ .?s a step of operators on CPU tensors in other threads", text)
+    assert re.search(r"not predicted: [\d.]+ .?s per step of operators on CPU tensors in other threads", text)
     body = USES.replace("NUMBER", "1").replace(', device="cuda"', "").replace('.to("cuda")', "")
     on_cpus = tmp_path / "on_cpus"
     on_cpus.mkdir()

@@ -307,7 +307,7 @@ def _steps(cluster: Cluster) -> dict[str, int]:
 def _warn_if_busy(sight: Sight) -> None:
     busy = median(sight["idle", 0].parts_s["busy_cores/0"])
     if busy > _BUSY_CORES:
-        say([f"this machine was busy with other things ({busy:.1f} cores): the figures are less sure for it"])
+        say([f"other processes kept {busy:.1f} cores of this machine busy: the figures are less reliable"])
 
 
 def _network_group(residuals: Sequence[Residual]) -> ErrorGroup:

@@ -34,8 +34,8 @@ class Choice:
     def sentence(self) -> str:
         """The result in words, without a full stop."""
         best, first = (format_ns(tried.step_ns) for tried in (self.best, self.tried[0]))
-        plans = f"plan: the quickest of {len(self.tried)} that were simulated, {best} a step"
-        return f"{plans}; the planner's own takes {first}, {self.gain:.1%} of which is saved"
+        plans = f"plan: the fastest of {len(self.tried)} simulated, {best} per step"
+        return f"{plans}, {self.gain:.1%} less than the planner's own ({first})"
 
 
 class Planned(NamedTuple):
@@ -61,7 +61,7 @@ def with_simulated_plan(scenario: Scenario, say: Callable[[str], None] = lambda 
         say("choosing a plan")
         begin = time.perf_counter()
         choice = choose_plan(scenario, folder)
-        note = f"{choice.sentence}; finding it took {time.perf_counter() - begin:.0f} s"
+        note = f"{choice.sentence}; the search took {time.perf_counter() - begin:.0f} s"
         yield Planned(with_plan(scenario, choice.best.plan, folder), (note,))
 
 

@@ -61,7 +61,7 @@ def _settings(scenario: Scenario) -> Iterator[Counterfactual]:
     program = find(scenario.program, scenario.program_folder)
     if program.batch_size == "required":
         twice = {"run.batch_size": 2 * scenario.run.batch_size}
-        yield Counterfactual(name="twice the batch of a rank", group="setting", values=twice, takes_memory=True)
+        yield Counterfactual(name="twice the batch per rank", group="setting", values=twice, takes_memory=True)
     workload = scenario.workload
     if not isinstance(workload, Recommender):
         return
@@ -83,10 +83,10 @@ def _settings(scenario: Scenario) -> Iterator[Counterfactual]:
             "embeddings exchanged in 16 bits", {f"qcomms.{way}_precision": of for way, of in _HALVES.items()}
         )
     if workload.pipeline.kind == "none":
-        yield _setting("next batch's ids sent beside the step", {"pipeline.kind": "sparse_dist"})
+        yield _setting("next batch's ids sent during the step", {"pipeline.kind": "sparse_dist"})
     if not workload.finds_plan and workload.plan_file is None and scenario.cluster.world_size > 1:
         chosen = {"sharding.choose": "simulated"}
-        yield Counterfactual(name="plan by simulation", group="setting", values=chosen, plans_anew=True)
+        yield Counterfactual(name="plan chosen by simulation", group="setting", values=chosen, plans_anew=True)
 
 
 def _setting(name: str, values: Mapping[str, object]) -> Counterfactual:
@@ -126,7 +126,7 @@ def _without(scenario: Scenario, tree: Tree) -> Iterator[tuple[str, Mapping[str,
         yield "no latency of links", {key: "0 s" for key in latencies if _found(tree, key) is not None}
     if scenario.cluster.host.gpu.device.runs_on_cores:  # on GPUs CUDA graphs, a setting, have this effect
         kinds = [f"launches.{kind}" for kind in _found(tree, "cluster.gpu.launches") or ()]
-        yield "launching free", {f"cluster.gpu.{key}": "0 s" for key in ["launch", *kinds]}
+        yield "no launch time", {f"cluster.gpu.{key}": "0 s" for key in ["launch", *kinds]}
     if scenario.cluster.faults:
         yield "no faults", {"cluster.slow": []}
     if has_peers and not scenario.run.balanced:

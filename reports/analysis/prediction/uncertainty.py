@@ -89,14 +89,14 @@ def _of_hardware(run: Run, known: Mapping[str, Any], by: Mapping[str, float]) ->
     residuals = {} if is_eager else known.get("typical_errors") or {}
     typical = {name: error for name, error in residuals.items() if name != _EAGER_HOST}
     if known.get("sets_figures") and (by or typical):
-        return _not_known("the scenario sets figures of its hardware itself")
+        return _not_known("the scenario sets its own hardware figures")
     if typical:
         return _of_residuals(run, typical)
     if by:
         return _of_grounds(by, str(_of_gpu(run, "name")))
     if on_gpus(run):
-        return _not_known("the run kept no spans or no kernels that say how its time was priced")
-    return _not_known("neither calibrated nor held against measured steps")
+        return _not_known("the run kept no spans or no kernels that show how its time was priced")
+    return _not_known("the hardware is neither calibrated nor compared with measured steps")
 
 
 def half_width(by: Mapping[str, float], gpu: str, steps: Sequence[MeasuredStep]) -> float:
@@ -124,7 +124,7 @@ def _in_quadrature(by: Mapping[str, float], *more: float) -> float:
 def _of_grounds(by: Mapping[str, float], gpu: str) -> Contribution:
     """Return the range by how a step is priced, if at least `_LEAST_STEPS` similar steps were measured."""
     if by[MEASURED] >= _BY_MEASURED:
-        words = f"as {text.percent(by[MEASURED])} of the step is {_WORDS[MEASURED]}"
+        words = f"because {text.percent(by[MEASURED])} of the step is {_WORDS[MEASURED]}"
         return Contribution(share=_in_quadrature(by), words=words)
     # counted as priced by laws, which are at least as uncertain
     by = {**by, MEASURED: 0.0, LAWS: by[LAWS] + by[MEASURED]}
@@ -133,16 +133,14 @@ def _of_grounds(by: Mapping[str, float], gpu: str) -> Contribution:
     most = max(by, key=lambda ground: by[ground])
     what = f"{text.percent(by[most])} of"
     if len(alike) < _LEAST_STEPS:
-        which = (
-            "no measured step resembles" if not alike else f"one measured step alone ({_of_one(alike[0])}) resembles"
-        )
+        which = "no measured step resembles" if not alike else f"only one measured step ({_of_one(alike[0])}) resembles"
         return _not_known(f"{which} this one, {what} which is {_WORDS[most]}")
     mean = text.percent(float(np.mean([abs(one.error) for one in alike])))
     worst = _of_one(max(alike, key=lambda one: abs(one.error)))
     words = (
-        f"as {what} the step is {_WORDS[most]}; predictions of {len(alike)} measured steps like it were {mean} off in"
+        f"because {what} the step is {_WORDS[most]}; predictions of {len(alike)} similar measured steps were {mean} off"
     )
-    return Contribution(share=half_width(by, gpu, steps), words=f"{words} the mean, worst {worst}")
+    return Contribution(share=half_width(by, gpu, steps), words=f"{words} on average, worst {worst}")
 
 
 def _of_one(step: MeasuredStep) -> str:
@@ -150,7 +148,7 @@ def _of_one(step: MeasuredStep) -> str:
 
 
 def _not_known(why: str) -> Contribution:
-    return Contribution(share=math.nan, words=f"not known: {why}")
+    return Contribution(share=math.nan, words=f"unknown: {why}")
 
 
 def on_gpus(run: Run) -> bool:
@@ -170,7 +168,7 @@ def _of_residuals(run: Run, typical: Mapping[str, float]) -> Contribution:
     """Return the groups' typical errors, weighed by their shares of the critical path; a group errs as a whole."""
     step = typical_step(run)
     if step is None:
-        words = "largest typical error of the calibration's groups, as no spans are left to weigh them by"
+        words = "from the largest typical error of the calibration's groups, as no spans are left to weigh them by"
         return Contribution(share=max(typical.values()), words=words)
     by_group: dict[str, float] = {}
     unprobed = 0.0
@@ -183,10 +181,10 @@ def _of_residuals(run: Run, typical: Mapping[str, float]) -> Contribution:
         else:
             by_group[group] = by_group.get(group, 0.0) + row["share"]
     if unprobed > _UNPROBED:
-        words = f"not known: the calibration has no probes of what takes {text.percent(unprobed)} of the step"
+        words = f"unknown: the calibration has no probes of operations that take {text.percent(unprobed)} of the step"
         return Contribution(share=math.nan, words=words)
     errors = [share * typical[group] for group, share in by_group.items()]
-    words = "the calibration's residuals, each by its share of the critical path"
+    words = "from the calibration's residuals, weighed by their shares of the critical path"
     return Contribution(share=float(np.sqrt(np.sum(np.square(errors)))), words=words)
 
 
@@ -205,6 +203,10 @@ def _of_steps(steps_ns: list[float]) -> list[Contribution]:
         return []
     sample = statistics.sample(steps_ns)
     if not math.isnan(sample.uncertainty):
-        return [Contribution(share=sample.uncertainty, words=f"95 % interval of the median of {sample.count} steps")]
+        return [
+            Contribution(
+                share=sample.uncertainty, words=f"from the 95 % interval of the median of {sample.count} steps"
+            )
+        ]
     half = (max(steps_ns) - min(steps_ns)) / 2 / sample.median if sample.median else 0.0
-    return [Contribution(share=half, words=f"half the range of {sample.count} steps")]
+    return [Contribution(share=half, words=f"from half the range of {sample.count} steps")]

@@ -17,12 +17,11 @@ from reports.terminal.rows import records
 _BARS = 30
 
 _SCATTER_NOTE = """A dot is an operation: the median of one rank in one step. Bars go from the 10th to the 90th
-percentile over ranks and steps. The bands are 10 % and 25 % around where both are the same; below, the prediction is
-too fast."""
-_OPERATIONS_NOTE = """Below zero the prediction is too fast; half and twice are equally far from it. What differs by
-most of a measured step stands on top. The numbers are in the table below."""
-_SIZES_NOTE = """A dot is the median call of an operation with about so many bytes: what it sends, or what a computation
-reads and writes. Lines are medians over all such operations."""
+percentile over ranks and steps. The bands are 10 % and 25 % around equality; below it the prediction is too fast."""
+_OPERATIONS_NOTE = """Below zero the prediction is too fast; half and twice are equally far from zero. The largest
+differences, as shares of the measured step, are at the top. The numbers are in the table below."""
+_SIZES_NOTE = """A dot is the median call of an operation at one size: the bytes that it sends, or that a computation
+reads and writes. Lines are medians over all operations."""
 
 
 def page(comparison: Comparison, predicted_page: str, measured_page: str) -> Page:

@@ -18,9 +18,9 @@ from reports.validation.folder import Validated
 _BARS = 30
 _LIBRARIES = ("gloo", "nccl")
 _SCATTER_NOTE = """A dot is a scenario: its median step. Bars are the 95 % intervals of the medians. The bands are 10 %
-and 25 % around where both are the same; below, the prediction is too fast."""
-_OPERATIONS_NOTE = """The median over the scenarios that have the operation; what makes up most of a step's error
-stands on top."""
+and 25 % around equality; below it the prediction is too fast."""
+_OPERATIONS_NOTE = """The median over the scenarios that have the operation; the largest parts of a step's error
+are at the top."""
 
 
 def page(found: Validated) -> Page:

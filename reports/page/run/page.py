@@ -24,6 +24,6 @@ def page(run: Run, asked: int | None = None, also: Sequence[tuple[int, int]] = (
         ReportError: the run has no such step.
     """
     view = RunView.of(run, asked, also=also)
-    where = f"All numbers here are those of the tables in {tables}, of which every column is in docs/reports.md."
+    where = f"All numbers are those of the tables in {tables}; docs/reports.md describes every column."
     foot = [where] if tables else []
     return Page(title=run.info.name, about=RUN.lines(view), sections=drawn(RUN, view), foot=foot)

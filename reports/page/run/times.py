@@ -76,8 +76,8 @@ def hidden(view: RunView) -> Iterator[Chart]:
     frame = view.run.operations_of(view.kept)
     frame = frame.sort_values(["mean_ns", "label", "kind"], ascending=[False, True, True])
     frame = frame.assign(name=operation_names(frame), transfer_ns=frame["exposed_ns"] - frame["wait_ns"])
-    of = f"of one rank in one of {view.which}"
-    overlaps = "; hidden overlaps with computation of the same rank, in waiting others have not entered yet"
+    of = f"per rank and step, over {view.which}"
+    overlaps = "; hidden: overlapped by this rank's compute; waiting: other members have not arrived"
     for part, name, title, note in (
         ("communication", "hidden", "Communication", overlaps),
         ("compute", "computed", "Computation", ""),

@@ -15,10 +15,7 @@ from reports.page.study.payload import links, payload
 from reports.sections.study import STUDY, StudyView
 
 _SCRIPTS = ("study/points.js", "study/parallel.js", "study/levels.js", "study/table.js", "study/study.js")
-_FRONT = (
-    "Line: the points than which no shown one is as good in both and better in one. A click chooses a point. Faint:"
-    " filtered out."
-)
+_FRONT = "Line: the Pareto front of the points shown. Click a point to select it. Faint points are filtered out."
 
 
 def page(frame: pd.DataFrame, about: Mapping[str, Any], folder: Path, away: str = "") -> Page:
@@ -26,7 +23,7 @@ def page(frame: pd.DataFrame, about: Mapping[str, Any], folder: Path, away: str 
     hrefs = [away + href if href else "" for href in links(frame, folder)]
     view = StudyView(frame, about, hrefs=hrefs)
     lines = [*STUDY.lines(view), f"Variations of {about['scenario']}."]
-    foot = ["All numbers here are those of the data set in rows/, of which every column is in docs/study.md."]
+    foot = ["All numbers are those of the data set in rows/; docs/study.md describes every column."]
     own = Own(["study/study.css"], _SCRIPTS, payload(frame, about, folder, away)) if len(frame) else Own()
     return Page(title=Path(about["study"]).stem, about=lines, sections=drawn(STUDY, view), foot=foot, own=own)
 

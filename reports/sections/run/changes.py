@@ -17,22 +17,22 @@ from reports.terminal.rows import records
 _TITLE = "One change at a time, each simulated"
 TITLES = {
     "setting": f"{_TITLE}: settings, which cost nothing",
-    "hardware": f"{_TITLE}: hardware, which has to be bought",
-    "diagnosis": f"{_TITLE}: diagnosis, what cannot be had",
+    "hardware": f"{_TITLE}: hardware, which must be bought",
+    "diagnosis": f"{_TITLE}: diagnosis, which nobody can buy",
     "": _TITLE,  # releases that had no groups
 }
 _BEST = {"setting": "setting", "hardware": "hardware", "diagnosis": "diagnosis", "": "change"}
 COLUMNS = ["change", "step", "samples/s", "$", "transfer", "waiting", "gain"]
-_NOT_ASKED = "Not asked for: with --what-if a prediction changes one thing at a time, and simulates each."
+_NOT_ASKED = "Not requested: the option --what-if simulates one change at a time."
 SHARES_NOTE = (
-    "Transfer and waiting: shares of a step in which the mean rank only communicates, and only waits for other ranks."
+    "Transfer and waiting: shares of a step in which the mean rank only communicates, or only waits for other ranks."
 )
-_COST_NOTE = "$: of 10^9 samples, at the scenario's price of a GPU hour whatever hardware is changed."
+_COST_NOTE = "$: price of 10^9 samples, at the scenario's price of a GPU hour even if the hardware is changed."
 RANGE_NOTE = (
-    "A range in place of a gain: the change cannot be told apart from none, as this is the interval in which its gain"
-    " lies over the steps of all draws, and it has both signs."
+    "A range instead of a gain: the interval of the gain over the steps of all draws includes 0, so the change may have"
+    " no effect."
 )
-_DRAWS_NOTE = "Gains are medians over the steps of all draws; step and samples/s are of the mean draw."
+_DRAWS_NOTE = "Gains are medians over the steps of all draws; step and samples/s are those of the mean draw."
 # A smaller gain is shown as a number, though its interval has both signs.
 _NO_GAIN = 0.0005
 _MAY_LACK = {"samples/s": "samples_per_s", "$": "usd_per_1e9_samples"}
@@ -136,7 +136,7 @@ def notes(changes: pd.DataFrame) -> list[str]:
 
 def not_played(changes: pd.DataFrame) -> list[str]:
     """Return a sentence for each change whose simulation did not complete."""
-    return [f"not played: {row['change']}: {row['sentence']}" for row in records(changes) if row["status"] != "done"]
+    return [f"not simulated: {row['change']}: {row['sentence']}" for row in records(changes) if row["status"] != "done"]
 
 
 def options(changes: pd.DataFrame) -> list[str]:
@@ -154,7 +154,7 @@ def _blocks(view: RunView) -> Iterator[Block]:
     yield from tables(changes)
     if said := [*notes(changes), *not_played(changes)]:
         yield Words("\n".join(said))
-    yield Listing("How each is made", "\n".join(options(changes)))
+    yield Listing("Options that make each change", "\n".join(options(changes)))
 
 
 CHANGES = ReportSection(

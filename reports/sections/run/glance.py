@@ -39,10 +39,10 @@ LETTERS = {
     **{by_role.TRANSFERS: "t", by_role.LAUNCHING: "=", by_role.WAITING: ".", by_role.HOST: "_"},
 }
 _BAR_NOTE = (
-    "Shares add up to the step. Waiting: the path is on a rank that computes while at least half of the others"
-    " stand still for it. Launching: a GPU waits for the host."
+    "Shares add up to the step. Waiting: the path is on a rank that computes while at least half of the other ranks"
+    " are idle, waiting for it. Launching: a GPU waits for the host."
 )
-_STAND_STILL = "waiting: the path is on a rank that computes while most others stand still for it"
+_STAND_STILL = "waiting: most ranks are idle, waiting for one that still computes"
 _STRAGGLERS_SHOWN = 5
 _NO_STRAGGLERS = "No stragglers and no hot spots: no GPU and no link is slower, or has more work, than its peers."
 # Smaller shares of a step are not named.
@@ -81,7 +81,7 @@ def _step_facts(run: Run) -> Iterator[Fact]:
             yield Fact("HFU", text.percent(done.hfu), f"of {peak}, with recomputation", done.hfu)
     period = sync_period(run)
     if period is not None and period.steps:
-        note = f"mean over {period.every:,}, of which one averages replicas in {text.duration(period.sync_ns)}"
+        note = f"mean over {period.every:,} steps; the one that averages replicas takes {text.duration(period.sync_ns)}"
         yield Fact("step of a sync period", text.duration(period.mean_ns), note, period.mean_ns)
 
 
@@ -114,7 +114,7 @@ def _bar(view: RunView) -> Iterator[Bar]:
         return
     pieces = [SectionPiece(row["what"], LETTERS[row["what"]], row["duration_ns"], row["share"]) for row in parts]
     whole = text.duration(float(sum(piece.duration_ns for piece in pieces)))
-    title = f"Critical path of step {view.step}{view.seen} by what it is, {whole}"
+    title = f"Critical path of step {view.step}{view.seen} by kind of work, {whole}"
     waits = any(piece.name == by_role.WAITING and piece.share >= _LEAST_SHARE for piece in pieces)
     yield Bar("by-what", title, f"step {view.step}", pieces, _BAR_NOTE, _STAND_STILL if waits else "")
 
@@ -158,10 +158,10 @@ def gradients_hidden(run: Run, steps: list[int]) -> str:
     if not total > 0 or share >= _WORTH:
         return ""
     waits = f", {text.percent(wait / total)} is waiting for other ranks" if wait >= _LEAST_SHARE * total else ""
-    left = f"the transfer that is left is {text.percent(share)} of the step" if share >= _NOTHING else "nothing is left"
+    left = f"the rest, transfer, is {text.percent(share)} of the step" if share >= _NOTHING else "nothing is left"
     can = "cannot" if share < _LEAST_SHARE else "can hardly"
     return (
-        f"compressing gradients {can} help: {text.percent(hidden / total)} of their reduction is hidden behind"
+        f"compressing gradients {can} help: {text.percent(hidden / total)} of their reduction is hidden by"
         f" computation{waits}; {left}"
     )
 

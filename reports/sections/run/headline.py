@@ -39,7 +39,7 @@ from scenarios.seam.trace import EMULATED_HOSTS, RunInfo
 WORLDS = {"sim": "predicted", "real": "measured"}
 _PAYLOADS = {"sizes": "payload: shapes only"}
 # The prefix of the note on the gain and duration of a plan search.
-_OF_SEARCH = "plan: the quickest of "
+_OF_SEARCH = "plan: the fastest of "
 _LONGEST_SHOWN = 3
 _LEAST_SHARE = 0.005
 # The share of a step with the GPU waiting for launches, from which the host is called its bound.
@@ -75,11 +75,11 @@ def headline(run: Run, spread: str = "") -> list[str]:
     if info.host_counts:
         lines.append(folded(info))
     if not info.complete:
-        lines.append(f"THIS RUN ENDED EARLY: {info.error or 'no reason was kept'}")
+        lines.append(f"THIS RUN ENDED EARLY: {info.error or 'for an unknown reason'}")
     if info.thinned is not None:
         lines.append(thinned(info))
         if info.thinned.ranks:
-            lines.append("waiting for ranks that were left out counts as transfer")
+            lines.append("waiting for ranks without kept spans counts as transfer")
     lines += filter(None, [warm_up(run)])
     if len(timed):
         lines += [*_step_time(timed, run), *on_cpu(run.info), *left_out(run.info), *sync_words(run), *arithmetic(run)]
@@ -141,10 +141,10 @@ def fits(run: Run) -> str:
     fullest = run.rank_memory.head(1)
     (rank,), free_bytes = represented(fullest), float(fullest["free_bytes"].iloc[0])
     if free_bytes >= 0:
-        return f"memory: fits with {text.size(free_bytes)} to spare on the fullest rank, {rank}"
+        return f"memory: fits with {text.size(free_bytes)} to spare on the fullest rank ({rank})"
     held = memory_at_peak(run.memory, fullest)
     what = remedy(list(zip(held["part"].tolist(), held["size_bytes"].tolist(), strict=True)))
-    return f"MEMORY DOES NOT FIT: {text.size(-free_bytes)} too much on the fullest rank, {rank}; expected {what}"
+    return f"MEMORY DOES NOT FIT: {text.size(-free_bytes)} too much on the fullest rank ({rank}); expected {what}"
 
 
 def rests_on(info: RunInfo) -> str:
@@ -173,7 +173,7 @@ def _untold_warm_up(run: Run) -> str:
     if run.info.world != "real" or len(times) != SETTLED or times[0] <= (1 + LEAST_EXCESS) * times[1]:
         return ""
     took = f"{text.duration(float(times[0]))}, the second {text.duration(float(times[1]))}"
-    return f"the first step took {took}: whether it is warm-up is told of 3 steps or more; it is in the median"
+    return f"the first step took {took}: it may be warm-up, which 3 or more steps would show, and is in the median"
 
 
 def folded(info: RunInfo) -> str:
@@ -215,9 +215,9 @@ def of_recording(run: Run) -> str:
     scenario = run.info.scenario
     if len(unrecorded_steps(run)):
         took = text.duration(float(steady_steps(run.steps)["step_ns"].median()))
-        return f"timed with the recording off; {took} while every call is recorded"
+        return f"timed with the recording off; {took} with every call recorded"
     if run.info.world == "real" and scenario.get("program") == "script" and scenario.get("library") == "nccl":
-        return "the recording of every call is in this time: no steps were timed with the recording off"
+        return "this time includes recording every call: no steps were timed with the recording off"
     return ""
 
 
@@ -257,7 +257,7 @@ def arithmetic(run: Run) -> list[str]:
 
 def on_cpu(info: RunInfo) -> list[str]:
     """Return a line on the hosts' work in steps concurrently with their GPUs; [] where that was little."""
-    return [f"on the CPU beside the GPU: {'; '.join(map(text.printable, info.on_cpu))}"] if info.on_cpu else []
+    return [f"CPU work of the hosts: {'; '.join(map(text.printable, info.on_cpu))}"] if info.on_cpu else []
 
 
 def left_out(info: RunInfo) -> list[str]:
@@ -272,7 +272,7 @@ def sync_words(run: Run) -> list[str]:
         return []
     what = f"every {period.every:,} steps replicas of tables are averaged"
     if not period.steps:
-        return [f"{what}, which no step of this run did: expected run.steps of at least {period.every:,}"]
+        return [f"{what}, but in no step of this run: expected run.steps of at least {period.every:,}"]
     rate = "" if np.isnan(period.samples_per_s) else f", {text.number(period.samples_per_s)} samples/s"
     took = f"{text.duration(period.sync_ns)} ({text.steps(period.steps)})"
     mean = f"the mean over {period.every:,} is {text.duration(period.mean_ns)}{rate}"
@@ -325,7 +325,7 @@ def _head(run: Run) -> list[str]:
         lines = headline(run)
     except ReportError as error:  # spans are first read here
         return [f"{run.info.name}: {error}"]
-    return [text.printable(line) for line in lines] + ([] if len(run.steps) else ["no rank ended a step"])
+    return [text.printable(line) for line in lines] + ([] if len(run.steps) else ["no rank completed a step"])
 
 
 def _dominant(run: Run) -> dict[str, list[Share]]:

@@ -38,12 +38,12 @@ def _parts(view: RunView) -> Iterator[ReportTable]:
     parts, capacity = pd.concat([own, total]), float(fullest["capacity_bytes"].iloc[0])
     parts["share"] = parts["size_bytes"] / parts["capacity_bytes"].where(parts["capacity_bytes"] > 0)
     title = f"Memory of the fullest rank, {represented(fullest)[0]}, capacity {text.size(capacity)}"
-    columns = {"part": "part", "size_bytes": "size", "share": "of capacity", "phases": "there in"}
+    columns = {"part": "part", "size_bytes": "size", "share": "of capacity", "phases": "in phase"}
     yield table_of(title, parts, columns)
 
 
 def _absent(view: RunView) -> str:
-    return "A real run does not tell its parts." if view.run.info.world == "real" else "Nothing was recorded."
+    return "A measured run does not know its parts." if view.run.info.world == "real" else "Nothing was recorded."
 
 
 MEMORY = ReportSection(

@@ -41,7 +41,7 @@ _OPERATION_COLUMNS: FrameColumns = {
     "busbw_bytes_per_s": Column("busbw", PAGE),
 }
 _OF_COMMUNICATION = 6  # the first column that only communication has
-_BANDWIDTH_NOTE = "algbw and busbw as nccl-tests has them, since a call's last rank entered."
+_BANDWIDTH_NOTE = "algbw and busbw as in nccl-tests, from the time at which a call's last rank enters."
 # The difference from which NCCL's own formula is compared with the link model.
 DIFFERS = 0.05
 _FORMULAS_SHOWN, _BANDWIDTHS_SHOWN = 10, 8
@@ -66,7 +66,7 @@ def _operations(view: RunView) -> Iterator[ReportTable]:
         list(_OPERATION_COLUMNS.values()),
         rows,
         left=2,
-        note=f"Times of one rank in one of {view.which}. {_BANDWIDTH_NOTE}",
+        note=f"Times are per rank and step, over {view.which}. {_BANDWIDTH_NOTE}",
         folded=True,
         raw=raw,
         name="All operations",
@@ -83,7 +83,7 @@ def _bandwidths(view: RunView) -> Iterator[ReportTable]:
     frame = frame.sort_values("size_bytes", ascending=False, kind="stable")
     columns = {"name": "operation", "members": "ranks", "size_bytes": "size", "moving_ns": "transfer"}
     columns |= {"algbw_bytes_per_s": "algbw", "busbw_bytes_per_s": "busbw"}
-    title = f"Bandwidth of a collective, since its last rank entered, {text.steps(view.kept)}"
+    title = f"Bandwidth of collectives, from the entry of the last rank, {text.steps(view.kept)}"
     most = Most(_BANDWIDTHS_SHOWN, _BANDWIDTHS_SHOWN)
     if len(frame):
         yield table_of(title, _named(frame), columns, most=most, others="smaller ones")
@@ -132,8 +132,8 @@ def communication(view: RunView) -> pd.DataFrame:
 def _communication(view: RunView) -> Iterator[ReportTable]:
     columns = {"what": "what", "bytes_sent": "payload", "mean_ns": "takes", "transfer_ns": "transfer"}
     columns |= {"wait_ns": "waiting", "hidden_ns": "hidden"}
-    note = "Means over the ranks that have each operation. Transfer and waiting are exposed, hidden overlaps compute."
-    title = f"Communication by what it is, per rank and step, {view.which}"
+    note = "Means over the ranks that have each operation. Transfer and waiting are exposed; hidden overlaps compute."
+    title = f"Communication by kind, per rank and step, {view.which}"
     yield table_of(title, communication(view), columns, note=note)
 
 
@@ -154,8 +154,8 @@ def _kernels(view: RunView) -> Iterator[ReportTable]:
     frame = view.run.kernels
     said = ", ".join(f"{name} {text.percent(share)}" for name, share in (kernel_shares(view.run) or {}).items())
     note = (
-        "Of the first simulated rank, in the mean over its steps without the first; times are those of an idle GPU,"
-        f" without launches. Shares are of the time of all kernels of a step. By what prices them: {said}."
+        "Kernels of the first simulated rank, means over its steps without the first. Times are those of an idle GPU,"
+        f" without launches; shares are of a step's kernel time. Shares by pricing: {said}."
     )
     shown = frame.assign(time_ns=1e3 * frame["predicted_us"], calls_per_step=frame["count"])
     columns = {"operator": "operator", "shapes": "shapes", "priced_by": "priced by", "time_ns": "time of one"}

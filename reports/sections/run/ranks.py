@@ -49,7 +49,7 @@ def _classes(view: RunView) -> Iterator[ReportTable]:
     if len(found) > _CLASSES:
         rows.append(["", "", f"{len(found) - _CLASSES} smaller classes not shown"])
     if rows:
-        yield ReportTable("Classes of ranks, of each of which one was played", ["played", "for", "ranks"], rows)
+        yield ReportTable("Classes of ranks, one rank of each simulated", ["simulated", "for", "ranks"], rows)
 
 
 def _absent(view: RunView) -> str:

@@ -18,9 +18,9 @@ from reports.terminal.rows import cells, named, records, represented, written
 _STEPS_SHOWN = 12
 _METRICS_SHOWN, _METRIC_ROWS = 3, 200
 _PARTS_NOTE = (
-    "Compute, exposed transfer, waiting for other ranks, idle and step skew add up to the step. A rank that has"
-    " entered a collective waits until the last member has; in step skew it waits for others to start or finish"
-    " the step. Hidden communication overlaps compute."
+    "Compute, exposed transfer, waiting for other ranks, idle and step skew add up to the step. A rank waits in a"
+    " collective until the last member has entered. In step skew a rank waits for others to start or finish the step."
+    " Hidden communication overlaps compute."
 )
 
 

@@ -46,11 +46,11 @@ _CAUSE_COLUMNS: Columns = [
 _COSTS_COLUMNS: Columns = [
     Column("table", kept=24),
     Column("sharding", kept=17),
-    *("rank", "look-up", "update", "exchange"),
+    *("rank", "lookup", "update", "exchange"),
 ]
 _COSTS_NOTE = (
-    "Each table is on the rank where step {step} spends most on it. A rank looks up, updates and exchanges all its"
-    " tables of a sharding type at once: that is in the spans, a table's part of it is by the bytes that it moves."
+    "Each table is shown for the rank where step {step} spends most time on it. A rank looks up, updates and exchanges"
+    " all its tables of a sharding type in one span; a table's part of the span is its share of the bytes moved."
 )
 _BESIDE_COLUMNS = ["table", "TorchRec's sharding", "on ranks", "our sharding", "on ranks", "its time", "ours"]
 
@@ -108,12 +108,12 @@ def _placed(view: RunView) -> Iterator[ReportTable]:
     titles = ["table", "sharding", "kernel", "on ranks", "shards", "largest shard", "storage"]
     names = [*keys, "on", "shard", "largest", "storage_bytes", "ids_per_step", "time_ns"]
     columns = dict(zip(names, [*titles, "planner's ids per step", "time"], strict=True))
-    note = "Storage, ids and time, which is the planner's, are of all shards together."
+    note = "Storage, ids and the planner's time are sums over all shards."
     count = len(run.plan.drop_duplicates(keys))
     if count > _PLAN_ROWS:
         note += f" The first {_PLAN_ROWS} of {count:,} tables; all shards are in plan.csv."
     raw = {"storage_bytes": float(run.plan["storage_bytes"].sum())}
-    yield model.table_of("Tables and where they are", frame, columns, left=4, note=note, raw=raw)
+    yield model.table_of("Placement of tables", frame, columns, left=4, note=note, raw=raw)
 
 
 def _costs(view: RunView) -> Iterator[Block]:
@@ -131,7 +131,7 @@ def _costs(view: RunView) -> Iterator[Block]:
             for row in records(frame.head(most))
         ]
 
-    title, name = f"Tables: the planner said / the step says{view.seen}", "Tables: the planner said / the step says"
+    title, name = f"Tables: planned / in the step{view.seen}", "Tables: planned / in the step"
     raw, most = {"look_up": float(frame["step_look_up_ns"].sum())}, Most(16, _PLAN_ROWS)
     yield ReportTable(
         title, _COSTS_COLUMNS, rows, left=2, raw=raw, name=name, most=most, count=len(frame), others="that take less"
@@ -151,7 +151,7 @@ def plan_sentence(run: Run) -> str:
         f"{names[row['planner']]} {_ms(row['worst'])} (rank {row['worst_rank']}; mean {_ms(row['mean'])})"
         for row in records(run.plan_costs)
     ]
-    return f"Plan, expected time of the busiest rank: {', '.join(said)}" if said else ""
+    return f"Plan, expected time of the bottleneck rank: {', '.join(said)}" if said else ""
 
 
 def busiest_sentence(run: Run, step: int) -> str:
@@ -161,7 +161,7 @@ def busiest_sentence(run: Run, step: int) -> str:
         f" (rank {row['rank']}, {text.duration(row['busiest_ns'])})"
         for row in records(run.busiest_of(step))
     ]
-    return f"Look-ups and updates, busiest rank / mean: {', '.join(said)}" if said else ""
+    return f"Lookups and updates, bottleneck rank / mean: {', '.join(said)}" if said else ""
 
 
 def _beside_ours(view: RunView) -> Iterator[ReportTable]:

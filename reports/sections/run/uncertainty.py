@@ -26,12 +26,10 @@ def why(found: Uncertainty | None) -> str:
 
 def spread_line(plays: Plays) -> str:
     """Return median and p10-p90 of a prediction's draws, in one line."""
-    sample, of = plays.sample, "in every draw, as nothing varies between them"
-    if len(plays.each) > 1:
-        of = f"over {text.counted(len(plays.each), 'draw')}"
+    sample = plays.sample
+    of = "the same in every draw" if len(plays.each) == 1 else f"over {text.counted(len(plays.each), 'draw')}"
     where = text.between(sample.low, sample.high)
-    lie = f"within {where}" if "-" in where else f"at {where}"
-    return f"median {text.duration(sample.median)}, 80 % of steps {lie}, {of}"
+    return f"median {text.duration(sample.median)}, 10th to 90th percentile {where}, {of}"
 
 
 def spread_json(plays: Plays) -> dict[str, Any]:

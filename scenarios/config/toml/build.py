@@ -52,7 +52,7 @@ def _with_representatives(scenario: Scenario, document: Document, program: Progr
     is_large = scenario.cluster.world_size > MOST_EACH or effort.is_large(steps)
     if run.ranks == "each" or not is_large or why_each(document, program):
         return scenario.with_run(folded_by=_folded_by(document, program, is_large=is_large))
-    chosen = f"{scenario.cluster.world_size:,} ranks one by one take {effort.text(steps)}"
+    chosen = f"simulating {scenario.cluster.world_size:,} ranks one by one takes {effort.text(steps)}"
     return scenario.with_run(fidelity="links", ranks="alike", chosen=chosen)
 
 

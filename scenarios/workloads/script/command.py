@@ -190,7 +190,10 @@ def tree_given(given: Path, overrides: Mapping[str, object], scenario: Scenario)
 def _say_what_is_the_scripts(missing: Sequence[str], args: Sequence[str]) -> None:
     found = [name for name in missing if name in args]
     if found:
-        print(f"note: {' and '.join(found)} behind the script is its own; ours stand before it", file=sys.stderr)
+        print(
+            f"note: {' and '.join(found)} after the script is the script's; options of this command go before it",
+            file=sys.stderr,
+        )
 
 
 def scenario_of(

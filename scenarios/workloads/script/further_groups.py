@@ -62,8 +62,8 @@ def recorded_host_classes(scenario: Scenario, recorded: Recorded) -> HostClasses
 def _say_all_are_simulated(label: str, library: str, usual: str) -> None:
     """Print, once, which call prevents host classes, and what would help."""
     print(
-        f"note: {label} goes over {library}, so that all hosts are simulated; expected"
-        f' init_process_group("{usual}") and no group of {library}, for one host of each class to stand for the others',
+        f"note: {label} uses {library}, so all hosts are simulated; to simulate one host of each class, use"
+        f' init_process_group("{usual}") and no group of {library}',
         file=sys.stderr,
     )
 

@@ -54,7 +54,7 @@ def planned(found: Mapping[str, Any], scenario: Scenario) -> ScriptPlan:
         groups = " and ".join(map(str, found["ranks"]))
         return ScriptPlan(rows=rows, notes=(f"not planned anew: tables are shared by {groups} of {world_size} ranks",))
     if not found["batch_size"]:
-        return ScriptPlan(rows=rows, notes=("not planned anew: no batch was seen on its way to the tables",))
+        return ScriptPlan(rows=rows, notes=("not planned anew: no batch reached the tables",))
     if missing := [table["name"] for table in found["tables"] if table["name"] not in {row.table for row in rows}]:
         return ScriptPlan(rows=rows, notes=(f"not planned anew: no shard of {', '.join(missing)} was seen",))
     notes: list[str] = []
@@ -131,7 +131,7 @@ def _model(found: Mapping[str, Any], given: Mapping[str, GivenTable], notes: lis
         notes.append(f"kernel {' and '.join(kernels)} is rated as {DEFAULT_KERNEL}")
     notes.append(f"{found['batch_size']:,} samples per rank, ids as in rank 0's first step")
     if unknown:
-        notes.append(f"ids per sample are not known of {_some(unknown)}: {_POOLING_FACTOR:g} is assumed")
+        notes.append(f"ids per sample of {_some(unknown)} are unknown: {_POOLING_FACTOR:g} is assumed")
     made = tuple(_table(table, given[table["name"]]) for table in tables)
     for name, of_kind in (("", DEFAULT_TYPES), ("of tables that are not pooled ", SEQUENCE_TYPES)):
         if any(bool(table.sequence) == bool(name) for table in made):
@@ -168,11 +168,11 @@ def _optimizer(names: Sequence[str], notes: list[str]) -> Optimizer:
     """Return the optimizer with the most state per element; append assumptions to the notes."""
     known = [OPTIMIZERS[name] for name in names if name in OPTIMIZERS]
     if not known:
-        said = " and ".join(names) or "not known, as rank 0 has no table of fbgemm's"
+        said = " and ".join(names) or "unknown, as rank 0 has no fbgemm table"
         notes.append(f"the tables' optimizer is {said}: planned as SGD")
         return Optimizer()
     if len(names) > 1:
-        notes.append(f"of the tables' optimizers {', '.join(names)} the largest is planned for all")
+        notes.append(f"tables have optimizers {', '.join(names)}: all are planned with the largest")
     return max(known, key=lambda each: (each.element_numbers, each.row_numbers))
 
 

@@ -77,6 +77,7 @@ class Packed:
         """Return a CPU tensor with these values, or, without values, an uninitialized tensor on `device`."""
         if not self.values:  # None or b"", the values of an empty tensor
             return torch.empty(self.shape, dtype=self.dtype, device=device if self.values is None else "cpu")
+        # A copy in a bytearray: torch warns about memory that is not writable, such as that of bytes.
         return torch.frombuffer(bytearray(self.values), dtype=self.dtype).view(self.shape)
 
 

@@ -106,6 +106,7 @@ class LivePlayer:
         self._process = start.context.Process(target=main, args=given, daemon=True)
         with without_main():
             self._process.start()
+        # The child has the only other copy, so its death ends the connection.
         other.close()
         self.answer()
 

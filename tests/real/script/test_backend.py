@@ -329,7 +329,7 @@ def test_a_script_that_fails_behind_its_recorded_steps_is_a_run(
         unrecorded.link.ask(ScriptFailure("train.py:3: StopIteration"))
     assert unrecorded.told.said[-1][0] == "end"
     said = capsys.readouterr().err
-    assert "behind its 2 recorded steps: train.py:3: StopIteration" in said
+    assert "after its 2 recorded steps: train.py:3: StopIteration" in said
     assert "the script ended before 3 steps were timed with the recording off" in said
 
 

@@ -238,7 +238,7 @@ def test_steps_are_timed_with_the_recording_off(at_the_end: str, timed: int, tmp
     of_calls = found.spans[~found.spans["kind"].isin(["compute", "step"])]
     assert (of_calls["issued_ns"] < found.steps["end_ns"].max()).all()
     logs = "".join(file.read_text() for file in (tmp_path / "out").glob("rank-*.log"))
-    assert ("behind its 3 recorded steps" in logs) == bool(at_the_end)
+    assert ("after its 3 recorded steps" in logs) == bool(at_the_end)
     assert set(timed_steps(found)["step"]) <= ({5, 6, 7} if timed == 3 else {0, 1, 2})
 
 

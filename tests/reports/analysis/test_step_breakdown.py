@@ -119,7 +119,7 @@ def test_the_headline_says_what_averaging_takes():
         " 7,692,307,692 samples/s"
     ]
     assert sync_words(replicating(5, 4)) == [
-        "every 5 steps replicas of tables are averaged, which no step of this run did: expected run.steps of at least 5"
+        "every 5 steps replicas of tables are averaged, but in no step of this run: expected run.steps of at least 5"
     ]
     assert [sync_words(one) for one in (replicating(1, 3), Run.of(by_hand()))] == [[], []]
 

@@ -167,7 +167,7 @@ def test_steps_of_a_long_run_have_a_row_for_the_warm_up():
 @pytest.mark.parametrize(
     ("step_ns", "said"),
     [
-        ([9000, 100], "the first step took 9.00 us, the second 100 ns: whether it is warm-up"),
+        ([9000, 100], "the first step took 9.00 us, the second 100 ns: it may be warm-up"),
         ([105, 100], ""),
         ([9000], ""),
     ],
@@ -188,7 +188,7 @@ def test_no_row_of_step_times_mixes_the_warm_up_with_other_steps(run: Run):
     """The page of several runs: 900 ns are in a row of their own."""
     html = render.html(side_by_side_page.page(side_by_side([("a", run), ("b", run)]), ["", ""]))
     assert html.count(", warm-up") >= 2
-    assert "Steps that warm a measured run up are not among its others." in html
+    assert "Warm-up steps of a measured run have their own row." in html
 
 
 @pytest.mark.parametrize(
@@ -269,7 +269,7 @@ def test_the_first_slow_ones_of_them_are_warm_up_too():
 
 
 def test_tables_pages_and_json_say_that_the_recording_was_off():
-    run, said = with_unrecorded(80, 81, 82), "timed with the recording off; 100 ns while every call is recorded"
+    run, said = with_unrecorded(80, 81, 82), "timed with the recording off; 100 ns with every call recorded"
     assert headline(run)[2:4] == ["step time 81 ns, the median of steps 10-12", said]
     content = run_tables.as_json(run)
     assert (content["median_step_ns"], content["median_recorded_step_ns"]) == (81, 100)
@@ -286,7 +286,7 @@ def test_a_gpu_script_whose_steps_are_all_recorded_says_so():
     scenario = {**recording().info.scenario, "library": "nccl"}
     made = recording()
     made.info = dataclasses.replace(made.info, scenario={**scenario, "program": "script"})
-    said = "the recording of every call is in this time: no steps were timed with the recording off"
+    said = "this time includes recording every call: no steps were timed with the recording off"
     assert said in headline(Run.of(made))
     made.info = dataclasses.replace(made.info, scenario=scenario)
     assert said not in headline(Run.of(made))

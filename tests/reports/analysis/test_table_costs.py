@@ -65,9 +65,9 @@ def test_the_busiest_rank_differs() -> None:
 def test_costs_of_tables_are_in_the_terminal_and_in_json() -> None:
     run = Run.of(two_ranks())
     shown = " ".join(text.as_text(summarize(run)).split())
-    assert "Tables: the planner said / the step says" in shown
+    assert "Tables: planned / in the step" in shown
     assert "1.00 ms / 10 ns 2.00 ms / 5 ns 1.00 ms / 2 ns" in shown
-    assert "busiest rank / mean: 1.33 by the planner (rank 0, 6.00 ms), 1.09 in step 0 (rank 1, 60 ns)." in shown
+    assert "bottleneck rank / mean: 1.33 by the planner (rank 0, 6.00 ms), 1.09 in step 0 (rank 1, 60 ns)." in shown
     assert [row["table"] for row in as_json(run)["table_costs"]] == ["a", "b"]
 
 

@@ -105,7 +105,7 @@ def test_wherever_somebody_is_sent_there_are_spans_however_little_room_there_is(
     assert len(shown.spans) <= 60
     assert shown.in_part == list(range(8, 20))
     block = of(run, 0, also)
-    assert block.note.endswith("Of steps 8-19 only those ranks are shown to which a comparison leads.")
+    assert block.note.endswith("Of steps 8-19 only the ranks that comparisons link to are shown.")
 
 
 def test_many_small_steps_are_read_together(monkeypatch):

@@ -72,7 +72,7 @@ def test_between_neighbours_of_which_one_hides_lies_the_next_batch() -> None:
     ("shares", "gradients_ns", "words"),
     [
         ({8: 0.0, 16: 0.01}, 1e3, "hidden at every batch from 8 to 16: at most 1 % of the step exposed"),
-        ({8: 0.4, 16: 0.02}, 1e3, "never hidden at a batch from 8 to 16: at least 2.0 % of the step exposed"),
+        ({8: 0.4, 16: 0.02}, 1e3, "hidden at no batch from 8 to 16: at least 2.0 % of the step exposed"),
         ({8: 0.0, 16: 0.02}, 1e3, "hidden up to a batch of 8, not at 16 (at most 1 % of the step exposed)"),
         ({8: 0.4, 16: 0.0}, 1e3, "hidden from a batch of 16, not at 8 (at most 1 % of the step exposed)"),
         ({8: 0.4}, 0.0, "there is none"),

@@ -74,7 +74,9 @@ def test_the_data_set_is_one_table_for_every_reader(tmp_path: Path) -> None:
 def test_points_whose_tables_lie_elsewhere_than_in_the_baseline_are_counted(tmp_path: Path) -> None:
     kept(tmp_path / "s", row(0, plan="a"), row(1, plan="a"), row(2, plan="b"), row(3, plan="c"), row(4))
     said = plans(study_frame(tmp_path / "s"))
-    assert said.startswith("Tables lie elsewhere than in the baseline in 2 of 3 points: the planner places them anew")
+    assert said.startswith(
+        "Tables are placed differently than in the baseline in 2 of 3 points: the planner plans each"
+    )
     kept(tmp_path / "alike", row(0, plan="a"), row(1, plan="a"))
     assert plans(study_frame(tmp_path / "alike")) == ""
 
@@ -190,7 +192,7 @@ def test_points_within_the_uncertainty_of_the_best_are_told(tmp_path: Path) -> N
     kept(tmp_path / "unknown", row(1))
     unknown = study_frame(tmp_path / "unknown")
     assert document(STUDY, StudyView(unknown, ABOUT, "s"))["within_bar"] == []
-    assert "How far off these may be is not known" in printed(unknown, ABOUT)
+    assert "The uncertainty is unknown" in printed(unknown, ABOUT)
 
 
 def test_rows_of_a_release_that_had_fewer_measures_read(tmp_path: Path) -> None:
@@ -247,7 +249,7 @@ def test_points_that_break_a_constraint_are_marked_and_are_none_of_the_best(tmp_
     assert frame["feasible"].tolist() == [False, True, False, False, False, False]
     assert front_of(frame, about)["index"].tolist() == [2]
     assert document(STUDY, StudyView(frame, about, ""))["front"] == [2]
-    assert headline(frame) == "6 points; 1 failed; 1 of 5 keep the constraints"
+    assert headline(frame) == "6 points; 1 failed; 1 of 5 satisfy the constraints"
     free = {**about, "constraints": {}}
     assert front_of(frame, free)["index"].tolist() == [1, 2, 3, 4, 6]
     words = printed(frame, free)

@@ -109,7 +109,7 @@ def test_a_scenario_with_one_side_has_no_error_and_is_in_no_summary() -> None:
     assert errors_of([half, whole]).worst == pytest.approx(0.1)
     shown = printed([half, whole], 0.02, 0.05)
     assert "one: ENDED EARLY: rank 1 was lost" in shown
-    assert "Errors of 1 scenario: median +10.0 %; sizes: median 10.0 %," in shown
+    assert "Errors of 1 scenario: median +10.0 %; absolute: median 10.0 %," in shown
     assert "Past 5.0 %: other" in shown
     assert max(map(len, shown.splitlines())) <= 80
     assert "Errors: none of 1 scenario was compared." in printed([half], 0.02, None)
@@ -120,7 +120,7 @@ def test_the_table_says_how_noisy_it_was() -> None:
     shown = " ".join(printed([noisy], 0.02, None).split())
     assert (
         "one: TOO NOISY: median known to ±10.0 % after 2 rounds, whose own medians are 900 ns-1.10 us;"
-        " asked for ±2.0 %" in shown
+        " requested: ±2.0 %" in shown
     )
 
 

@@ -188,15 +188,15 @@ def test_notes_say_how_much_was_measured_and_what_was_not_used() -> None:
     begin = "s.toml: run.compute_times = 'times.csv':"
     outside = [span(0, "compute", 0, 10**6, label="b", step=-1, flops=1.0)]
     assert notes_after(scenario, computed(("a", 30), ("a", 20), ("b", 20), ("d", 50), *[("b", 80)]) + outside) == [
-        f"{begin} 65.0 % of the time that steps compute is measured; by roofline, longest first: d, a",
-        f"{begin} not in this program's steps: a (call 3), z",
+        f"{begin} measured times are 65.0 % of the steps' compute time; not measured, longest first: d, a",
+        f"{begin} not in any step of this program: a (call 3), z",
     ]
     assert notes_after(scenario, computed(("a", 3), ("a", 0), ("a", 1), ("b", 1), ("z", 1))) == [
-        f"{begin} 100.0 % of the time that steps compute is measured",
+        f"{begin} measured times are 100.0 % of the steps' compute time",
     ]
     assert notes_after(scenario, []) == [
-        f"{begin} 0.0 % of the time that steps compute is measured",
-        f"{begin} not in this program's steps: a (call 1), a (call 3), b, z",
+        f"{begin} measured times are 0.0 % of the steps' compute time",
+        f"{begin} not in any step of this program: a (call 1), a (call 3), b, z",
     ]
 
 
@@ -204,7 +204,7 @@ def test_notes_say_how_much_was_measured_and_what_was_not_used() -> None:
 def test_long_lists_in_notes_are_cut() -> None:
     scenario = read("label,time_us\n" + "".join(f"l{n},1\n" for n in range(10)))
     *_, unused = notes_after(scenario, [])
-    assert unused.endswith("steps: l0, l1, l2, l3, l4, l5, l6, l7 and 2 more")
+    assert unused.endswith("program: l0, l1, l2, l3, l4, l5, l6, l7 and 2 more")
 
 
 def test_without_a_file_there_is_nothing_to_say(folder: Path) -> None:
@@ -217,5 +217,5 @@ def test_empty_computations_do_not_count_as_unmeasured() -> None:
     scenario = read("label,call,time_us\na,1,1\n")
     idle = [span(1, "compute", 0, 10, label="a", sequence=0)]
     assert notes_after(scenario, computed(("a", 30)) + idle) == [
-        "s.toml: run.compute_times = 'times.csv': 75.0 % of the time that steps compute is measured"
+        "s.toml: run.compute_times = 'times.csv': measured times are 75.0 % of the steps' compute time"
     ]

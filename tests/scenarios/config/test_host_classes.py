@@ -86,7 +86,7 @@ def test_inexact_classes_are_noted() -> None:
 def test_many_ranks_one_by_one_are_said() -> None:
     made = scenario(cluster(4096, 8), library="nccl")
     assert list(notes(made, None, Effort(pairs=32_768**2))) == [
-        "test.toml: run.ranks = 'each': 32,768 ranks one by one take about 90 min and 600 GiB; 'alike' takes seconds,"
-        " with fidelity 'links', payload 'sizes' and library 'nccl'"
+        "test.toml: run.ranks = 'each': simulating 32,768 ranks one by one takes about 90 min and 600 GiB;"
+        " 'alike' takes seconds, with fidelity 'links', payload 'sizes' and library 'nccl'"
     ]
     assert not list(notes(made, None, Effort(pairs=64**2)))

@@ -45,8 +45,11 @@ def test_a_gpu_without_fbgemm_has_a_note(folder: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
-        ('embedding_dim = 8\nembedding_dtype = "bfloat16"\n', "fbgemm has none of bfloat16 (model.embedding_dtype)"),
-        ("embedding_dim = 6\n", "fbgemm takes dims that 4 divides, which those of a are not"),
+        (
+            'embedding_dim = 8\nembedding_dtype = "bfloat16"\n',
+            "fbgemm does not support bfloat16 (model.embedding_dtype)",
+        ),
+        ("embedding_dim = 6\n", "fbgemm needs multiples of 4 as dim, unlike those of a"),
         *((LAMB.format(kind), NAN.format(kind)) for kind in ("lamb", "partial_rowwise_lamb")),
     ],
 )

@@ -277,12 +277,12 @@ table                sharding          ranks                       shard     sto
 ids                  table_wise        0                     100000 x 64    34.6 MiB     0.583
 few                  data_parallel     0-1                       10 x 64     4.9 MiB     0.253
 
-ranks              storage of limit   perf ms  most of it
+ranks              storage of limit   perf ms  largest tables
 0                   37 MiB     37 %     0.837  ids 0.583, few 0.253
 1                 2.45 MiB      2 %     0.253  few 0.253
 
-perf: busiest rank / mean = 1.53 (rank 0), 0.837 against 0.545 ms
-  ids +0.292 ms: one shard is more than the mean rank does; only a finer cut would help
+perf: bottleneck rank / mean = 1.53 (rank 0): 0.837 against 0.545 ms
+  ids +0.292 ms: one shard takes longer than the mean rank; only a finer cut would help
 storage: fullest rank / mean = 1.88 (rank 0), limit 100 MiB
 proposals: 1 tried, 1 fitted"""
 
@@ -314,13 +314,13 @@ TW = "table_wise"
     [
         (
             {"a": (TW, [(0, 1, 8.0)])},
-            "  a +6 ms: one shard is more than the mean rank does; only a finer cut would help",
+            "  a +6 ms: one shard takes longer than the mean rank; only a finer cut would help",
         ),
         (
             {"a": (TW, [(0, 1, 2.0)]), "b": (TW, [(0, 1, 1.0)])}
             | {f"c{rank}": (TW, [(rank, 99, 2.5)]) for rank in (1, 2, 3)},
-            "  a +1.5 ms: rank 1, the least busy with room, would be as busy with it\n"
-            "  b +0.75 ms: rank 1, the least busy with room, would be as busy with it",
+            "  a +1.5 ms: rank 1, the least busy with room, would become as busy\n"
+            "  b +0.75 ms: rank 1, the least busy with room, would become as busy",
         ),
         (
             {"a": (TW, [(0, 9, 2.0)]), "b": (TW, [(0, 9, 2.0)])}
@@ -330,8 +330,8 @@ TW = "table_wise"
         (
             {"a": (TW, [(0, 9, 2.0)]), "b": (TW, [(0, 9, 2.0)])}
             | {f"c{rank}": (TW, [(rank, 9, 1.9)]) for rank in (1, 2, 3)},
-            "  a +1.5 ms: was placed early; rank 1 now has room and less to do\n"
-            "  b +1.5 ms: was placed early; rank 1 now has room and less to do",
+            "  a +1.5 ms: was placed early; rank 1 now has room and less load\n"
+            "  b +1.5 ms: was placed early; rank 1 now has room and less load",
         ),
         (
             {"a": ("table_row_wise", [(0, 9, 1.0), (1, 9, 1.0)]), "b": ("row_wise", [(0, 9, 2.0)] + [

@@ -50,7 +50,8 @@ def test_hundreds_of_tables_on_hundreds_of_gpus_are_simulated_by_host_classes(tm
     made = load(file)
     assert (made.run.ranks, made.run.fidelity) == ("alike", "links")
     (note,) = notes(made, build(made).host_classes)
-    assert note.startswith(f"{file}: run.ranks = 'alike', run.fidelity = 'links': chosen, as 128 ranks one by one take")
+    begin = f"{file}: run.ranks = 'alike', run.fidelity = 'links': chosen because simulating 128 ranks one by one takes"
+    assert note.startswith(begin)
     assert made.digest() == load(file, {"ranks": "each"}).digest()
 
 
@@ -207,7 +208,7 @@ def test_many_steps_say_how_long_they_take(tmp_path: Path) -> None:
     effort = effort_of(made, build(made))
     (note,) = notes(made, None, effort)
     assert (made.run.ranks, made.run.chosen) == ("each", "")
-    assert note.startswith(f"{made.path}: run.steps = 1000000: they take about")
+    assert note.startswith(f"{made.path}: run.steps = 1000000: simulating them takes about")
     assert list(notes(load(made.path), None, effort)) == []
 
 
@@ -227,7 +228,7 @@ def test_the_operations_of_small_steps_count_too(tmp_path: Path, table: str) -> 
     )
     made = load(file, {"steps": 600_000})
     (note,) = notes(made, None, effort_of(made, build(made)))
-    assert re.fullmatch(f"{file}: run.steps = 600000: they take about [5-9] min and .*", note)
+    assert re.fullmatch(f"{file}: run.steps = 600000: simulating them takes about [5-9] min and .*", note)
     assert list(notes(load(file, {"steps": 10}), None, effort_of(made, build(made)))) == []
 
 

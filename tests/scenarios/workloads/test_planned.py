@@ -114,10 +114,10 @@ def test_assumptions_are_noted() -> None:
         "elements of type FP16 and unknown are planned as float16",
         "kernel key_value is rated as fused",
         "64 samples per rank, ids as in rank 0's first step",
-        "ids per sample are not known of a, t1: 1 is assumed",
+        "ids per sample of a, t1 are unknown: 1 is assumed",
         found.notes[4],
         "ours may choose of tables that are not pooled among data_parallel, table_wise, row_wise, column_wise",
-        "of the tables' optimizers ADAM, SHAMPOO the largest is planned for all",
+        "tables have optimizers ADAM, SHAMPOO: all are planned with the largest",
     )
     assert [each.compute_kernel for each in found.rows] == ["key_value", "fused"]
 
@@ -125,7 +125,7 @@ def test_assumptions_are_noted() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"batch_size": 0}, "not planned anew: no batch was seen on its way to the tables"),
+        ({"batch_size": 0}, "not planned anew: no batch reached the tables"),
         ({"ranks": [2, 4]}, "not planned anew: tables are shared by 2 and 4 of 8 ranks"),
     ],
 )

@@ -54,7 +54,7 @@ def test_the_chosen_plan_is_faster_than_the_planners(tmp_path: Path) -> None:
     )
     with with_simulated_plan(asked) as planned:
         assert step_ns(planned.scenario) == choice.best.step_ns
-        assert planned.notes[0].startswith(f"{choice.sentence}; finding it took ")
+        assert planned.notes[0].startswith(f"{choice.sentence}; the search took ")
     with with_simulated_plan(scenario) as planned:
         assert planned == (scenario, ())
 
@@ -97,9 +97,9 @@ def test_a_run_keeps_the_plan_for_others(tmp_path: Path) -> None:
     chosen = file_of(tmp_path, '[sharding]\nchoose = "simulated"\n')
     done = command("sim", "--out", tmp_path / "run", chosen)
     assert done.returncode == 0, done.stderr
-    assert "the quickest of" in " ".join(done.stdout.split())
+    assert "the fastest of" in " ".join(done.stdout.split())
     found = twinstep.load(tmp_path / "run")
-    assert any("the quickest of" in line and "is saved; finding it took" in line for line in headline(found))
+    assert any("the fastest of" in line and "the search took" in line for line in headline(found))
     given = twinstep.predict(file_of(tmp_path, '[sharding]\nplan = "run/plan.json"\n'))
     assert given.info.digest == found.info.digest
     assert given.steps["step_ns"].tolist() == found.steps["step_ns"].tolist()

@@ -93,7 +93,7 @@ def test_a_program_is_offered_no_key_that_it_does_not_have(program: str, cluster
     file.write_text(f'program = "{program}"\n{ON[cluster]}{PROGRAMS[program]}')
     assert refused(file) == []
     names = {one.name for one in counterfactuals(load(file), read_tree(str(file), Overrides({})).tree)}
-    assert "twice the batch of a rank" not in names
+    assert "twice the batch per rank" not in names
     if (program, cluster) == ("powersgd", "dgx_h100"):  # the quickest of those that compute
         done = command("sim", file, "--what-if", "--json", "--out", tmp_path / "run")
         assert done.returncode == 0, done.stderr

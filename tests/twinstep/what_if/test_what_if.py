@@ -38,10 +38,10 @@ for _ in range(3):
 CHANGED = {
     *("as it is", "GPUs twice as fast", "network twice as fast", "links within hosts twice as fast"),
     *("no latency of links", "CUDA graphs", "no faults", "twice the hosts"),
-    *("work perfectly balanced", "twice the batch of a rank"),
+    *("work perfectly balanced", "twice the batch per rank"),
     *("no skew of ids", "dense part in bfloat16 (autocast)", "gradients by PowerSGD of rank 4"),
     *("embeddings exchanged in 16 bits", "torch.compile"),
-    *("next batch's ids sent beside the step", "plan by simulation"),
+    *("next batch's ids sent during the step", "plan chosen by simulation"),
 }
 
 
@@ -90,7 +90,7 @@ def test_changes_are_shown_in_a_table_and_on_the_page(scenario: Path, tmp_path: 
     lines = done.stdout.splitlines()
     assert max(map(len, lines[:-1])) <= 80
     assert any(line.startswith("as it is ") for line in lines)
-    assert "plan by simulation: --set sharding.choose=simulated" in " ".join(done.stdout.split())
+    assert "plan chosen by simulation: --set sharding.choose=simulated" in " ".join(done.stdout.split())
     assert "largest single gains: setting: " in done.stdout
     titles = [line for line in lines if line.startswith("One change at a time")]
     section = CHANGES.shown(RunView.of(twinstep.load(run)), "page")

@@ -287,7 +287,7 @@ class _ModuleBags:
         with _by_itself(self._link):
             known, places = shadows.of(indices), shadows.of(offsets)
             if places is None:
-                raise RuntimeError("where bags begin decides how long a look-up takes, and is not known")
+                raise RuntimeError("where bags begin decides how long a lookup takes, and is unknown")
             lengths = places.diff()
             stride = lengths.numel() // len(self._tables)
             values = torch.empty(indices.numel(), dtype=indices.dtype, device="meta") if known is None else known

@@ -67,13 +67,13 @@ class CpuWork:
             took_ns = by_place.total() / max(steps, 1)
             how = ", measured here" if what in self._measured else ""
             if (what == BESIDE) == beside and took_ns >= _LEAST_NS:
-                yield f"{format_ns(took_ns)} a step of {what}{_where(by_place)}{how}"
+                yield f"{format_ns(took_ns)} per step of {what}{_where(by_place)}{how}"
         for place, batches in () if beside else self._batches.items():
             workers = f"{batches.workers} worker{'s' if batches.workers > 1 else ''}"
             waits_ns = batches.waits_ns / max(steps, 1)
             hidden = f", for which a step waits {format_ns(waits_ns)}" if waits_ns >= 1 else ", hidden"
             batch = format_ns(batches.takes_ns / batches.count)
-            yield f"data loading of {batch} a batch in {workers} ({place}), measured here{hidden}"
+            yield f"data loading of {batch} per batch in {workers} ({place}), measured here{hidden}"
 
 
 def _where(by_place: Counter[str]) -> str:

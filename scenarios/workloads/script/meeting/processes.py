@@ -114,6 +114,7 @@ class Processes:
         for process in processes:
             self._help(process, _here(process).line, is_guarded=True)
             process._popen, self._is_starting = None, True  # type: ignore[attr-defined]
+            # `start` comes back to `_take`, which lets these processes through meanwhile.
             try:
                 BaseProcess.start(process)
             finally:
@@ -123,6 +124,7 @@ class Processes:
         own, usual = os.getpid(), kind.get
 
         def get(queue: Any, *given: Any, **more: Any) -> Any:
+            # Only the rank's main thread: feeder threads and forked helpers take from queues, too.
             if os.getpid() == own and threading.current_thread() is threading.main_thread():
                 self._look()
                 if self._seats.has_run and not (given or more or _has_others()):

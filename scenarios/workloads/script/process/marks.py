@@ -173,8 +173,8 @@ class Marks:
         if skips and not self._has_said and os.environ["RANK"] == "0":
             self._has_said = True
             print(
-                f"note: a step lies between two steps of the first optimizer, {first}, and {skips[0]} does not step in"
-                " each: --step-every optimizer:N takes N of them for a step, or the script calls twinstep.step()",
+                f"note: the first optimizer, {first}, marks the steps, and {skips[0]} does not step in each: use"
+                " --step-every optimizer:N to count N of its steps as one, or call twinstep.step() in the script",
                 file=sys.stderr,
                 flush=True,
             )

@@ -49,9 +49,7 @@ def note_classes(classes: Sequence[int]) -> None:
     listed = [f"rank {rank} for {count:,}" for rank, count in counts.most_common(_MOST_LISTED)]
     more = [f"{len(counts) - _MOST_LISTED} more"] if len(counts) > _MOST_LISTED else []
     kinds = "1 class" if len(counts) == 1 else f"{len(counts)} classes"
-    print(
-        f"note: {len(classes):,} ranks of {kinds}, one played of each: {', '.join([*listed, *more])}", file=sys.stderr
-    )
+    print(f"note: {len(classes):,} ranks of {kinds}, one run of each: {', '.join([*listed, *more])}", file=sys.stderr)
 
 
 class Hint:
@@ -77,8 +75,8 @@ class Hint:
                 return
         kinds = "1 class" if len(leaders) == 1 else f"{len(leaders)} classes"
         print(
-            f"note: {size} ranks were played one by one in {took_s:.0f} s and are of {kinds};"
-            f" {self._scenario.run.folded_by} plays one rank of each class",
+            f"note: {size} ranks, of {kinds}, ran one by one in {took_s:.0f} s;"
+            f" {self._scenario.run.folded_by} runs one rank of each class",
             file=sys.stderr,
         )
 

@@ -90,8 +90,8 @@ def test_the_range_of_a_step_follows_from_what_prices_it(
     lines = headline(run)
     assert any(line.startswith(f"step time 100 ns ±{share}, the median of steps ") for line in lines)
     assert (
-        f"uncertainty: {share} as 48.8 % of the step is kernels priced by a law; predictions of 6 measured steps like"
-        " it were 8.3 % off in the mean, worst s on one: -40.0 %; 0.0 % half the range of 2 steps"
+        f"uncertainty: {share} because 48.8 % of the step is kernels priced by a law; predictions of 6 similar measured"
+        " steps were 8.3 % off on average, worst s on one: -40.0 %; 0.0 % from half the range of 2 steps"
     ) in lines
     assert run_tables.as_json(run)["uncertainty"]["share"] == pytest.approx(1.645 * math.sqrt(squares))
     assert measures_of(run)["uncertainty_share"] == pytest.approx(1.645 * math.sqrt(squares))
@@ -104,7 +104,7 @@ def test_kernels_measured_one_by_one_need_no_other_steps(monkeypatch: pytest.Mon
     found = of_hardware(with_kernels(GPUS, most="measured"))
     squares = (0.1625 * 0.05) ** 2 + (0.4875 * 0.02) ** 2 + (0.35 * 0.1) ** 2 + 0.05**2
     assert found.share == pytest.approx(1.645 * math.sqrt(squares))
-    assert found.words == "as 48.8 % of the step is kernels measured one by one"
+    assert found.words == "because 48.8 % of the step is kernels measured one by one"
     monkeypatch.setattr("reports.analysis.prediction.uncertainty._BY_MEASURED", 0.5)
     monkeypatch.setattr("reports.analysis.prediction.uncertainty.measured_steps", lambda: measured(*[0.02] * 5))
     assert of_hardware(with_kernels(GPUS, most="measured")) == of_hardware(with_kernels(GPUS))
@@ -116,8 +116,7 @@ def test_kernels_measured_one_by_one_need_no_other_steps(monkeypatch: pytest.Mon
         ((), "no measured step resembles this one, 48.8 % of which is kernels priced by a law"),
         (
             measured(0.3),
-            "one measured step alone (s on one: +30.0 %) resembles this one,"
-            " 48.8 % of which is kernels priced by a law",
+            "only one measured step (s on one: +30.0 %) resembles this one, 48.8 % of which is kernels priced by a law",
         ),
         (
             measured(0.1, 0.1, host=1.0),
@@ -130,7 +129,7 @@ def test_there_is_no_range_where_nothing_like_the_step_was_measured(
 ) -> None:
     monkeypatch.setattr("reports.analysis.prediction.uncertainty.measured_steps", lambda: steps)
     found = of_hardware(with_kernels(GPUS))
-    assert (math.isnan(found.share), found.words) == (True, f"not known: {words}")
+    assert (math.isnan(found.share), found.words) == (True, f"unknown: {words}")
 
 
 def test_a_range_is_as_wide_as_four_of_five_steps_like_it_need() -> None:
@@ -168,13 +167,13 @@ def test_residuals_of_a_calibrated_host_say_nothing_of_cuda_graphs() -> None:
 @pytest.mark.parametrize(
     ("known", "scenario", "words"),
     [
-        ({}, {}, "neither calibrated nor held against measured steps"),
-        ({}, GPUS, "the run kept no spans or no kernels that say how its time was priced"),
-        ({"typical_errors": TYPICAL, "sets_figures": True}, GPUS, "the scenario sets figures of its hardware itself"),
+        ({}, {}, "the hardware is neither calibrated nor compared with measured steps"),
+        ({}, GPUS, "the run kept no spans or no kernels that show how its time was priced"),
+        ({"typical_errors": TYPICAL, "sets_figures": True}, GPUS, "the scenario sets its own hardware figures"),
         (
             {"typical_errors": {"gloo over TCP": 0.3}},
             {},
-            "the calibration has no probes of what takes 65.0 % of the step",
+            "the calibration has no probes of operations that take 65.0 % of the step",
         ),
     ],
 )
@@ -184,7 +183,7 @@ def test_unmeasured_uncertainty_is_stated_in_one_sentence(
     run = run_with(known, scenario)
     assert math.isnan(of_hardware(run).share)
     lines = headline(run)
-    assert [line for line in lines if line.startswith("uncertainty:")] == [f"uncertainty: not known: {words}"]
+    assert [line for line in lines if line.startswith("uncertainty:")] == [f"uncertainty: unknown: {words}"]
     assert not any("±" in line for line in lines)
 
 

@@ -114,7 +114,7 @@ def test_the_page_says_how_far_off_and_what_went_wrong(tmp_path: Path):
     assert (facts.items[3].note, facts.items[4].value) == ("two", "0 of 2")
     assert words.items == [
         "three: ended early: rank 1 was killed",
-        "1 scenario measured less precisely than was asked for",
+        "1 scenario measured less precisely than requested",
     ]
     rows = {row[0]: row[-3:] for row in by_name["scenarios"][1].rows}
     assert rows == {"one": ["-9.1 %", "no", "no"], "two": ["+30.0 %", "no", "yes"], "three": ["-", "-", "no"]}

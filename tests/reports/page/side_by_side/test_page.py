@@ -75,7 +75,7 @@ def test_the_page_begins_with_what_differs_and_leads_to_each_run(both: SideBySid
     assert (step.name, step.value, step.note, step.raw) == ("step time", "200 ns", "of 256 samples", 200.0)
     assert [row[0] for row in runs.grid("page").rows] == [PageLink("run0", HREFS[0]), PageLink("run1", HREFS[1])]
     assert runs.raw == {"step_ns-0": 100.0, "step_ns-1": 200.0}
-    assert page.foot[0].startswith("All numbers here are those of the tables in side_by_side/")
+    assert page.foot[0].startswith("All numbers are those of the tables in side_by_side/")
 
 
 def test_tables_have_the_numbers_of_the_frames(both: SideBySide):

@@ -47,5 +47,5 @@ def test_a_study_of_which_nothing_came_out_says_so(tmp_path: Path) -> None:
     assert len(failed) == 1
     for of, tables in ((failed, 1), (frame.head(0), 0)):
         whole = render.html(page(of, ABOUT, folder))
-        assert "No point came out." in whole
+        assert "No point completed." in whole
         assert (whole.count('data-view="table"'), whole.count('data-view="parallel"')) == (tables, 0)

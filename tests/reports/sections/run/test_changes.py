@@ -36,7 +36,7 @@ def test_changes_are_shown_or_have_a_reason(run: Run) -> None:
         ["GPUs twice as fast", "80 ns", "37.5 %", "6.2 %", "+25.0 %"],
     ]
     assert table.raw == {"best": 0.25}
-    assert changes.not_played(found) == ["not played: twice the hosts: it has two"]
+    assert changes.not_played(found) == ["not simulated: twice the hosts: it has two"]
     assert changes.options(found) == ["GPUs twice as fast: --set a=2"]
     assert changes.best(run) == "largest single gains: hardware: GPUs twice as fast, +25.0 %"
 

@@ -23,7 +23,7 @@ def bar_of(run: Run) -> list[str]:
 
 def test_a_bar_has_a_letter_for_each_80th_of_the_step_and_shares_that_add_up() -> None:
     title, letters, legend, *_ = bar_of(Run.of(by_hand()))
-    assert title == "Critical path of step 0 by what it is, 100 ns"
+    assert title == "Critical path of step 0 by kind of work, 100 ns"
     assert letters == "D" * 48 + "r" * 28 + "." * 4
     assert legend == "D dense 60.0 %   r reductions 35.0 %   . waiting 5.0 %"
 
@@ -34,7 +34,7 @@ def test_a_long_legend_keeps_each_letter_beside_its_name() -> None:
     run = Run.of(Recording(info=info(world_size=1), spans=[span(0, "step", 0, 80), *spans]))
     lines = bar_of(run)
     assert lines[2:4] == [
-        "D dense 12.5 %   L look-ups 12.5 %   U table updates 12.5 %   O optimizer 12.5 %",
+        "D dense 12.5 %   L lookups 12.5 %   U table updates 12.5 %   O optimizer 12.5 %",
         "P packing 12.5 %   I input 25.0 %   X other computation 12.5 %",
     ]
 
@@ -54,11 +54,11 @@ def reduced(until: int, *, entered: int = 0, kind: str = "none", role: str = "re
 
 def test_compression_cannot_help_where_gradients_are_hidden() -> None:
     assert gradients_hidden(reduced(90), [0]) == (
-        "compressing gradients cannot help: 100.0 % of their reduction is hidden behind computation; nothing is left"
+        "compressing gradients cannot help: 100.0 % of their reduction is hidden by computation; nothing is left"
     )
     assert gradients_hidden(reduced(101), [0]) == (
-        "compressing gradients can hardly help: 99.0 % of their reduction is hidden behind computation; the transfer"
-        " that is left is 1.0 % of the step"
+        "compressing gradients can hardly help: 99.0 % of their reduction is hidden by computation; the rest, transfer,"
+        " is 1.0 % of the step"
     )
 
 
@@ -72,4 +72,4 @@ def test_waiting_for_a_slow_rank_is_not_what_compression_shortens() -> None:
     # Rank 0 waits from 100 to 199, rank 1 enters then; 2 ns of transfer are left.
     said = gradients_hidden(reduced(201, entered=199), [0])
     assert said.startswith("compressing gradients can hardly help: 49.3 % of their reduction is hidden")
-    assert "48.8 % is waiting for other ranks; the transfer that is left is" in said
+    assert "48.8 % is waiting for other ranks; the rest, transfer, is" in said

@@ -67,7 +67,7 @@ def test_a_thinned_run_says_what_it_kept() -> None:
 
 def test_an_empty_run_is_shown() -> None:
     lines = shown(Run.of(Recording(info=info(scenario={}))))
-    assert lines == ["<Run by_hand: predicted, 2 ranks on 0 hosts", "  no rank ended a step>"]
+    assert lines == ["<Run by_hand: predicted, 2 ranks on 0 hosts", "  no rank completed a step>"]
 
 
 def test_labels_are_text_not_markup() -> None:

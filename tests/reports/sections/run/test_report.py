@@ -200,10 +200,12 @@ def test_memory_is_that_of_the_fullest_rank():
 
 
 def test_a_headline_says_whether_it_fits_and_what_would_help():
-    assert "memory: fits with 4.00 KiB to spare on the fullest rank, 1" in printed(by_hand())
+    assert "memory: fits with 4.00 KiB to spare on the fullest rank (1)" in printed(by_hand())
     full = by_hand()
     full.memory.append(MemoryRow(rank=1, part="activations", size_bytes=6144, capacity_bytes=16384))
-    said = "MEMORY DOES NOT FIT: 2.00 KiB too much on the fullest rank, 1; expected a smaller batch_size, or activation"
+    said = (
+        "MEMORY DOES NOT FIT: 2.00 KiB too much on the fullest rank (1); expected a smaller batch_size, or activation"
+    )
     assert said in " ".join(printed(full).split())
 
 
@@ -234,7 +236,7 @@ def test_missing_recordings_are_stated():
         "Hidden and exposed: no rank completed a step.",
         "Links: not available for real runs.",
         "Balance of tables: the scenario has no embedding tables.",
-        "Memory: a real run does not tell its parts.",
+        "Memory: a measured run does not know its parts.",
         "Recorded metrics: the program recorded no metrics.",
     ]
 
@@ -251,7 +253,7 @@ def test_any_run_fits_80_columns_without_colour_codes(recording):
 def test_spans_left_out_on_purpose_are_stated_and_not_counted():
     summary = printed(thinned())
     assert "\nspans kept of 1 of 2 ranks in 2 steps; 12 others left out\n" in summary
-    assert "\nwaiting for ranks that were left out counts as transfer\n" in summary
+    assert "\nwaiting for ranks without kept spans counts as transfer\n" in summary
     assert "step time 100 ns, the median of steps 1-2\n" in summary
     assert "\nOperations per rank and step, steps 1-2, seen on 1 of 2 ranks\n" in summary
     assert "\nCritical path of step 1, in order, seen on 1 of 2 ranks\n" in summary
@@ -302,7 +304,7 @@ def test_classes_of_ranks_are_a_table_of_the_summary_and_of_the_page(tmp_path):
     classes = ((0, 1, "0"), (1, 40, "1-40"), *((rank, 2, f"{rank}-{rank + 1}") for rank in range(41, 75, 2)))
     recording.info = dataclasses.replace(recording.info, rank_classes=classes)
     run = store.load(store.write(recording, tmp_path / "run"))
-    title = "Classes of ranks, of each of which one was played"
+    title = "Classes of ranks, one rank of each simulated"
     shown = section(text.as_text(tables.summarize(run)), title)
     assert shown[:2] == [["rank", "1", "40", "1-40"], ["rank", "41", "2", "41-42"]]
     assert (len(shown), shown[-1]) == (17, ["3", "smaller", "classes", "not", "shown"])

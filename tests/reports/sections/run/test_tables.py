@@ -14,7 +14,7 @@ from tests.reports.shown import as_json, summarize
 
 NOTES = of_script(by_hand()).info.plan_notes
 SENTENCE = (
-    "Plan, expected time of the busiest rank: TorchRec's 2.00 ms (rank 1; mean 1.50 ms), ours 2.50 ms (rank 0; mean"
+    "Plan, expected time of the bottleneck rank: TorchRec's 2.00 ms (rank 1; mean 1.50 ms), ours 2.50 ms (rank 0; mean"
     " 2.00 ms)"
 )
 
@@ -61,5 +61,5 @@ def test_where_theirs_is_not_rated_only_ours_has_a_time():
     recording.plan = [dataclasses.replace(row, perf_ms=0.0) for row in recording.plan]
     run = Run.of(recording)
     assert run.plan_costs["planner"].tolist() == ["ours"]
-    assert "busiest rank: ours 2.50 ms" in folded(recording)
+    assert "bottleneck rank: ours 2.50 ms" in folded(recording)
     assert [row["planner"] for row in as_json(run)["plan_costs"]] == ["ours"]

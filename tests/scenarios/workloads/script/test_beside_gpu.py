@@ -86,7 +86,7 @@ def test_words_are_means_over_steps() -> None:
     computed: Any = HostWork(cpu_bytes=12_000_000)
     work.note([("operators on CPU tensors", "train.py:9", computed), ("other work", "", HostWork(turns=100))])
     assert list(work.words(2, beside=False)) == [
-        "500 us a step of operators on CPU tensors (train.py:9)",
-        "data loading of 4 ms a batch in 4 workers (train.py:7), measured here, for which a step waits 1 ms",
+        "500 us per step of operators on CPU tensors (train.py:9)",
+        "data loading of 4 ms per batch in 4 workers (train.py:7), measured here, for which a step waits 1 ms",
     ]
     assert list(work.words(2, beside=True)) == []

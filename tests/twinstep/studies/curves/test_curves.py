@@ -114,7 +114,7 @@ def test_the_batch_from_which_gradients_are_hidden_is_found_within_2_percent(
     # By hand: 400 - 1.32 b = 0.01 * 2**0.5 * (99 + b) at b = 298.7 us.
     assert hiding[0]["exposed_batch"] <= 298.7 <= hiding[0]["hidden_batch"] <= 1.02 * hiding[0]["exposed_batch"]
     assert f"gradients: hidden from a batch of {hiding[0]['hidden_batch']:,}, not at" in said
-    assert "communication: never hidden at a batch from 60 to 960: at least 50.0 % of the step exposed" in said
+    assert "communication: hidden at no batch from 60 to 960: at least 50.0 % of the step exposed" in said
 
 
 def test_known_points_are_not_simulated_again(
