@@ -41,15 +41,16 @@ def notes(scenario: Scenario, classes: HostClasses | None = None, effort: Effort
         yield f"{scenario.path}: run.library = '{scenario.run.library}': {library.limits}"
     if scenario.run.chosen:
         yield (
-            f"{scenario.path}: run.ranks = '{scenario.run.ranks}', run.fidelity = '{scenario.run.fidelity}': chosen because"
-            f" {scenario.run.chosen}; --ranks and --fidelity override this"
+            f"{scenario.path}: run.ranks = '{scenario.run.ranks}', run.fidelity = '{scenario.run.fidelity}': chosen"
+            f" because {scenario.run.chosen}; --ranks and --fidelity override this"
         )
     if effort is not None and effort.may_be_long(scenario.run.steps):
         if classes is None and scenario.run.ranks == "each" and effort.is_large(1):
             key = f"run.ranks = 'each': simulating {scenario.cluster.world_size:,} ranks one by one takes"
             less = f"'alike' takes seconds, with fidelity 'links', payload 'sizes' and library {folding()}"
         else:
-            key, less = f"run.steps = {scenario.run.steps}: simulating them takes", "most programs need only a few steps"
+            key = f"run.steps = {scenario.run.steps}: simulating them takes"
+            less = "most programs need only a few steps"
         yield f"{scenario.path}: {key} {effort.text(scenario.run.steps)}; {less}"
     if classes is not None and not classes.is_exact:
         yield (

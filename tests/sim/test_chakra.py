@@ -327,7 +327,8 @@ def test_messages_of_a_script_are_written_from_its_recording(tmp_path: Path) -> 
     # A step of a script begins while the GPU does the end of the one before, of which the traces have nothing.
     run, found = store.load(tmp_path / "run"), play(path, steps=1)
     for rank in range(2):
-        expected = next(one for one in run.spans.itertuples() if (one.kind, one.step, one.rank) == ("step", 1, rank))
+        rows: list[Any] = list(run.spans.itertuples())
+        expected = next(one for one in rows if (one.kind, one.step, one.rank) == ("step", 1, rank))
         assert ns(by_label(found, rank)["step 0"]) == pytest.approx(expected.end_ns - expected.start_ns, rel=0.02)
 
 
@@ -355,7 +356,7 @@ async def with_messages(rank: Rank) -> None:
             await work
         parts = [tensor(4096 * (1 + place)) for place in range(size)]
         gathered = side.all_gather(parts, tensor(4096 * (1 + rank.rank)), label="gather")
-        back = [rank.send(tensor(50), left, label="back"), rank.recv(tensor(50), right, label="home")]
+        back: list[Work[Any]] = [rank.send(tensor(50), left, label="back"), rank.recv(tensor(50), right, label="home")]
         for work in (*back, gathered, beside):
             await work
         await rank.reduce_scatter(tensor(4096 * (1 + rank.rank)), parts, label="scatter")
