@@ -356,7 +356,7 @@ async def with_messages(rank: Rank) -> None:
             await work
         parts = [tensor(4096 * (1 + place)) for place in range(size)]
         gathered = side.all_gather(parts, tensor(4096 * (1 + rank.rank)), label="gather")
-        back: list[Work[Any]] = [rank.send(tensor(50), left, label="back"), rank.recv(tensor(50), right, label="home")]
+        back: list[Any] = [rank.send(tensor(50), left, label="back"), rank.recv(tensor(50), right, label="home")]
         for work in (*back, gathered, beside):
             await work
         await rank.reduce_scatter(tensor(4096 * (1 + rank.rank)), parts, label="scatter")
