@@ -156,7 +156,7 @@ def test_a_real_run_says_where_its_machine_is_not_the_predictions(plain: str) ->
     scenario = load("s.toml")
     assert list(notes_of_measuring(scenario)) == []
     (crowded,) = notes_of_measuring(scenario, cores=1, cpu="A")
-    assert "4 ranks on the 1 cores of this machine" in crowded
+    assert "4 ranks share the 1 cores of this machine" in crowded
     (plainly,) = notes_of_measuring(scenario, cores=64, cpu="A")
     assert "never calibrated" in plainly
     Path("mine.toml").write_text(plain + MEASURED)
