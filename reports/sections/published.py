@@ -221,5 +221,4 @@ STEPS = _report(
     errors.step_errors,
     ReportSection("configurations", "Configurations", [_configurations], data=_configuration_data),
     _missed(),
-    titles=_TITLES | {"by_gpu": ("By GPU: its profile", "gpu")},
 )

@@ -17,6 +17,7 @@ from reports.terminal import text
 from reports.terminal.rows import records
 
 _BEST = 10
+_SHORTLISTS = (1, 2, 3, 5, 10)  # numbers of points
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,24 @@ def _by_value(view: RegretView) -> Iterator[ReportTable]:
         yield table_of("Regret where a value is given", shown, columns, left=2)
 
 
+def shortlists(points: pd.DataFrame) -> pd.DataFrame:
+    """Return the regret if the first `count` points by prediction are measured and the best of them, `index`, taken."""
+    ordered, least_ns = points.sort_values(["predicted_ns", "index"]), points["measured_ns"].min()
+    rows = []
+    for count in (one for one in _SHORTLISTS if one < len(points)):
+        best = ordered.head(count).sort_values(["measured_ns", "index"]).iloc[0]
+        rows.append((count, int(best["index"]), float(best["measured_ns"] / least_ns - 1)))
+    return pd.DataFrame(rows, columns=["count", "index", "regret"])
+
+
+def _shortlists(view: RegretView) -> Iterator[ReportTable]:
+    found = shortlists(view.points)
+    shown = found.assign(index=found["index"].map("#{}".format), regret=found["regret"].map(text.percent))
+    columns = {"count": "measured", "index": "the best", "regret": "regret"}
+    if len(found):
+        yield table_of("Regret where the first points by prediction are measured", shown, columns, left=0)
+
+
 def _verdict(view: RegretView) -> Iterator[Words]:
     found = regret_of(view.points)
     pairs = [
@@ -96,6 +115,9 @@ REGRET = Report(
             data=lambda view: {"points": view.points.astype(object).where(view.points.notna(), None)},
         ),
         ReportSection("by_value", "Regret by value", [_by_value], data=lambda view: {"by_value": view.by_value}),
+        ReportSection(
+            "shortlists", "Shortlists", [_shortlists], data=lambda view: {"shortlists": shortlists(view.points)}
+        ),
         ReportSection("verdict", "Regret", [_verdict], data=_numbers),
     ],
 )

@@ -70,14 +70,6 @@ def test_a_section_is_rendered_by_each_renderer_that_it_names(section: ReportSec
     assert document(only(section), view).keys() == section.data(view).keys()
 
 
-def test_names_and_keys_of_sections_are_unique() -> None:
-    view = RunView.of(Run.of(WHOLE))
-    names = [section.name for section in RUN.sections]
-    keys = [key for data in (RUN.data, *(section.data for section in RUN.sections)) for key in data(view)]
-    assert len({*names}) == len(names)
-    assert len({*keys}) == len(keys)
-
-
 def test_a_new_section_shows_up_in_the_terminal_on_the_page_and_in_json() -> None:
     def slowest(view: RunView) -> Iterator[Block]:
         yield Words("the slowest step stands first")

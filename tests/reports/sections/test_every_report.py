@@ -1,0 +1,154 @@
+"""The law of reports: every list of sections holds on a whole subject and on one with as little as there can be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from pkgutil import walk_packages
+from typing import Any
+
+import pytest
+
+import reports.sections
+from reports.compare.comparison import compare
+from reports.json_document import document
+from reports.kineto import compute_times
+from reports.kineto.recording import read
+from reports.nccl.fit import fit
+from reports.page import render
+from reports.page.blocks import Page
+from reports.page.sections import drawn
+from reports.published import collectives, kernels, steps
+from reports.published.kernels import PublishedTime
+from reports.run import Run
+from reports.sections.comparison import CompareView
+from reports.sections.curves import CurvesView
+from reports.sections.kineto import KernelsView
+from reports.sections.model import BOTH, Report
+from reports.sections.nccl_fit import FitView
+from reports.sections.published import PublishedView
+from reports.sections.regret import RegretView
+from reports.sections.run.subject import RunView
+from reports.sections.side_by_side import BesideView
+from reports.sections.study import StudyView
+from reports.sections.validation import ValidationView
+from reports.side_by_side.frames import side_by_side
+from reports.study.frame import study_frame
+from reports.terminal import text
+from reports.terminal.render import rendered
+from scenarios.seam.trace import Recording
+from tests.reports.kineto.events import GPU
+from tests.reports.nccl.test_fit import DGX, measured
+from tests.reports.nccl.test_fit import by_hand as time_by_hand
+from tests.reports.page.compare.test_validation import validations, written
+from tests.reports.page.study.synthetic import ABOUT, write_study
+from tests.reports.published.test_errors import always_100_us
+from tests.reports.published.test_errors import row as collective
+from tests.reports.published.test_kernels import half_too_slow
+from tests.reports.published.test_steps import HEAD, ROWS, of_nodes
+from tests.reports.published.test_steps import written as steps_file
+from tests.reports.recordings import by_hand, info
+from tests.reports.study.test_curves import CURVE, overlaps
+from tests.reports.study.test_regret import KEYS, points_of
+
+DOCS = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parents[3].joinpath("docs").glob("*.md"))
+
+
+def run(*, empty: bool = False, world: str = "sim") -> Run:
+    return Run.of(Recording(info=info(world=world, complete=False, error="killed")) if empty else by_hand(world=world))
+
+
+def time_of(gpu: str) -> PublishedTime:
+    cells = {"kind": "fft" if gpu == "none" else "add", "desc": "4096", "gpu": gpu}
+    return PublishedTime(file="k.csv", line=2, timed="us", form="operators", measured_us=4.0, cells=cells)
+
+
+def study(folder: Path, *, failed: bool = False) -> StudyView:
+    frame = study_frame(write_study(folder / "study", 12, failed=failed))
+    return StudyView(frame, ABOUT, hrefs=[""] * len(frame))
+
+
+def published(joined: Any) -> PublishedView:
+    return PublishedView(joined=joined, present={"p": 0.9})
+
+
+# For each report a whole subject, then one with as little as there can be.
+SUBJECTS: dict[str, tuple[Callable[[Path], Any], ...]] = {
+    "run.report.RUN": (lambda _: RunView.of(run()), lambda _: RunView.of(run(empty=True))),
+    "comparison.COMPARISON": (
+        lambda _: CompareView(compare(run(), run(world="real"))),
+        lambda _: CompareView(compare(run(empty=True), run(empty=True, world="real"))),
+    ),
+    "side_by_side.BESIDE": (
+        lambda _: BesideView(side_by_side([("a", run()), ("b", run(world="real"))]), ["", ""]),
+        lambda _: BesideView(side_by_side([("a", run(empty=True)), ("b", run(empty=True))]), ["", ""]),
+    ),
+    "validation.VALIDATION": (
+        lambda folder: ValidationView(written(folder, validations())),
+        lambda folder: ValidationView(written(folder, validations()[2:])),
+    ),
+    "study.STUDY": (study, lambda folder: study(folder, failed=True)),
+    "curves.CURVES": (
+        lambda _: CurvesView({"overlap": overlaps({64: 0.5, 128: 0.0})}, {"overlap": {"curve": CURVE}}),
+        lambda _: CurvesView({}, {}),
+    ),
+    "regret.REGRET": (
+        lambda _: RegretView(points_of([100, 400, 90, 50], [100, 200, 125, 50]), KEYS, "samples_per_s"),
+        lambda _: RegretView(points_of([100], [100]), KEYS, "samples_per_s"),
+    ),
+    "published.COLLECTIVES": (
+        lambda _: published(collectives.join([collective(), collective(gpu="none")], always_100_us)),
+        lambda _: published(collectives.join([], always_100_us)),
+    ),
+    "published.OPERATORS": (
+        lambda _: published(kernels.join([time_of("H100"), time_of("none")], half_too_slow)),
+        lambda _: published(kernels.join([], half_too_slow)),
+    ),
+    "published.STEPS": (
+        lambda folder: published(steps.join(steps.read(steps_file(folder, f"{HEAD}\n{ROWS}")).rows, of_nodes)),
+        lambda _: published(steps.join([], of_nodes)),
+    ),
+    "nccl_fit.NCCL_FIT": (lambda _: FitView(fit(measured(DGX), DGX, time_by_hand), "p", Path("p.toml")),),
+    "kineto.KERNELS": (lambda _: KernelsView(read(GPU, "gpus")),),
+    "kineto.COMPUTATIONS": (
+        lambda _: compute_times.measure([("r", Run.of(read(GPU, "gpus").recording))], 0, any_runs=False),
+    ),
+}
+CASES = [(name, make) for name, all_of in SUBJECTS.items() for make in all_of]
+
+
+def report_of(name: str) -> Report:
+    module, _, constant = name.rpartition(".")
+    found: Report = getattr(import_module(f"reports.sections.{module}"), constant)
+    return found
+
+
+def test_every_list_of_sections_is_held_to_the_law() -> None:
+    found = set()
+    for module in walk_packages(reports.sections.__path__, "reports.sections."):
+        values = vars(import_module(module.name)).items()
+        found |= {id(value) for _, value in values if isinstance(value, Report)}
+    assert found == {id(report_of(name)) for name in SUBJECTS}
+
+
+@pytest.mark.parametrize(("name", "make"), CASES)
+def test_every_section_says_what_it_has_wherever_it_is_shown(
+    name: str, make: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    report, of = report_of(name), make(tmp_path)
+    page = render.html(Page(title="", about=[], sections=drawn(report, of)))
+    text.as_text(rendered(report, of))
+    keys = [*report.data(of)]
+    for section in report.sections:
+        assert section.title
+        assert any(section.parts_for(output) for output in BOTH)
+        absent = section.absent(of)
+        assert not absent or absent.endswith(".")
+        assert (section.shown(of, "page") is None) == (f'<section id="{section.name}"' not in page), section.name
+        keys += section.data(of)
+    assert len({*keys}) == len(keys)
+    assert document(report, of).keys() == {*keys}
+    assert len({section.name for section in report.sections}) == len(report.sections)
+    missing = [key for key in keys if f"`{key}`" not in DOCS]
+    assert not missing, missing
