@@ -1,27 +1,25 @@
 """Derives the table of a user's program in scenario files from a dataclass or a pydantic model.
 
-Values are checked as strictly as built-in tables: no unknown keys, no text in place of a number. Types that TOML lacks
-are read from others: tuples and sets from arrays, enum members from their values, paths from text.
+Values are checked as strictly as built-in tables: no unknown keys, no text in place of a number; types are read as
+`derive` has it. Unlike in ours, keys without a default are required, and a class's own validators run while a file is
+read, so that what they raise becomes a sentence.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import types
 from collections.abc import Callable, Iterator
 from enum import Enum
 from pathlib import PurePath
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
-from pydantic import AfterValidator, BaseModel, Field, Strict, TypeAdapter, ValidationError, WrapValidator, create_model
-from pydantic_core import PydanticCustomError, PydanticUndefined
+from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError, create_model
+from pydantic_core import PydanticUndefined
 
+from scenarios.config.toml.derive import readable
 from scenarios.config.toml.reading import phrase_of
 from scenarios.config.toml.section import Section
 from scenarios.config.toml.values import Accept
-
-_ARRAYS = (list, tuple, set, frozenset)
-_LAX = (tuple, set, frozenset)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -106,31 +104,7 @@ class _Reader:
 
     def hint(self, hint: Any) -> Any:
         """Return an annotation as it is read from TOML; the same object if nothing changes."""
-        origin, inner = get_origin(hint), get_args(hint)
-        if origin is Annotated:
-            bare, *marks = inner
-            is_read = any(isinstance(mark, Accept) for mark in marks)
-            read = bare if is_read else self.hint(bare)
-            return hint if read is bare else Annotated[(read, *marks)]
-        if origin in (Union, types.UnionType):
-            return self._union(hint, inner)
-        if origin in (*_ARRAYS, dict):
-            read = tuple(one if one is Ellipsis else self.hint(one) for one in inner)
-            made = hint if all(a is b for a, b in zip(read, inner, strict=True)) else origin[read]
-            return Annotated[made, Strict(False)] if origin in _LAX else made
-        if isinstance(hint, type) and (dataclasses.is_dataclass(hint) or issubclass(hint, BaseModel)):
-            read = self.table(hint)[0]
-            return hint if read is hint else read
-        if isinstance(hint, type) and issubclass(hint, (*_LAX, Enum, PurePath)):
-            return Annotated[hint, Strict(False)]
-        return hint
-
-    def _union(self, hint: Any, inner: tuple[Any, ...]) -> Any:
-        read = tuple(self.hint(one) for one in inner)
-        made = hint if all(a is b for a, b in zip(read, inner, strict=True)) else Union[read]  # noqa: UP007
-        if len([one for one in inner if one is not type(None)]) == 1:
-            return made
-        return Annotated[made, WrapValidator(_one_of)]
+        return readable(hint, lambda kind: self.table(kind)[0])
 
 
 def _field(hint: Any, default: Any, factory: Any, absent: object) -> Any:
@@ -144,15 +118,6 @@ def _field(hint: Any, default: Any, factory: Any, absent: object) -> Any:
 
 def _is_text_of_quantity(hint: Any, default: object) -> bool:
     return isinstance(default, str) and any(isinstance(mark, Accept) and mark.quantity for mark in _marks(hint))
-
-
-def _one_of(value: Any, read: Callable[[Any], Any]) -> Any:
-    """Return the value read by one of several types; the error names all of them."""
-    try:
-        return read(value)
-    except ValidationError as error:
-        phrases = dict.fromkeys(phrase_of(each) for each in error.errors(include_url=False))
-        raise PydanticCustomError("expected", "{phrase}", {"phrase": " or ".join(phrases)}) from None
 
 
 def _dataclass_of(kind: Any) -> Callable[[Section], Any]:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
+from enum import Enum
 from functools import cache
-from types import GenericAlias, UnionType
+from pathlib import PurePath
+from types import NoneType, UnionType
 from typing import Annotated, Any, Optional, Union, get_args, get_origin, get_type_hints
 
-from pydantic import Discriminator, Tag, create_model
+from pydantic import BaseModel, Discriminator, Strict, Tag, ValidationError, WrapValidator, create_model
+from pydantic_core import PydanticCustomError
 
 from scenarios.config.keys import REST, Declared, declared
+from scenarios.config.toml.reading import phrase_of
 from scenarios.config.toml.section import TAG, FreeOptions, Section, about
+from scenarios.config.toml.values import Accept
 
+_LAX = (tuple, set, frozenset)
 Extra = tuple[tuple[str, Any, str], ...]  # keys without a field: name, accepted type and meaning
 
 
@@ -57,7 +63,7 @@ def _accepted(one: Declared) -> Any:
         return create_model(one.key.names.title, __base__=Section, __doc__=one.key.names.doc, **keys)
     if one.key.accepts is not None:
         return _either(one.key.accepts)
-    return FreeOptions if get_origin(one.hint) is Mapping else _with_lists(one.hint)
+    return FreeOptions if get_origin(one.hint) is Mapping else readable(one.hint)
 
 
 def _either(accepts: Any) -> Any:
@@ -80,19 +86,40 @@ def _either(accepts: Any) -> Any:
     return Annotated[Union[tuple(Annotated[kind, Tag(name)] for kind, name in read)], Discriminator(tag)]  # noqa: UP007
 
 
-def _with_lists(hint: Any) -> Any:
-    """Return a type with lists, which TOML has, in place of tuples."""
+def readable(hint: Any, table: Callable[[Any], Any] = lambda kind: kind) -> Any:
+    """Return a type as it is read from TOML; the same object if nothing changes.
+
+    Tuples and sets are read from arrays, enum members from their values, paths from text. `table` returns what a class
+    of a table is read as.
+    """
     origin, inner = get_origin(hint), get_args(hint)
-    if origin is tuple:
-        return GenericAlias(list, (_with_lists(inner[0]),))
-    if origin is UnionType:
-        return Union[tuple(map(_with_lists, inner))]  # noqa: UP007 - made at run time
+    if origin is Annotated:
+        bare, *marks = inner
+        read = bare if any(isinstance(mark, Accept) for mark in marks) else readable(bare, table)
+        return hint if read is bare else Annotated[(read, *marks)]
+    if origin in (Union, UnionType, list, dict, *_LAX):
+        each = tuple(one if one is Ellipsis else readable(one, table) for one in inner)
+        is_union = origin in (Union, UnionType)
+        made = hint
+        if any(a is not b for a, b in zip(each, inner, strict=True)):
+            made = Union[each] if is_union else origin[each]  # noqa: UP007 - made at run time
+        if is_union and len([one for one in inner if one is not NoneType]) > 1:
+            return Annotated[made, WrapValidator(_one_of)]
+        return Annotated[made, Strict(False)] if origin in _LAX else made
+    if isinstance(hint, type) and (is_dataclass(hint) or issubclass(hint, BaseModel)):
+        return table(hint)
+    if isinstance(hint, type) and issubclass(hint, (*_LAX, Enum, PurePath)):
+        return Annotated[hint, Strict(False)]
     return hint
 
 
-def _with_tuples(value: Any) -> Any:
-    """Return a value with tuples in place of lists."""
-    return tuple(map(_with_tuples, value)) if isinstance(value, list) else value
+def _one_of(value: Any, read: Callable[[Any], Any]) -> Any:
+    """Return the value read by one of several types; the error names all of them."""
+    try:
+        return read(value)
+    except ValidationError as error:
+        phrases = dict.fromkeys(phrase_of(each) for each in error.errors(include_url=False))
+        raise PydanticCustomError("expected", "{phrase}", {"phrase": " or ".join(phrases)}) from None
 
 
 def _field(accepts: Any, meaning: str) -> tuple[Any, Any]:
@@ -106,7 +133,7 @@ def _value(one: Declared, value: Any) -> object:
         return {name: each for name, each in value if each is not None}
     if isinstance(value, FreeOptions):
         return dict(value.model_extra or {})
-    return _with_tuples(value) if one.key.read is None else one.key.read(value)
+    return value if one.key.read is None else one.key.read(value)
 
 
 def _inlined(kind: Any, path: tuple[str, ...]) -> Any:

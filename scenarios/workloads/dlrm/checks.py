@@ -49,7 +49,7 @@ def _check_model(model: Any, document: Document, look: Look) -> None:
     if model.dense_optimizer is not None:
         look.need(("model", "dense_optimizer"), model.dense_optimizer, "kind")
     for key in ("bottom", "top", "tables"):
-        if getattr(model, key) == []:
+        if getattr(model, key) is not None and not getattr(model, key):
             mistakes.add(("model", key), f"at least one {'table' if key == 'tables' else 'width'}")
     if model.top and model.top[-1] != 1:
         mistakes.add(("model", "top"), "a last width of 1, the logit")
@@ -172,7 +172,7 @@ def _lies_there(table: Any, given: Mapping[str, GivenTable], host_ranks: int | N
         return False
     ranks = list(dict.fromkeys(place.ranks))
     of_hosts = {host * host_ranks + rank for host in table.hosts or [] for rank in range(host_ranks)}
-    return ranks == table.ranks if table.ranks is not None else set(ranks) == of_hosts
+    return tuple(ranks) == table.ranks if table.ranks is not None else set(ranks) == of_hosts
 
 
 def _check_kernel(

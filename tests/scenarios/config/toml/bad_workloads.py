@@ -196,6 +196,10 @@ WORKLOADS: Cases = {
         edited(DLRM, "top = [8, 1]", "top = [8, 2]"),
         ["bad.toml: model.top = [8, 2]: expected a last width of 1, the logit"],
     ),
+    "no widths": (
+        edited(DLRM, "bottom = [8, 8]", "bottom = []"),
+        ["bad.toml: model.bottom = []: expected at least one width"],
+    ),
     "layers without width": (
         edited(DLRM, "bottom = [8, 8]", "bottom = [8, 0]"),
         [f"bad.toml: model.bottom[1] = 0: expected {WHOLE}"],
