@@ -231,9 +231,7 @@ def _of_call(span: Any, root: int | None) -> dict[str, Value]:
 
 def _of_message(span: Any, peer: int | None) -> tuple[int, dict[str, Value]]:
     if peer is None:
-        raise ReportError(
-            f"rank {span.rank}: {span.label}: expected it in the run's recording"
-        )
+        raise ReportError(f"rank {span.rank}: {span.label}: expected it in the run's recording")
     kind, end = _MESSAGES[span.kind]
     size_bytes = int(span.bytes_in + span.bytes_out)  # one of which is 0
     return kind, {"is_cpu_op": False, end: peer, "comm_size": size_bytes, "comm_tag": 0}
