@@ -192,7 +192,7 @@ def _ids_kept() -> AbstractContextManager[None]:
 def _planned(options: argparse.Namespace, scenario: Scenario, folder: Path, phases: Phases) -> _Job:
     """Plan the scenario's tables, build its program and prepare it; imports such as torch take seconds."""
     with loading():
-        from scenarios.workloads.recording.recorder import recorder_of
+        from scenarios.workloads.recording.config import recorder_of
         from sim.rank.observed import Observed
         from sim.span_filter import Keeping, chosen_by
         from twinstep.plan_choice import build_planned

@@ -5,20 +5,24 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from scenarios.config.keys import Key
-from scenarios.config.scenario import Launching, UsersCode
+from scenarios.config.scenario import Launching, Scenario, UsersCode
 from scenarios.config.toml.look import Look, named_file
 from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.program_spec import ProgramSpec, ScenarioTable
 from scenarios.config.toml.section import have
 from scenarios.config.toml.sections import Document
 from scenarios.given_file import content
+from scenarios.seam.errors import ScenarioError
 from scenarios.workloads.script.recording.file import read, recording_in
 from scenarios.workloads.script.recording.hardware import check_scenario
-from scenarios.workloads.script.recording.recorded import Recorded
+from scenarios.workloads.script.recording.recorded import SCRIPT, Recorded
 from scenarios.workloads.step_tables import LAUNCHING
+
+if TYPE_CHECKING:
+    from scenarios.workloads.recording.recorder import ProgramRecorder
 
 _FILE = ("recording", "file")
 
@@ -81,6 +85,21 @@ def _launching(document: Document, mistakes: Mistakes) -> Launching:
     if LAUNCHING.of(document) is not None:
         return LAUNCHING.build(document)
     return Launching(cuda_graphs=read(_named(document, mistakes), "program").cuda_graphs)
+
+
+def recorder_of(scenario: Scenario) -> ProgramRecorder | None:
+    """Return a recorder for a scenario's program; None for a script, of which each run keeps a recording.
+
+    Raises:
+        ScenarioError: not every rank is simulated.
+    """
+    from scenarios.workloads.recording.recorder import ProgramRecorder  # noqa: PLC0415  (loads torch)
+
+    if scenario.program == SCRIPT:
+        return None
+    if (ranks := scenario.run.ranks) != "each":
+        raise ScenarioError(f"{scenario.path}: run.ranks = '{ranks}': expected 'each', to record every rank")
+    return ProgramRecorder(scenario)
 
 
 TABLE = ScenarioTable(

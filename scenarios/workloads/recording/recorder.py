@@ -13,11 +13,10 @@ from scenarios.config.scenario import Scenario
 from scenarios.seam.arguments import Issue
 from scenarios.seam.backend import Backend, Work
 from scenarios.seam.calls import Call
-from scenarios.seam.errors import ProgramError, ScenarioError
+from scenarios.seam.errors import ProgramError
 from scenarios.seam.group import Group
 from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import PricedLater, priced_now
-from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.events.calls import IssueCall
 from scenarios.workloads.script.events.event import ScriptEvent
 from scenarios.workloads.script.events.notes import RecordMetric, StepEnd
@@ -85,21 +84,6 @@ class ProgramRecorder:
     def kept(self) -> dict[str, bytes]:
         """Return the recording's file, as `Program.kept`; raise ProgramError as `recorded` does."""
         return {NAME: self.recorded().to_bytes()}
-
-
-def recorder_of(scenario: Scenario) -> ProgramRecorder | None:
-    """Return a recorder for a scenario's program; None for a script, of which each run keeps a recording.
-
-    Raises:
-        ScenarioError: not every rank is simulated.
-    """
-    if isinstance(scenario.options, Script):
-        return None
-    if scenario.run.ranks != "each":
-        raise ScenarioError(
-            f"{scenario.path}: run.ranks = '{scenario.run.ranks}': expected 'each', to record every rank"
-        )
-    return ProgramRecorder(scenario)
 
 
 class _RecordedWork:
