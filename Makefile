@@ -15,6 +15,9 @@ BENCH_PIP := -m pip install --quiet --constraint benchmarks/constraints.txt
 # TorchRec and SimGrid come without what they ask for: TorchRec wants fbgemm's build for CUDA.
 BENCH_NEEDS := "torch==2.13.0" --editable ".[dev,torchrec]" matplotlib setuptools wheel pybind11
 
+# mypy beside the tests, which wait for processes half of the time.
+typed = $(BIN)/mypy & types=$$!; $(BIN)/python -m tests $(1); tests=$$?; wait $$types && exit $$tests
+
 .PHONY: run test check check-fast resolve torchrec benchmarks scale mutations format clean
 
 run: $(STAMP)
@@ -27,18 +30,14 @@ test: $(STAMP)
 check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy & types=$$!; \
-		$(BIN)/python -m tests --hypothesis-profile check -m "not slow"; tests=$$?; \
-		wait $$types && exit $$tests
+	$(call typed,--hypothesis-profile check -m "not slow")
 
 # What a change is tried on while it is made: no processes, namespaces or browsers, nothing that computes for long, and a
 # tenth of Hypothesis's examples.
 check-fast: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
-	$(BIN)/python -m tests --hypothesis-profile quick \
-		-m "not real and not emulated and not browser and not whole and not slow"
+	$(call typed,--hypothesis-profile quick -m "not real and not emulated and not browser and not whole and not slow")
 
 # Pins that exclude each other fail here, in CI, not in a user's `make torchrec`. `constraints.txt` needs no dry run:
 # .venv is installed from it.

@@ -46,6 +46,50 @@ WHOLE = (
     "vectors/test_runner.py",
 )
 
+# Modules that wait for other processes: they begin first, before those that only compute.
+WAITING = (
+    "contract",
+    "properties",
+    "real",
+    "test_",
+    "twinstep/calibration",
+    "twinstep/regret",
+    "twinstep/validation",
+    "vectors",
+)
+# Modules of all that numba compiles.
+COMPILING = (
+    "scenarios/quantized/test_codec.py",
+    "scenarios/sparse/test_bucketize.py",
+    "scenarios/workloads/dlrm/tables/test_embedding_cpu.py",
+    "sim/engine/test_max_min_compiled.py",
+)
+# Modules that take longest, in seconds of a core from 45 down to 12: they go first, so that workers end together.
+LONGEST = (
+    "real/launch/test_launcher.py",
+    "real/script/test_measured.py",
+    "scenarios/workloads/dlrm/test_pipelines.py",
+    "sim/test_links_against_flows.py",
+    "sim/test_dlrm_bags.py",
+    "sim/test_dlrm_fbgemm.py",
+    "sim/test_dlrm_steps.py",
+    "sim/test_dlrm_optimizers.py",
+    "sim/test_script.py",
+    "real/ddp/test_hooks.py",
+    "twinstep/reporting/test_cli.py",
+    "scenarios/workloads/dlrm/test_replication.py",
+    "sim/test_gpu_script.py",
+    "twinstep/plan_choice/test_choice.py",
+    "scenarios/workloads/dlrm/test_accumulation.py",
+    "sim/test_dlrm_precision.py",
+    "sim/test_dlrm_features.py",
+    "sim/test_dlrm_host_memory.py",
+    "scenarios/test_no_compiler.py",
+    "twinstep/studies/test_engine.py",
+    "sim/test_dlrm_qcomms.py",
+    "twinstep/studies/search/test_journal.py",
+)
+
 # How long an example takes depends on what else the machine does.
 settings.register_profile("suite", deadline=None)
 settings.register_profile("check", deadline=None, max_examples=30)

@@ -9,7 +9,10 @@ from types import ModuleType
 
 import pytest
 
+from tests import lanes
 from tests.lanes import why_no_fbgemm
+
+ROOT = Path(__file__).parent
 
 
 @pytest.fixture
@@ -47,3 +50,8 @@ def test_an_fbgemm_for_another_torch_is_a_reason_to_skip(text: str, kind: str, f
 def test_no_fbgemm_is_a_reason_to_skip(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fbgemm_gpu", None)
     assert why_no_fbgemm() == "needs fbgemm-gpu-cpu"
+
+
+@pytest.mark.parametrize("lane", ["REAL", "EMULATED", "WHOLE", "COMPILING", "LONGEST"])
+def test_lanes_name_modules_and_folders_that_there_are(lane: str) -> None:
+    assert [name for name in getattr(lanes, lane) if not (ROOT / name).exists()] == []

@@ -1,0 +1,127 @@
+"""A plugin of pytest: one collection, then processes that take test modules from shared queues.
+
+The processes are forked from the one that has collected, so torch and all test modules are loaded once. A queue is a
+pipe with the numbers of modules; a read takes the next number, whoever reads. Two workers begin with the modules that
+wait for other processes half of the time; two only compute, at a lower priority, so that nobody's time-out is nearer
+than if the test ran alone.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from real.launch.parent import die_with
+from tests.lanes import COMPILING, LONGEST, WAITING
+
+NICENESS = 10
+ROOT = Path(__file__).parent
+NUMBER_BYTES = 2
+Modules = Sequence[Sequence[pytest.Item]]
+
+
+class _Queue:
+    """A pipe with the numbers of modules, and the niceness of who runs them."""
+
+    def __init__(self, numbers: Iterable[int], niceness: int = 0) -> None:
+        self._reader, writer = os.pipe()
+        self._niceness = niceness
+        os.write(writer, b"".join(number.to_bytes(NUMBER_BYTES) for number in numbers))
+        os.close(writer)
+
+    def __iter__(self) -> Iterator[int]:
+        os.setpriority(os.PRIO_PROCESS, 0, self._niceness)
+        while number := os.read(self._reader, NUMBER_BYTES):
+            yield int.from_bytes(number)
+
+
+class _Workers:
+    """Forks of the process that has collected, each of which prints into a file of its own."""
+
+    def __init__(self) -> None:
+        self._outputs: dict[int, IO[str]] = {}
+
+    def forked(self, config: pytest.Config) -> bool:
+        """Start a worker; true in the worker, false in the process that started it."""
+        parent, output = os.getpid(), tempfile.TemporaryFile("w+", buffering=1)  # noqa: SIM115
+        pid = os.fork()
+        if pid:
+            self._outputs[pid] = output
+            return False
+        die_with(parent)
+        for other in self._outputs.values():
+            other.close()
+        config.get_terminal_writer()._file = output  # nothing public moves it
+        return True
+
+    def failed(self) -> int:
+        """Wait for all workers, print what they printed, and return how many failed."""
+        failed = 0
+        for pid, output in self._outputs.items():
+            _, status = os.waitpid(pid, 0)
+            with output:
+                output.seek(0)
+                print(output.read(), end="", flush=True)
+            if status:
+                print(f"a worker ended with {os.waitstatus_to_exitcode(status)}", flush=True)
+                failed += 1
+        self._outputs.clear()
+        return failed
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    if session.testsfailed or session.config.option.collectonly:
+        return None  # pytest's own says why
+    modules, workers = _modules(session.items), _Workers()
+    compiling, waiting, others = _lanes(modules)
+    # numba keeps on disk what it compiles: every worker would compile it otherwise.
+    if compiling and workers.forked(session.config):
+        return _work(session, modules, [_Queue(compiling)])
+    session.testsfailed += workers.failed()
+    queues = [_Queue(waiting), _Queue(others, NICENESS)]
+    for given in (queues, queues, queues[1:], queues[1:]):
+        if workers.forked(session.config):
+            return _work(session, modules, given)
+    # This process has run nothing: tests look at the children of theirs.
+    session.testsfailed += workers.failed()
+    session.config.pluginmanager.unregister(name="terminalreporter")
+    return True
+
+
+def _modules(items: Iterable[pytest.Item]) -> list[list[pytest.Item]]:
+    """Return the tests by module; those that take longest first, as no worker must end long after the others."""
+    found: dict[str, list[pytest.Item]] = {place: [] for place in LONGEST}
+    for item in items:
+        found.setdefault(item.path.relative_to(ROOT).as_posix(), []).append(item)
+    return [tests for tests in found.values() if tests]
+
+
+def _lanes(modules: Modules) -> tuple[list[int], list[int], list[int]]:
+    """Return the numbers of the modules that make numba compile, that wait for processes, and of the others."""
+    lanes: tuple[list[int], list[int], list[int]] = ([], [], [])
+    for number, items in enumerate(modules):
+        place = items[0].path.relative_to(ROOT).as_posix()
+        waits = place.startswith(WAITING) or any(item.get_closest_marker("real") for item in items)
+        lanes[0 if place in COMPILING else 1 if waits else 2].append(number)
+    return lanes
+
+
+def _work(session: pytest.Session, modules: Modules, queues: Iterable[_Queue]) -> bool:
+    """Run what the queues give, as pytest's own loop does."""
+    items = (item for queue in queues for number in queue for item in modules[number])
+    item = next(items, None)
+    while item is not None:
+        following = next(items, None)
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        if session.shouldfail:
+            raise session.Failed(session.shouldfail)
+        if session.shouldstop:
+            raise session.Interrupted(session.shouldstop)
+        item = following
+    return True
