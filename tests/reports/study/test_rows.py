@@ -145,7 +145,7 @@ def test_folders_that_are_none_and_files_that_are_damaged_are_a_sentence(tmp_pat
 
 
 def test_two_commands_do_not_add_to_one_study(tmp_path: Path) -> None:
-    with opened(tmp_path / "s", ABOUT, b"", VALUES), pytest.raises(ReportError, match="another command adds to this"):
+    with opened(tmp_path / "s", ABOUT, b"", VALUES), pytest.raises(ReportError, match="another command is adding"):
         kept(tmp_path / "s")
 
 
