@@ -167,7 +167,8 @@ def find(name: str) -> EmulatedHosts:
     """
     known = {hosts.name: hosts for hosts in clusters()}
     if name not in known:
-        raise EmulationError(f"emulated hosts '{name}': no such cluster is up; up are: {', '.join(known) or 'none'}")
+        expected = f"one of {', '.join(known)}" if known else "hosts that 'emulate up' has made"
+        raise EmulationError(f"emulated hosts '{name}': not up; expected {expected}")
     return known[name]
 
 

@@ -166,7 +166,7 @@ def opened(
         ReportError: the folder is something else, another command adds to it, or the disk refuses.
     """
     if folder.exists() and not (folder / STUDY_FILE).is_file() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ReportError(f"{folder}: expected a study's folder, or one that is not there yet")
+        raise ReportError(f"{folder}: expected a study's folder, or a new one")
     try:
         (folder / ROWS).mkdir(parents=True, exist_ok=True)
         lock = (folder / ".lock").open("w")
@@ -176,7 +176,7 @@ def opened(
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise ReportError(f"{folder}: another command adds to this study; expected it to have ended") from None
+            raise ReportError(f"{folder}: another command is adding to this study; wait until it ends") from None
         kinds = {key: kind_of(each) for key, each in values.items()}
         with replaced(folder / STUDY_FILE) as draft:
             draft.write_text(json.dumps({"schema_version": SCHEMA_VERSION, **about}, indent=2, default=str) + "\n")

@@ -79,7 +79,7 @@ def test_the_command_prints_the_spread_of_steps(tmp_path: Path, capsys: pytest.C
     words = [str(FILE), "--draws", "2", "--out"]
     assert main([*words, str(tmp_path / "shown")]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert any(line.startswith("median ") and "80 % of steps" in line for line in lines)
+    assert any(line.startswith("median ") and "10th to 90th percentile" in line for line in lines)
     assert main([*words, str(tmp_path / "json"), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     low, high = found["interval_ns"]

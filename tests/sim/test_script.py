@@ -171,7 +171,7 @@ def test_invalid_scenario_keys_of_a_script_are_all_named(tmp_path: Path) -> None
         load(file)
     text = str(wrong.value)
     assert f"script.path = 'no.py': expected a script, but there is no file {tmp_path / 'no.py'}" in text
-    assert "run.payload = 'sizes': expected 'values', as on CPUs a script is played live" in text
+    assert "run.payload = 'sizes': expected 'values', as scripts on CPUs compute all values" in text
     assert "run.ranks = 'alike': expected 'each', because the library is gloo" in text
 
 

@@ -90,8 +90,8 @@ def test_gradients_over_another_library_cannot_be_exchanged(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("table", "sentence"),
     [
-        ("[compression]\nkind = 'none'", "compression .*: expected no compression but with script.recording"),
-        ("[buckets]", "buckets .*: expected no buckets but with script.recording"),
+        ("[compression]\nkind = 'none'", "compression .*: expected no compression without script.recording"),
+        ("[buckets]", "buckets .*: expected no buckets without script.recording"),
         ("[launching]\nfusion = true", "launching.fusion = true: expected no fusion with program = 'script'"),
     ],
 )

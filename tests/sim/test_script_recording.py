@@ -267,8 +267,8 @@ def test_memory_is_checked_for_all_ranks_that_classes_leave(
     printed = capsys.readouterr()
     assert printed.out == f"{file}: ok\n"
     assert printed.err == (
-        f"note: {file}: run.ranks = 'alike': how many hosts are simulated, and whether this machine has the memory, is"
-        " known once the script has been played\n"
+        f"note: {file}: run.ranks = 'alike': the number of simulated hosts, and the memory that they need, are known"
+        " only after the script has run\n"
     )
     with pytest.raises(ScenarioError, match=r"run.steps = 2: .* of free memory; this one takes about"):
         twinstep.predict(file)

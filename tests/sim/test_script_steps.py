@@ -78,7 +78,7 @@ OWN_RANKS = "starts ranks of its own: expected torch.multiprocessing.spawn, Proc
         ("for _ in range(7):\n    dist.all_reduce(torch.ones(9))\n", r"after 7 calls of all_reduce; expected"
             " --step-every all_reduce, or twinstep.step() at the end of each step"),
         ("backward()\ntorch.optim.SGD(model.parameters(), lr=0.1).step()\n", r"after 1 step of SGD and 1 backward pass;"
-            " expected at least two steps of the optimizer that steps first"),
+            " expected at least two steps of the first optimizer"),
     ],
     ids=["nothing", "sys.exit", "os._exit", "by hand", "calls", "one step"],
 )  # fmt: skip

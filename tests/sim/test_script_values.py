@@ -39,7 +39,7 @@ def test_sparse_gradients_on_a_cpu_have_real_values() -> None:
 def test_a_loop_that_only_a_value_ends_raises_one_sentence(lines: str, tmp_path: Path) -> None:
     file = tmp_path / "loops.py"
     file.write_text(f"import itertools, torch\nloss = torch.randn(8, 9000, device='cuda').square().mean()\n{lines}\n")
-    with pytest.raises(ProgramError, match=r"loops\.py:3: RuntimeError: this line has asked 1000 times in a step"):
+    with pytest.raises(ProgramError, match=r"loops\.py:3: RuntimeError: this line has read 1000 times in a step"):
         played(file, ranks=(1, 1))
 
 

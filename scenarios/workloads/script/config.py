@@ -141,9 +141,9 @@ def _check(section: Any, document: Document, look: Look) -> None:
         _check_script(section, look)
         for table in (BUCKETS, COMPRESSION):
             if table.of(document) is not None:
-                look.mistakes.add((table.key,), f"no {table.key} but with script.recording: a script has its own")
+                look.mistakes.add((table.key,), f"no {table.key} without script.recording: a script has its own")
         if run.payload == "sizes" and device is not None and device.runs_on_cores:
-            look.mistakes.add(("run", "payload"), "'values', as on CPUs a script is played live")
+            look.mistakes.add(("run", "payload"), "'values', as scripts on CPUs compute all values")
     else:
         reason = "with a recording, which has the script's"
         own = ("path", "module", "args", "env", "modules", "unrecorded_steps", "step_every", "traceback")

@@ -233,11 +233,11 @@ def _expected(script: Script, outcome: Outcome) -> str:
     if seen.get("children") and not optimizers:
         return "expected a script that torchrun starts, one process for each rank, not one that starts its ranks itself"
     if script.step_every:
-        return f"expected at least two marks of a step, of which --step-every = {script.step_every} made fewer"
+        return f"expected --step-every = {script.step_every} to mark a step at least twice"
     if optimizers:
         return (
-            "expected at least two steps of the optimizer that steps first, as a step is what lies between two,"
-            " --step-every once for the first one, or twinstep.step() at the end of each step"
+            "expected at least two steps of the first optimizer, as a step runs from one to the next, --step-every once"
+            " to predict the first one, or twinstep.step() at the end of each step"
         )
     if seen.get("backward", 0) >= _LEAST:
         return "expected --step-every backward, or twinstep.step() at the end of each step, where no optimizer steps"

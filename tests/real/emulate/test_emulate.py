@@ -392,7 +392,7 @@ def test_without_root_or_iproute2_one_sentence_says_so(monkeypatch: pytest.Monke
         ),
         (["up", str(SCENARIO), "--hosts", "2"], "--hosts: expected without a scenario, which says it itself"),
         (["down"], "emulate down: expected a name or --all"),
-        (["down", "../x"], "emulated hosts '../x': no such cluster is up; up are: none"),
+        (["down", "../x"], "emulated hosts '../x': not up; expected hosts that 'emulate up' has made"),
     ],
 )
 def test_a_mistake_on_the_command_line_is_one_sentence(

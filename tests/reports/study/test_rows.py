@@ -134,7 +134,7 @@ def test_a_run_folder_is_unpacked_whole_and_in_place_of_an_earlier_one(tmp_path:
 def test_folders_that_are_none_and_files_that_are_damaged_are_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").touch()
-    with pytest.raises(ReportError, match=r"other: expected a study's folder, or one that is not there yet$"):
+    with pytest.raises(ReportError, match=r"other: expected a study's folder, or a new one$"):
         kept(tmp_path / "other")
     with pytest.raises(ReportError, match=r"none: no such study; expected a folder of 'python -m sim sweep'$"):
         study_frame(tmp_path / "none")
@@ -145,7 +145,7 @@ def test_folders_that_are_none_and_files_that_are_damaged_are_a_sentence(tmp_pat
 
 
 def test_two_commands_do_not_add_to_one_study(tmp_path: Path) -> None:
-    with opened(tmp_path / "s", ABOUT, b"", VALUES), pytest.raises(ReportError, match="another command adds to this"):
+    with opened(tmp_path / "s", ABOUT, b"", VALUES), pytest.raises(ReportError, match="another command is adding"):
         kept(tmp_path / "s")
 
 

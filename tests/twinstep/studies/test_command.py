@@ -246,5 +246,5 @@ def test_a_folder_that_is_no_study_is_left_alone(study: Path, tmp_path: Path) ->
     (tmp_path / "out" / "file").write_text("mine")
     done = command("sim", "sweep", study, "--out", tmp_path / "out")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"{tmp_path / 'out'}: expected a study's folder, or one that is not there yet\n"
+    assert done.stderr == f"{tmp_path / 'out'}: expected a study's folder, or a new one\n"
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["file"]

@@ -25,7 +25,7 @@ MOST_INTEGERS = 1 << 24
 # The value assumed for an unknown float.
 UNKNOWN = 1.0
 META = torch.device("meta")
-OF_FLOATS = f"floating-point values that the script asks for are {UNKNOWN:g}, as nothing computes them"
+OF_FLOATS = f"floating-point values that the script reads are taken as {UNKNOWN:g}, as they are not computed"
 
 
 class _Now(threading.local):

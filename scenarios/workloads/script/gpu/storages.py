@@ -26,7 +26,7 @@ _MARK = 0x7FD5
 # From this size on, unknown bytes in the prediction's own files are replaced by a note.
 _LEAST_NOTED_BYTES = 64 << 10
 _NOTE = ".unknown"
-OF_A_BYTE = f"what is pickled of a single byte that nothing computes is {UNKNOWN:g}"
+OF_A_BYTE = f"a single byte that is not computed is pickled as {UNKNOWN:g}"
 _refuse_sharing = refusing(
     "tensors of simulated GPUs cannot be shared between processes: expected tensor.cpu(), or torch.distributed"
 )

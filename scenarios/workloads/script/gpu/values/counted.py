@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 _aten = torch.ops.aten
-SENTENCE = "how many of unknown values (such as a router's experts) are in each bin is taken to be even"
+SENTENCE = "unknown values (such as a router's experts) are counted as if they were spread evenly over all bins"
 _BLOCKS = "fbgemm::block_bucketize_sparse_features"
 
 

@@ -82,10 +82,10 @@ class ValueReads:
             raise unknown_sizes(None)
         where = users_line(sys._getframe())  # a storage of one number is rather a metric than a size
         if tensor.dtype == torch.bool and self._turns() > MOST_TURNS:
-            self.say(f"a loop in {where} ends after {MOST_TURNS} turns, as nothing computes the value that ends it")
+            self.say(f"a loop in {where} ends after {MOST_TURNS} turns, as the value that ends it is not computed")
             return False
         self._count()
-        self.say(f"an integer that the script asks for in {where} is {UNKNOWN:g}, as nothing computes it")
+        self.say(f"an integer that the script reads in {where} is taken as {UNKNOWN:g}, as it is not computed")
         return bool(UNKNOWN) if tensor.dtype == torch.bool else int(UNKNOWN)
 
     def _turns(self) -> int:
@@ -106,7 +106,7 @@ class ValueReads:
         where, asking = users_line(sys._getframe()), _asking(sys._getframe())
         if asking.f_code.co_filename.endswith(_UNTIL_CONVERGED):
             raise RuntimeError(
-                "values that nothing computes decide how many passes LBFGS makes: expected --play live, or another"
+                "LBFGS chooses its number of passes by values that are not computed: expected --play live, or another"
                 " optimizer"
             )
         _, is_endless = loop_around(asking)
@@ -114,8 +114,8 @@ class ValueReads:
         self._often[where] += 1
         if self._often[where] > most:
             raise RuntimeError(
-                f"this line has asked {most} times in a step for a value that nothing computes, as loops do that"
-                " only a value ends: expected a loop with a limit of its own"
+                f"this line has read {most} times in a step a value that is not computed, as loops do that end by a"
+                " value: expected a loop with a limit of its own"
             )
 
 
@@ -132,8 +132,8 @@ def unknown_sizes(func: Any) -> RuntimeError:
         return RuntimeError(
             f"{func.name()} has no kernel for tensors without values: expected one of torch.library.register_fake"
         )
-    what = "a value" if func is None else f"what {func.overloadpacket.__name__} gives"
+    what = "a value" if func is None else f"the result of {func.overloadpacket.__name__}"
     return RuntimeError(
-        f"{what} decides how the script goes on, and is not known where nothing is computed: expected --play live,"
-        " which computes all values on CPUs, or an argument of the script that leaves this out, such as an evaluation"
+        f"the script needs {what}, which is not computed: expected --play live, which computes all values on CPUs,"
+        " or an argument of the script that leaves this line out, such as one that skips an evaluation"
     )
