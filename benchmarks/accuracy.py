@@ -304,7 +304,7 @@ def _side_by_side(folder: Path, rows: Sequence[Row]) -> dict[str, Any]:
             continue
         collective = row.case.collective()
         hosts, ranks = map(int, row.world.split("x"))
-        case = {
+        case: dict[str, Any] = {
             "op": collective.op,
             "size_bytes": collective.size_bytes,
             "hosts": hosts,

@@ -68,7 +68,8 @@ def _fit(slopes: Floats, at_zero: Floats, measured: Floats) -> Floats:
     weights = 1 / (_NOISE * measured)
     left = np.vstack([slopes * weights[:, None], np.diag(1 / (_SPREAD * prior))])
     right = np.concatenate([(measured - at_zero) * weights, np.full(len(prior), 1 / _SPREAD)])
-    return np.linalg.lstsq(left, right, rcond=None)[0]
+    fitted: Floats = np.linalg.lstsq(left, right, rcond=None)[0]
+    return fitted
 
 
 def _slope(scenario: Scenario, key: str, step_ms: float) -> float:

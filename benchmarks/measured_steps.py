@@ -52,9 +52,10 @@ def of_mlperf() -> Iterator[dict[str, Any]]:
             simulated[key] = Run.of(simulate_step(scenario)), gpu
         rows.append((*key, row.step_ms))
     frame = pd.DataFrame(rows, columns=[*_KEYS, "step_ms"])
-    for key, same in frame.groupby(_KEYS, sort=False):
-        run, gpu = simulated[tuple(key)]
-        name, _, nodes, gpus = key
+    group: Any
+    for group, same in frame.groupby(_KEYS, sort=False):
+        run, _ = simulated[tuple(group)]
+        name, gpu, nodes, gpus = group
         step = f"{name.removeprefix('mlperf_')} {nodes}x{gpus // nodes}"
         fitted = (name, gpu, nodes) == _FITTED
         yield _row(step, "MLPerf", gpu, float(same["step_ms"].median()), run, fitted=fitted)

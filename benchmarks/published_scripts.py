@@ -13,6 +13,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pandas as pd
 
@@ -67,7 +68,7 @@ def chosen(ids: list[str], every: int) -> pd.DataFrame:
     return rows[rows.groupby("family").cumcount() % every == 0]
 
 
-def compared(rows: pd.DataFrame) -> Iterator[dict[str, object]]:
+def compared(rows: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """Yield for each row its id, family, what it is, measured_ms, predicted_ms (nan: not predicted) and error."""
     with TemporaryDirectory() as folder:
         for _, row in rows.iterrows():
@@ -95,7 +96,7 @@ def main() -> None:
     rows = chosen(options.ids, options.every)
     if unknown := sorted(set(options.ids).difference(rows["id"])):
         parser.error(f"{', '.join(unknown)}: expected ids of {MEASURED.name}")
-    found = []
+    found: list[dict[str, Any]] = []
     for row in compared(rows):
         found.append(row)
         print(

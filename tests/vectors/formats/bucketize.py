@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from scenarios.sparse.bucketize import Bucketized, block_bucketize
+from scenarios.sparse.blocks import Bucketized
+from scenarios.sparse.bucketize import block_bucketize
 from tests.vectors.fields import COUNT, FLAG, NUMBER, PROSE, SIZE, TEXT, WHOLE, Each, Fields, Kind, Maybe, one_of
 from tests.vectors.files import Case, Check, File, Format
 

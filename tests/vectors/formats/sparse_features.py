@@ -22,7 +22,12 @@ POSITIONS_NOTE = (
     " permute_2D_indices_weights_kernel_3 not implemented for 'Long'; on GPU positions keep the index dtype"
 )
 
-GIVEN = {"lengths": Each(COUNT), "values": Each(WHOLE), "weights": Maybe(Each(NUMBER)), "stride": Maybe(COUNT)}
+GIVEN: dict[str, Kind] = {
+    "lengths": Each(COUNT),
+    "values": Each(WHOLE),
+    "weights": Maybe(Each(NUMBER)),
+    "stride": Maybe(COUNT),
+}
 INPUT = Fields(GIVEN, {"stride_per_key": Each(COUNT)})
 OUTPUT = Fields(
     {
