@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO
 
 import pytest
+import torch
 
 from real.launch.parent import die_with
 from tests.lanes import COMPILING, LONGEST, WAITING
@@ -22,6 +23,9 @@ from tests.lanes import COMPILING, LONGEST, WAITING
 NICENESS = 10
 ROOT = Path(__file__).parent
 NUMBER_BYTES = 2
+# OpenMP's threads do not survive a fork: a worker would wait for those of the process that collects.
+_THREADS = torch.get_num_threads()
+torch.set_num_threads(1)
 Modules = Sequence[Sequence[pytest.Item]]
 
 
@@ -54,6 +58,7 @@ class _Workers:
             self._outputs[pid] = output
             return False
         die_with(parent)
+        torch.set_num_threads(_THREADS)
         for other in self._outputs.values():
             other.close()
         config.get_terminal_writer()._file = output  # nothing public moves it
