@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from mmap import mmap
 from pathlib import Path
 from typing import IO
 
@@ -23,6 +24,7 @@ from tests.lanes import COMPILING, LONGEST, WAITING
 NICENESS = 10
 ROOT = Path(__file__).parent
 NUMBER_BYTES = 2
+NAME_BYTES = 1024
 # OpenMP's threads do not survive a fork: a worker would wait for those of the process that collects.
 _THREADS = torch.get_num_threads()
 torch.set_num_threads(1)
@@ -39,60 +41,73 @@ class _Queue:
         os.close(writer)
 
     def __iter__(self) -> Iterator[int]:
-        os.setpriority(os.PRIO_PROCESS, 0, self._niceness)
+        os.nice(self._niceness)  # more of it: `nice make check` keeps its own
         while number := os.read(self._reader, NUMBER_BYTES):
             yield int.from_bytes(number)
 
 
 class _Workers:
-    """Forks of the process that has collected, each of which prints into a file of its own."""
+    """Forks of the process that has collected, each of which prints into a file of its own.
+
+    A worker that dies says nothing: the name of its test is in memory that it shares with the process that waits.
+    """
 
     def __init__(self) -> None:
-        self._outputs: dict[int, IO[str]] = {}
+        self._running: dict[int, tuple[IO[str], mmap]] = {}
 
-    def forked(self, config: pytest.Config) -> bool:
-        """Start a worker; true in the worker, false in the process that started it."""
-        parent, output = os.getpid(), tempfile.TemporaryFile("w+", buffering=1)  # noqa: SIM115
+    def forked(self, config: pytest.Config) -> mmap | None:
+        """Start a worker; return the memory for its test's name in the worker, None in the process that started it."""
+        parent, output, name = os.getpid(), tempfile.TemporaryFile("w+", buffering=1), mmap(-1, NAME_BYTES)  # noqa: SIM115
         pid = os.fork()
         if pid:
-            self._outputs[pid] = output
-            return False
+            self._running[pid] = output, name
+            return None
         die_with(parent)
         torch.set_num_threads(_THREADS)
-        for other in self._outputs.values():
+        for other, _ in self._running.values():
             other.close()
         config.get_terminal_writer()._file = output  # nothing public moves it
-        return True
+        return name
 
     def failed(self) -> int:
         """Wait for all workers, print what they printed, and return how many failed."""
         failed = 0
-        for pid, output in self._outputs.items():
-            _, status = os.waitpid(pid, 0)
-            with output:
-                output.seek(0)
-                print(output.read(), end="", flush=True)
-            if status:
-                print(f"a worker ended with {os.waitstatus_to_exitcode(status)}", flush=True)
-                failed += 1
-        self._outputs.clear()
+        try:
+            while self._running:
+                failed += self._has_failed(next(iter(self._running)))
+        except KeyboardInterrupt:  # Ctrl-C reaches the workers, too: what they have found is worth a look
+            self.failed()
+            raise
         return failed
+
+    def _has_failed(self, pid: int) -> bool:
+        _, status = os.waitpid(pid, 0)
+        output, name = self._running.pop(pid)
+        with output:
+            output.seek(0)
+            print(output.read(), end="", flush=True)
+        test = name[:].rstrip(b"\0").decode(errors="replace")
+        if status or test:
+            print(f"a worker ended with {os.waitstatus_to_exitcode(status)}{test and f' in {test}'}", flush=True)
+        return bool(status or test)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    if session.testsfailed or session.config.option.collectonly:
+    if session.config.option.xmlpath:
+        raise pytest.UsageError("--junitxml: expected `python -m pytest`, as each worker would write the file anew")
+    if not session.items or session.testsfailed or session.config.option.collectonly:
         return None  # pytest's own says why
     modules, workers = _modules(session.items), _Workers()
     compiling, waiting, others = _lanes(modules)
     # numba keeps on disk what it compiles: every worker would compile it otherwise.
-    if compiling and workers.forked(session.config):
-        return _work(session, modules, [_Queue(compiling)])
+    if compiling and (name := workers.forked(session.config)):
+        return _work(session, modules, [_Queue(compiling)], name)
     session.testsfailed += workers.failed()
     queues = [_Queue(waiting), _Queue(others, NICENESS)]
     for given in (queues, queues, queues[1:], queues[1:]):
-        if workers.forked(session.config):
-            return _work(session, modules, given)
+        if name := workers.forked(session.config):
+            return _work(session, modules, given, name)
     # This process has run nothing: tests look at the children of theirs.
     session.testsfailed += workers.failed()
     session.config.pluginmanager.unregister(name="terminalreporter")
@@ -103,7 +118,7 @@ def _modules(items: Iterable[pytest.Item]) -> list[list[pytest.Item]]:
     """Return the tests by module; those that take longest first, as no worker must end long after the others."""
     found: dict[str, list[pytest.Item]] = {place: [] for place in LONGEST}
     for item in items:
-        found.setdefault(item.path.relative_to(ROOT).as_posix(), []).append(item)
+        found.setdefault(os.path.relpath(item.path, ROOT), []).append(item)
     return [tests for tests in found.values() if tests]
 
 
@@ -111,19 +126,21 @@ def _lanes(modules: Modules) -> tuple[list[int], list[int], list[int]]:
     """Return the numbers of the modules that make numba compile, that wait for processes, and of the others."""
     lanes: tuple[list[int], list[int], list[int]] = ([], [], [])
     for number, items in enumerate(modules):
-        place = items[0].path.relative_to(ROOT).as_posix()
+        place = os.path.relpath(items[0].path, ROOT)
         waits = place.startswith(WAITING) or any(item.get_closest_marker("real") for item in items)
         lanes[0 if place in COMPILING else 1 if waits else 2].append(number)
     return lanes
 
 
-def _work(session: pytest.Session, modules: Modules, queues: Iterable[_Queue]) -> bool:
-    """Run what the queues give, as pytest's own loop does."""
+def _work(session: pytest.Session, modules: Modules, queues: Iterable[_Queue], name: mmap) -> bool:
+    """Run what the queues give, as pytest's own loop does; `name` has the test that runs."""
     items = (item for queue in queues for number in queue for item in modules[number])
     item = next(items, None)
     while item is not None:
         following = next(items, None)
+        name[:] = item.nodeid.encode()[:NAME_BYTES].ljust(NAME_BYTES, b"\0")
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        name[:] = bytes(NAME_BYTES)
         if session.shouldfail:
             raise session.Failed(session.shouldfail)
         if session.shouldstop:

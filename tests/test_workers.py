@@ -1,0 +1,62 @@
+"""`python -m tests` hides no failure, however a worker ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+# The test of each module that ends its worker, or does not.
+DYING = {
+    "test_killed": "os.kill(os.getpid(), signal.SIGKILL)",
+    "test_gone": "os._exit(0)",
+    "test_wrong": "assert 1 == 2",
+    "test_fine": "pass",
+}
+
+
+def started(folder: Path, modules: dict[str, str], *words: str) -> subprocess.Popen[str]:
+    for name, ends in modules.items():
+        text = f"import os, signal, time\ndef {name}(): {ends}\ndef test_after(): pass\n"
+        (folder / f"{name}.py").write_text(text)
+    arguments = [sys.executable, "-m", "tests", str(folder), *words]
+    return subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, process_group=0)
+
+
+@pytest.mark.whole
+def test_tests_in_which_workers_end_are_named(tmp_path: Path) -> None:
+    running = started(tmp_path, DYING)
+    said, _ = running.communicate()
+    assert running.returncode == 1
+    assert "a worker ended with -9 in test_killed.py::test_killed" in said
+    assert "a worker ended with 0 in test_gone.py::test_gone" in said
+    assert "_ test_wrong _" in said
+
+
+@pytest.mark.whole
+def test_failures_before_an_interruption_are_printed(tmp_path: Path) -> None:
+    ends = {"test_wrong": "assert 1 == 2", "test_long": "time.sleep(60)"}
+    begun = {name: tmp_path / name for name in ends}
+    modules = {name: f"open({str(place)!r}, 'w').close(); {ends[name]}" for name, place in begun.items()}
+    running = started(tmp_path, modules)
+    while not all(place.exists() for place in begun.values()):
+        assert running.poll() is None
+        time.sleep(0.01)
+    time.sleep(0.5)  # the test has failed by now
+    os.killpg(running.pid, signal.SIGINT)
+    said, _ = running.communicate()
+    assert running.returncode == 2
+    assert "_ test_wrong _" in said
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize(("words", "code"), [(["-k", "nothing"], 5), (["--junitxml", "x.xml"], 4)])
+def test_nothing_to_run_and_wrong_words_have_pytests_own_codes(words: list[str], code: int, tmp_path: Path) -> None:
+    running = started(tmp_path, {"test_fine": "pass"}, *words)
+    said, _ = running.communicate()
+    assert (running.returncode, "a worker" in said) == (code, False)
