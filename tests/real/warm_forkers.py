@@ -16,7 +16,7 @@ from functools import cache, partial
 from typing import Any, NoReturn
 from unittest import mock
 
-from real.launch import forker
+from real.launch import forker, launcher
 from real.launch.forker import Forker
 
 # The environment variable with what a forker begins with: its socket, folder and environment.
@@ -28,7 +28,7 @@ _cold = forker.start_process
 def server() -> Forker:
     """The process of which the forkers are forks; it ends with this one."""
     with mock.patch.object(forker, "start_process", partial(_cold, module=__name__)):
-        return Forker(None, os.environ)
+        return Forker(None, {**launcher._DEFAULTS, **os.environ})  # libraries read them when they are loaded
 
 
 def start_process(control: socket.socket, command: Sequence[str], environment: Mapping[str, str]) -> Any:
@@ -50,7 +50,15 @@ class _Process:
         return server().exit_codes()[self._number]
 
 
-def _be_forker(be_real: Any) -> NoReturn:
+class Forkers(forker._Ranks):
+    """The server's end. It lives longer than a number is one process: that of an ended forker may be another's."""
+
+    def _kill(self) -> None:
+        self._pids = [*self._running]
+        super()._kill()
+
+
+def _be_forker(be_real: Any, ranks: type[forker._Ranks]) -> NoReturn:
     forker._be_real = be_real
     number, folder, environment = json.loads(os.environ[_GIVEN])
     os.environ.clear()
@@ -59,10 +67,11 @@ def _be_forker(be_real: Any) -> NoReturn:
     sys.path[0] = folder
     with socket.socket(fileno=number) as control:
         control.set_inheritable(False)
-        forker._Ranks(control, ()).serve()
+        ranks(control, ()).serve()
     os._exit(0)
 
 
 if __name__ == "__main__":
-    forker._be_real = partial(_be_forker, forker._be_real)
+    forker._be_real = partial(_be_forker, forker._be_real, forker._Ranks)
+    forker._Ranks = Forkers  # type: ignore[misc]
     forker.main(sys.argv[1:])
