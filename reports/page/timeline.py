@@ -85,7 +85,9 @@ def _note(run: Run, shown: ShownSpans) -> str:
     words += " critical path of the first step named. Communication has its own rows under each stream's computation."
     is_all = len(shown.ranks) == len(run.outline.own["rank"].unique())
     if is_all and len(shown.steps) == len(run.kept_steps):
-        return words + (f" Spans outside of steps are not shown: {shown.left_out:,} spans." if shown.left_out else "")
+        return words + (
+            f" {text.counted(shown.left_out, 'span')} outside of steps not shown." if shown.left_out else ""
+        )
     of = "all ranks" if is_all else f"ranks {text.ranges(shown.ranks)}"
     words += f" Of {shown.left_out + len(shown.spans):,} spans {len(shown.spans):,} are shown, those of {of} in"
     words += f" {text.steps(shown.steps)}: typical, slow and quick ones; all of them are in spans.parquet."

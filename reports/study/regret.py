@@ -130,10 +130,11 @@ def regret_by_value(points: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     """
     rows = []
     for key in keys:
-        for value, some in points.groupby(points[key].astype(object), sort=False, dropna=False):
+        # Grouped by text: pandas makes a group's key 3.0 where a value is 3 and another one is unknown.
+        for value, some in points.groupby([value_text(one) for one in points[key]], sort=False):
             if 1 < len(some) < len(points):
                 found = asdict(regret_of(some))
-                rows.append({"key": key, "value": value_text(value), **{name: found[name] for name in _BY_VALUE}})
+                rows.append({"key": key, "value": value, **{name: found[name] for name in _BY_VALUE}})
     return pd.DataFrame(rows, columns=["key", "value", *_BY_VALUE])
 
 

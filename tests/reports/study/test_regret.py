@@ -116,6 +116,12 @@ def test_regret_where_a_value_is_given() -> None:
     ]
 
 
+def test_whole_values_stay_whole_beside_the_scenarios_own() -> None:
+    points = points_of([100, 400, 90, 50, 70], [100, 200, 125, 50, 70])
+    points["a.x"] = pd.array([3, 3, 4, 4, None], dtype="Int64")
+    assert regret_by_value(points, KEYS)["value"].tolist() == ["3", "4"]
+
+
 def test_a_longer_shortlist_has_less_regret() -> None:
     """By prediction the order is 2, 3, 1, 4; as measured 3 is best, 2 takes a quarter longer."""
     found = shortlists(points_of([100, 400, 300, 50], [100, 200, 250, 50]))
