@@ -83,7 +83,8 @@ def to_arrow(rows: Sequence[object], row_type: type) -> pa.Table:
 def to_frame(table: pa.Table, row_type: type) -> pd.DataFrame:
     """Return an Arrow table of all or some columns as a frame with its row type's dtypes, in any pandas release."""
     frame: pd.DataFrame = table.to_pandas()
-    return frame.astype({name: _PANDAS[kind] for name, kind in _fields(row_type) if name in frame})
+    read, wanted = dict(frame.dtypes), {name: _PANDAS[kind] for name, kind in _fields(row_type)}
+    return frame.astype({name: dtype for name, dtype in wanted.items() if name in read and read[name] != dtype})
 
 
 def mistake(frame: pd.DataFrame, row_type: type) -> str | None:
@@ -134,7 +135,13 @@ def lacks_roles(written: Sequence[str], row_type: type, names: Sequence[str]) ->
 def fixed(columns: Mapping[str, Any], kinds: Mapping[str, str]) -> pd.DataFrame:
     """Return a frame of the columns of `kinds` ("int", "float", "str", "bool"), in that order, with those dtypes."""
     dtypes = {**_PANDAS, "bool": "bool"}
-    return pd.DataFrame({name: pd.Series(np.asarray(columns[name]), dtype=dtypes[kinds[name]]) for name in kinds})
+    return pd.DataFrame({name: _with_dtype(columns[name], dtypes[kinds[name]]) for name in kinds})
+
+
+def _with_dtype(column: Any, dtype: str) -> Any:
+    """Return a column's values with a dtype, without its index; converting what has the dtype already is costly."""
+    values = getattr(column, "array", column)
+    return values if getattr(values, "dtype", None) == dtype else pd.Series(np.asarray(values), dtype=dtype)
 
 
 def _array(values: list[object], kind: pa.DataType) -> pa.Array:
