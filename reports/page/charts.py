@@ -256,6 +256,7 @@ def histogram(values: Any, weights: Any, *, x: str, y: str, color: str, bins: in
         line_color=theme.LIGHT.surface,
     )  # fmt: skip
     bars.glyph.tags = ["surface:line_color"]
+    # A logarithmic axis has no 0: a bar of one count begins half a count below it.
     drawn.y_range.start = 0.5 if is_skewed else 0
     for axis in drawn.axis:
         axis.formatter = NumeralTickFormatter(format=_NUMBERS)

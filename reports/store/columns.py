@@ -83,6 +83,7 @@ def to_arrow(rows: Sequence[object], row_type: type) -> pa.Table:
 def to_frame(table: pa.Table, row_type: type) -> pd.DataFrame:
     """Return an Arrow table of all or some columns as a frame with its row type's dtypes, in any pandas release."""
     frame: pd.DataFrame = table.to_pandas()
+    # Arrow gives text as objects, or as categories where it was read as dictionaries.
     return frame.astype({name: _PANDAS[kind] for name, kind in _fields(row_type) if name in frame})
 
 
@@ -91,7 +92,9 @@ def mistake(frame: pd.DataFrame, row_type: type) -> str | None:
     for name, kind in _fields(row_type):
         if name in frame and len(frame) and kind != "str" and (row_type, name) != (Metric, "value"):
             column = frame[name].to_numpy()
+            # Floats are bounded so that their sum over all rows cannot become infinite.
             least, most = (-1, _LARGEST) if kind == "int" else (0, np.finfo(np.float64).max / _LARGEST)
+            # Not `<` or `>`: nan compares false with everything, and is wrong, too.
             wrong = ~((column >= least) & (column <= most))
             if wrong.any():
                 return f"row {wrong.argmax()}: {name} = {column[wrong.argmax()]}: expected {least} to {most:,}"
