@@ -243,6 +243,7 @@ def histogram(values: Any, weights: Any, *, x: str, y: str, color: str, bins: in
     values = np.asarray(values, float)
     low, high = float(values.min()), float(values.max())
     if high <= low:
+        # Equal values need a range around them, or the bins have no width.
         low, high = (low - 0.5, high + 0.5) if not low else (low * 0.95, low * 1.05)
     counts, edges = np.histogram(values, bins=bins, range=(low, high), weights=np.asarray(weights, float))
     filled = counts > 0

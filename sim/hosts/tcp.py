@@ -39,6 +39,7 @@ class Port:
 
         The first packet is here now, the last byte at `whole_ns`.
         """
+        # For the link's statistics alone: this queue decides the time, not fair shares.
         self._capacity.pass_by(size_bytes, now_ns)
         # Before `load` adds this segment: it begins behind earlier bytes, not behind itself.
         begin_ns = max(now_ns, self._last_ns)
