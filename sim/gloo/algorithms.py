@@ -93,7 +93,7 @@ def _ring_left(
     Two of each are in flight; empty segments are skipped.
     """
     left, right = (rank - 1) % parts.ranks, (rank + 1) % parts.ranks
-    # Three times round: the last segment received is up to one chunk and one round behind the first one sent.
+    # Three times, so that slices need no wrapping: a ring may begin a whole round in, and ends more than a round later.
     sizes, start = 3 * parts.sizes_bytes(), first_chunk * parts.per_chunk
     sends = sizes[start : start + steps]
     recvs = sizes[start + parts.per_chunk : start + parts.per_chunk + steps]

@@ -94,7 +94,6 @@ def place(before: RankLoads, blocks: Sequence[Shards], shards: Shards, weights: 
 
 
 def _powers(loads: Floats) -> Floats:
-    # The 20th power by five products: numpy's general power takes many times as long, and this is the inner loop.
     fourth = (loads * loads) ** 2
     powers: Floats = (fourth * fourth) ** 2 * fourth
     return powers

@@ -228,6 +228,6 @@ def _forward(kind: ShardingKind, load: TableLoad, dim: int, *, ids: float, rows_
     read = ceil(ids * BIGINT_BYTES) * (2 if load.is_weighted else 1)
     sliced = kind.is_copied or kind.cuts_rows
     lookup_dim = dim if sliced else max(dim, FULL_BLOCK_DIM)
-    # TorchRec's HALF_BLOCK_PENALTY and QUARTER_BLOCK_PENALTY: rows that fill a part of a warp's block only.
+    # TorchRec's HALF_BLOCK_PENALTY and QUARTER_BLOCK_PENALTY, which it calls empirical.
     penalty = 1.0 if sliced or dim >= 128 else 1.15 if dim >= 64 else 1.75
     return (read + ids * lookup_dim * load.element_bytes + rows_out * dim * load.element_bytes) * penalty
