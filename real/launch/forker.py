@@ -37,6 +37,7 @@ class Forker:
     """
 
     def __init__(self, command: Sequence[str] | None, environment: Mapping[str, str]) -> None:
+        # Sequenced packets keep a request and its descriptors in one message, which a stream would not.
         self._socket, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._codes: dict[int, int] = {}
         self._ranks = 0
@@ -133,6 +134,7 @@ class _Ranks:
                             return self._kill()
                     else:
                         os.read(self._ends, _LARGEST_BYTES)
+                # After every wake-up: signals of several children may be merged into one.
                 self._reap(os.WNOHANG)
 
     def _fork(self, selector: selectors.BaseSelector) -> bool:
@@ -183,6 +185,7 @@ class _Ranks:
 
 def _be_rank(request: dict[str, Any], files: list[int], command: Sequence[str]) -> None:
     """Run one rank in this process, which was just forked."""
+    # A group of its own, so that `killpg` also ends the processes that the rank starts.
     os.setpgid(0, 0)
     log, namespace, *held = files
     if not os.path.samestat(os.fstat(namespace), os.stat(_NAMESPACE)):  # entering needs root, even one's own namespace

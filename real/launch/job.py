@@ -71,6 +71,7 @@ class Job:
 def load(path: Path) -> Job:
     """Read a file that `save` wrote. Unpickling runs code: pass only files of this project."""
     paths, pickled = pickle.loads(path.read_bytes())
+    # At the end: the launcher's folders must not hide modules that this process would find itself.
     sys.path += [path for path in paths if path not in sys.path]
     job = pickle.loads(pickled)
     assert isinstance(job, Job), "the launcher writes jobs"

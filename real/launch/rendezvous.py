@@ -164,6 +164,7 @@ def _store(place: Place, timeout_s: float, descriptor: int | None) -> Store:
         place.address,
         place.port,
         is_master=descriptor is not None,
+        # Ranks that never come are the supervisor's to report, by name; the store would only time out.
         wait_for_workers=False,
         timeout=timedelta(seconds=timeout_s),
         master_listen_fd=descriptor,

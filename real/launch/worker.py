@@ -79,6 +79,7 @@ class RankWorker:
         recording = run.play(self._job.build(), (lambda: SAME_CLOCK) if is_near else channel.look)
         if recording is not None:
             self._job.write(recording)
+            # Before `bye`: whatever happens to the run after this must not write an incomplete one over it.
             mark_written(self._job.spool)
         channel.close()
         if self._supervisor is not None:

@@ -30,6 +30,7 @@ class Gloo(DeviceLibrary):
     @classmethod
     def at(cls, local_rank: int) -> Gloo:
         """Return the library for one rank of this machine, whose kernels use one core."""
+        # Ranks share the machine's cores: more threads would compete with those of the other ranks.
         torch.set_num_threads(1)
         return cls(torch.device("cpu"))
 
@@ -39,6 +40,7 @@ class Gloo(DeviceLibrary):
 
     def monitored_barrier(self, joined: Joined) -> MovingCollective:
         """Call gloo's own monitored barrier, which blocks until it is over."""
+        # torch gives no work for it, so an empty one stands for a call that is already over.
         joined.handle.monitored_barrier()  # type: ignore[attr-defined]
         return MovingCollective(Several())
 

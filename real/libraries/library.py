@@ -124,6 +124,7 @@ class DeviceLibrary:
         divides = call.reduce == "avg" and not self.has_averages
         options = dist.ReduceOptions()
         options.reduceOp = OPS["sum" if divides else call.reduce]
+        # torch counts roots by its own sorted order of the group.
         options.rootRank = joined.order.index(call.root)
         work = joined.handle.reduce([arithmetic], options)
 
@@ -157,6 +158,7 @@ class DeviceLibrary:
         self, joined: Joined, output: Tensor, inputs: Sequence[Tensor], reduce: str
     ) -> MovingCollective:
         """Reduce-scatter a list by an all-reduce of each tensor, as torch's gloo does."""
+        # All-reduces write in place: without the copies a program's inputs would change.
         wholes = [resolved(each).clone() for each in inputs]
         reduced = together([self.all_reduce(joined, whole, reduce) for whole in wholes])
         mine = wholes[joined.order[joined.handle.rank()]]

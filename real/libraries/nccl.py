@@ -71,6 +71,7 @@ class Nccl(DeviceLibrary):
 
     def open(self, joined: Joined) -> None:
         """Make the communicator by a first collective; wait for it, as the next group's set-up takes memory too."""
+        # Kept for all barriers of the group: a new tensor for each would be an allocation and a launch.
         self._flags[joined.group.name] = torch.zeros(1, device=self.device)
         self.barrier(joined).work.wait()
         torch.cuda.current_stream(self.device).synchronize()

@@ -114,6 +114,7 @@ def _numbers(call: Call, goes_on: bool) -> list[int]:
         call.layout,
     ]
     sizes = [*call.send_bytes, *call.recv_bytes]
+    # Padded: an all-gather needs rows of one length from all members, also if their operations differ.
     return head + sizes + [0] * (2 * call.group.size - len(sizes))
 
 
@@ -138,6 +139,7 @@ def _call(group: Group, member: int, row: list[int]) -> Call:
 
 
 def _gather_texts(call: Call, gather: Gather, longest: int) -> list[str]:
+    # `longest` came with the first exchange, so that all members gather equally many bytes.
     own = torch.tensor(list(_text(call).ljust(longest, b"\0")), dtype=torch.uint8)
     return [bytes(row.tolist()).rstrip(b"\0").decode() for row in gather(own)]
 
@@ -151,6 +153,7 @@ def _worded(call: Call, text: str) -> Call:
 
 
 def _gather(joined: Joined, own: Tensor) -> Tensor:
+    # Through the library itself: it keeps these calls in one order with the group's collectives on every member.
     everyone = own.new_empty((joined.group.size, own.numel()))
     sent = all_gather(joined, everyone, own)
     sent.work.wait()

@@ -44,6 +44,7 @@ class TorchBackend:
         prefix = "" if stream == "main" else f"{stream}/"  # prefix of the names of its groups
         gpus, ranks = self.local_world_size, range(self.world_size)
         host, local = divmod(self.rank, gpus)
+        # Every rank makes all groups, also those of others: torch's `new_group` needs all ranks, in one order.
         hosts = [tuple(ranks[first : first + gpus]) for first in ranks[::gpus]]
         self.world = context.join(f"{prefix}world", tuple(ranks))
         self.intra = [context.join(f"{prefix}intra:{one}", members) for one, members in enumerate(hosts)][host]
@@ -66,6 +67,7 @@ class TorchBackend:
         """Open a stream, as `Backend.open_stream` does."""
         streams = self.context.streams
         with self.context.agreements.agreed(lambda: stream_set_up(self.rank, name, streams), self._lane, self.stream):
+            # After the ranks have agreed: a refused stream must not count as taken.
             streams.append(name)
             return TorchBackend(self.context, name)
 

@@ -74,14 +74,17 @@ class RankContext:
         """Return a group of global ranks; every rank, member or not, makes the same calls in the same order."""
         group = Group(name, ranks)
         if self.rank in group:
+            # Before torch: without descriptors gloo would retry until its time-out.
             check_open_files(name, len(ranks), self._cluster)
         with transport(self.rank, f"new_group '{name}'"):
+            # Sorted here, as torch sorts them anyway: `order` below then maps its places to the program's.
             handle = dist.new_group(sorted(ranks))
         self._groups[name] = group
         if self.rank in group:
             order = tuple(ranks.index(rank) for rank in sorted(ranks))
             joined = Joined(group=group, handle=handle, order=order)
             with transport(self.rank, f"new_group '{name}'"):
+                # Now and not at the first call, whose time would include the set-up of connections.
                 self.library.open(joined)
             self._checkers[name] = CallChecker(f"rank {self.rank} checker of {name}", joined, GroupAgreement(joined))
         return group

@@ -92,6 +92,7 @@ class Spawned(Generic[T]):
         self._journal.wait_begins(self._entry)
         self._over.wait()
         if self._ended_at is not None:
+            # The thread may be ahead of its device: the caller's stream waits for the coroutine's last launch.
             self._entry.lane.wait_for(self._ended_at, self._value)
         self._journal.wait_ends(self._entry, has_waited=True)
         if self._error is not None:

@@ -229,12 +229,14 @@ class Journal:
         rows, metrics = self._taken_over
         self._taken_over = [], []
         unfinished = []
+        # As many as there are now, one by one: iterating a deque to which another thread appends raises.
         for _ in range(len(self._entries)):
             entry = self._entries.popleft()
             if entry.is_finished(is_last=is_last):
                 rows.append(entry.row(self.rank, self.host))
             else:
                 unfinished.append(entry)
+        # Back at the front, in their old order: verbs of other threads may have appended meanwhile.
         self._entries.extendleft(reversed(unfinished))
         for _ in range(len(self._metrics)):
             step, name, value = self._metrics.popleft()
@@ -270,6 +272,7 @@ def entered(spans: Iterable[Span], lanes: int) -> list[Span]:
         if item.call < 0:
             started.append(item)
             continue
+        # A heap of the times at which the workers become free; the first is the next one free.
         workers = free[item.rank, item.group]
         start = min(max(item.start_ns, workers[0]), item.end_ns)
         heapq.heapreplace(workers, item.end_ns)

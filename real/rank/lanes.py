@@ -139,6 +139,7 @@ class StreamLane:
 
         RuntimeError if the collective failed.
         """
+        # Read before the clock: a call that ends between the two counts as waited for, by next to nothing.
         was_over = pending.is_over()
         timed.wait_from = time.monotonic_ns() if since is None else since
         try:
@@ -200,6 +201,7 @@ class _Underway:
         return self._is_ended
 
     def wait(self) -> None:
+        # Before the wait, so that `follow` on another thread leaves the finish to this one.
         self._is_waited = True
         self._work.wait()  # raises what went wrong in the transport
         self._end()

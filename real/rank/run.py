@@ -119,6 +119,7 @@ class RankRun:
             spool_head(self._own, socket.gethostname(), device_name(library.device), program, look())
             self._play(program, library)
             self._own.append("sight", dataclasses.astuple(look()))
+            # The second sight comes before it: the clocks' drift is measured over the run, not over the merging.
             recording = self._gather(library.lanes)
         except BaseException:
             self.keeper.step_ends(is_last=True)
@@ -145,6 +146,7 @@ class RankRun:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         gc.collect()
         gc.freeze()  # collections in the middle of a step need not scan what exists now
+        # Told before the barrier: while a rank waits in it, the supervisor can name the ranks that are not ready.
         self.journal.stage = READY
         with transport(context.rank, "the start of the run"):
             dist.barrier()
@@ -156,6 +158,7 @@ class RankRun:
             raise
         self._check_awaited()
         self.journal.stage = ENDED
+        # All marks have passed then, so that the last rows have their times.
         context.settle()
         self.keeper.step_ends(is_last=True)
 

@@ -58,6 +58,7 @@ class ControlChannel:
         self._socket = socket.create_connection(address, timeout=timeout_s)
         # Nagle's algorithm would delay small messages, and with them the clock probes.
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # The time-out was for connecting: a supervisor may say nothing for as long as the run lasts.
         self._socket.settimeout(None)
         self._lock = threading.Lock()
         self._on_stop, self._on_cut = on_stop, on_cut

@@ -47,6 +47,7 @@ def merge(
         error: why the recording is incomplete; None if it is complete.
     """
     read = [_read(spools[rank]) for rank in sorted(spools)]
+    # From the first issue of any rank: clocks count from the machine's boot.
     zero_ns = min((row[_TIMES][0] for rank in read for row in rank.spans), default=0)
     spans = entered((span(_moved(row, lambda ns: ns - zero_ns)) for rank in read for row in rank.spans), lanes)
     # A rank that was lost before it began has no head.

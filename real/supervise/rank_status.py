@@ -188,6 +188,7 @@ class RankStatusTable:
     def _stalled(self, now_s: float) -> str | None:
         """Name the stalled rank: it does not move and waits for no rank, while others wait for it."""
         going = [member for member in self.members if not member.is_done]
+        # `_never_came` has its own time for these; the others wait for them, which is no stall.
         if any(not member.is_here for member in self.members):
             return None
         within_s = self._within_s

@@ -86,6 +86,7 @@ def writer_of(spool: Path) -> int | None:
         os.kill(int(match[1]), 0)
     except (ProcessLookupError, OverflowError):
         return None
+    # A process of another user: it lives, which is all that is asked.
     except PermissionError:
         pass
     return int(match[1])

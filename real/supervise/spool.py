@@ -31,6 +31,7 @@ class Spool:
     def append(self, kind: str, value: Any) -> None:
         """Append a value made of None, bool, int, float, str, tuple, list and dict."""
         payload = marshal.dumps((kind, value))
+        # One write for header and payload, so that a kill between two writes cannot part them.
         self._file.write(_HEADER.pack(len(payload), zlib.crc32(payload)) + payload)
 
     def close(self) -> None:

@@ -82,6 +82,7 @@ class Supervisor:
 
     def _take(self, caller: _Caller, message: dict[str, Any], now_s: float) -> None:
         if caller.rank is None:
+            # Any process can connect to the port: only those of this run know its token.
             if message["token"] != self._token or not 0 <= message["hello"] < self._table.size:
                 raise ValueError("not a rank of this run")
             caller.rank = message["hello"]

@@ -83,6 +83,7 @@ def by_what(path: pd.DataFrame) -> pd.DataFrame:
 
     Shares are of the step and add up to 1; durations add up to the step.
     """
+    # Waiting and launching are taken out of each class first, so that no time counts twice.
     own = path["duration_ns"] - path["waiting_ns"] - path["launching_ns"]
     taken = own.groupby(path["what"].to_numpy(object)).sum().to_dict()
     taken[WAITING], taken[LAUNCHING] = path["waiting_ns"].sum(), path["launching_ns"].sum()
@@ -145,6 +146,7 @@ def utilisation(done: pd.DataFrame, step_ns: float, scenario: Mapping[str, Any])
     of_model = executed - done["recomputed_flops"].to_numpy(float)
     if not of_model.sum() > 0 or not step_ns > 0:
         return None
+    # Times at the peak are added up, not rates: each dtype has a peak of its own.
     peaks = np.array([_peak(scenario, dtype) for dtype in done["dtype"]], float)
     least_s, busy_s = float((of_model / peaks).sum()), float((executed / peaks).sum())
     return Utilisation(

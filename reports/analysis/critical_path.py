@@ -172,6 +172,7 @@ def _walk(spans: _Spans, rank: int, floor_ns: int, end_ns: int) -> list[PathSegm
         if row < 0 or spans.end[row] <= floor_ns:
             backwards.append(PathSegment(cursor.rank, -1, floor_ns, cursor.at_ns))
             break
+        # Each span at most once: with ties of times the walk could otherwise go round in a circle.
         used.add(row)
         segments, cursor = _back_over(spans, row, cursor, floor_ns)
         backwards += segments
@@ -202,6 +203,7 @@ def _waiting(part: list[PathSegment], spans: _Spans, entered: Mapping[int, int],
     from_ns, to_ns = (np.array([getattr(one, name) for one in part], np.int64) for name in ("from_ns", "to_ns"))
     lasts = [int(spans.last_member[one.row]) for one in part if one.row >= 0]
     windows = [(int(spans.start[last]), entered[last]) for last in lasts if last in entered]
+    # The end of the step is a wait, too: of the ranks that ended it early.
     windows += [(int(to_ns.max(initial=0)), early_ns)]
     ends, lengths = np.array(windows, np.int64).T
     return union(ends - lengths, ends).covered(from_ns, to_ns)

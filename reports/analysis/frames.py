@@ -127,6 +127,7 @@ def last_members(spans: pd.DataFrame) -> Ints:
     members = np.flatnonzero(is_collective(spans) & (spans["kind"] != STEP).to_numpy(bool))
     same = ["group", "call", "step"]
     calls = spans[same].iloc[members].groupby(same).ngroup().to_numpy(np.int64)
+    # The last of each call is taken; the negative rank makes that the lowest one in ties.
     order = np.lexsort((-ints(spans, "rank")[members], start_ns[members], calls))
     final = np.append(np.diff(calls[order]) != 0, True)[: len(order)]
     entered_last = members[order[final]]  # one row per call, in the order of the calls' numbers
@@ -202,6 +203,7 @@ def ranks(parts: Iterable[Part]) -> pd.DataFrame:
     summed = pd.concat([own for own, _ in each]).groupby(keys, sort=True).sum().reset_index()
     by_rank = pd.concat([bytes_sent for _, bytes_sent in each]).groupby("rank")["bytes_sent"]
     sent = by_rank.sum().where(by_rank.count() == by_rank.size())  # nan if a trace lacks the bytes of some spans
+    # Weighted: a representative stands for all ranks of its class.
     mean = np.average(summed["compute_ns"], weights=summed["rank_count"]) if len(summed) else 0.0
     ratio = summed["compute_ns"].to_numpy(float) / mean if mean else np.ones(len(summed))
     bytes_sent = np.where(summed["rank"].isin(sent.index), summed["rank"].map(sent), 0.0)

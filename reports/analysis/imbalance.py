@@ -32,6 +32,7 @@ def rank_load(plan: pd.DataFrame, world_size: int) -> pd.DataFrame:
     summed = plan.groupby("rank")[measures].sum()
     load = summed.reindex(np.arange(world_size), fill_value=0).astype("float64").rename_axis("rank")
     replicated = plan[plan["sharding_type"].isin(COPIED_TYPES)]
+    # A folded run lists copies on representatives only; all other ranks hold them, too.
     unlisted = ~np.isin(np.arange(world_size), replicated["rank"])
     load.loc[unlisted] += replicated.drop_duplicates("table")[measures].sum().to_numpy(float)
     return load

@@ -40,8 +40,10 @@ def union(starts: Ints, ends: Ints) -> Union:
     """Return the union of intervals given in any order; empty intervals are ignored."""
     kept = ends > starts
     order = np.argsort(starts[kept], kind="stable")
+    # The running maximum: an interval may end before an earlier one that contains it.
     starts, reach = starts[kept][order], np.maximum.accumulate(ends[kept][order])
     opens = np.ones(len(starts), bool)
+    # Strictly later: intervals that touch become one.
     opens[1:] = starts[1:] > reach[:-1]
     firsts = np.flatnonzero(opens)
     lasts = np.append(firsts[1:], len(starts))[: len(firsts)] - 1
@@ -63,6 +65,7 @@ class RankAxis:
         """Return the axis that holds these intervals of these ranks."""
         known = np.unique(ranks)
         origin = int(starts.min()) if len(starts) else 0
+        # One ns more than the run, so that the stretches of two ranks do not touch.
         width = (int(ends.max()) if len(ends) else 0) - origin + 1
         assert len(known) * width < 2**63, "the run is too long for int64 ns on every rank"
         return cls(known, origin, width)

@@ -92,6 +92,7 @@ def class_load(loads: pd.DataFrame, links: pd.DataFrame, window_ns: tuple[int, i
 
 def _carried_until(loads: pd.DataFrame, moments: Ints) -> Floats:
     """Return the bytes of all rows carried up to each moment; a row's bytes flow evenly from its begin to its end."""
+    # At least 1 ns, or a short period would have an infinite rate.
     begins, ends = ints(loads, "from_ns"), np.maximum(ints(loads, "until_ns"), ints(loads, "from_ns") + 1)
     rates = (loads["bytes_carried"] * loads["link_count"]).to_numpy(float) / (ends - begins)
     times, places = np.unique(np.concatenate([begins, ends]), return_inverse=True)

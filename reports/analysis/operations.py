@@ -203,6 +203,7 @@ def _members(spans: pd.DataFrame) -> Ints:
     calls = np.asarray(own.groupby(["group", "call", "step"], sort=True).ngroup(), np.int64)
     hosts, firsts = ints(own, "host"), np.unique(calls, return_index=True)[1]
     is_inside = np.bincount(calls, hosts != hosts[firsts][calls]) == 0
+    # Inside a host all members are simulated, and represent none but themselves in this call.
     alike = np.where(is_inside, np.bincount(calls), np.bincount(calls, ints(own, "rank_count")))
     counts[of_groups] = alike.astype(np.int64)[calls]
     return counts

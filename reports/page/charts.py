@@ -243,6 +243,7 @@ def histogram(values: Any, weights: Any, *, x: str, y: str, color: str, bins: in
     values = np.asarray(values, float)
     low, high = float(values.min()), float(values.max())
     if high <= low:
+        # Equal values need a range around them, or the bins have no width.
         low, high = (low - 0.5, high + 0.5) if not low else (low * 0.95, low * 1.05)
     counts, edges = np.histogram(values, bins=bins, range=(low, high), weights=np.asarray(weights, float))
     filled = counts > 0
@@ -256,6 +257,7 @@ def histogram(values: Any, weights: Any, *, x: str, y: str, color: str, bins: in
         line_color=theme.LIGHT.surface,
     )  # fmt: skip
     bars.glyph.tags = ["surface:line_color"]
+    # A logarithmic axis has no 0: a bar of one count begins half a count below it.
     drawn.y_range.start = 0.5 if is_skewed else 0
     for axis in drawn.axis:
         axis.formatter = NumeralTickFormatter(format=_NUMBERS)

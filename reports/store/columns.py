@@ -92,7 +92,9 @@ def mistake(frame: pd.DataFrame, row_type: type) -> str | None:
     for name, kind in _fields(row_type):
         if name in frame and len(frame) and kind != "str" and (row_type, name) != (Metric, "value"):
             column = frame[name].to_numpy()
+            # Floats are bounded so that their sum over all rows cannot become infinite.
             least, most = (-1, _LARGEST) if kind == "int" else (0, np.finfo(np.float64).max / _LARGEST)
+            # Not `<` or `>`: nan compares false with everything, and is wrong, too.
             wrong = ~((column >= least) & (column <= most))
             if wrong.any():
                 return f"row {wrong.argmax()}: {name} = {column[wrong.argmax()]}: expected {least} to {most:,}"

@@ -29,7 +29,9 @@ def whole_folder(folder: Path, drafts: Path | None = None) -> Iterator[Path]:
         try:
             yield partial
             sync(partial)
+            # After the sync: the name must not be there before the content is on the disk.
             partial.rename(folder)
+            # The new name is an entry of the parent, which has to be synced by itself.
             sync_one(folder.parent)
         except OSError as error:
             raise ReportError(f"{folder}: could not be written: {error.strerror or error}") from error

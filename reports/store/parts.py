@@ -153,6 +153,7 @@ class SpansInFile:
                 frame = file.read_row_group(group, columns=_EXTENT).to_pandas()
                 columns = {"last_step": frame["step"], "from_ns": frame["start_ns"], "until_ns": frame["end_ns"]}
                 frames.append(_extents(frame[["step"]].assign(group=group, rows=1, **columns), "step"))
+        # A step may lie in several row groups, and a group may hold several steps: summed up by either.
         both = pd.concat(frames, ignore_index=True)
         return _extents(both, "step"), _extents(both, "group")
 
@@ -168,6 +169,7 @@ class SpansInFile:
     @contextmanager
     def _open(self) -> Iterator[pq.ParquetFile]:
         try:
+            # Read as dictionaries: text columns have few distinct values, and take far less memory so.
             texts = [field.name for field in pq.read_schema(self._path) if pa.types.is_string(field.type)]
             with pq.ParquetFile(self._path, read_dictionary=texts, **VERIFIED) as file:
                 yield file

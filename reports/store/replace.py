@@ -20,10 +20,12 @@ def replaced(path: Path) -> Iterator[Path]:
     Raises:
         ReportError: an OSError came up.
     """
+    # A random name: two processes that replace one file must not share a draft.
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield draft
+        # Atomic within one folder: readers see the old file or the new one, never a part.
         os.replace(draft, path)
     except OSError as error:
         raise ReportError(f"{path}: could not be written: {error.strerror or error}") from error

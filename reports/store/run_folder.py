@@ -143,6 +143,7 @@ class Writing:
         if self._derive is not None:
             self._derive(self._partial, recording)
         text = json.dumps(dataclasses.asdict(recording.info), indent=2, ensure_ascii=False)
+        # Last: a folder without run.json is recognised as no run.
         (self._partial / RUN_FILE).write_text(text + "\n", encoding="utf-8")
 
     def close(self) -> None:
@@ -152,6 +153,7 @@ class Writing:
     def _write(self, *, is_last: bool) -> None:
         held, self._held = self._held, []
         table = pa.concat_tables([self._left, _in_order(to_arrow(held, Span))]).combine_chunks()
+        # Whole row groups only, so that the bytes of the file do not depend on how the run was cut into parts.
         whole = len(table) if is_last else len(table) // GROUP_ROWS * GROUP_ROWS
         if whole:
             self._file.write_table(table.slice(0, whole), row_group_size=GROUP_ROWS)

@@ -58,6 +58,7 @@ async def _decompress(rank: Rank, bucket: Bucket, matrix: Tensor, factors: Facto
     buffer, p, q = bucket.buffer(), factors.p[0][0], factors.q[0][0]
     # Whole rows of the result go straight into the buffer, which has no room for the rest of the square.
     rows = buffer.numel() // max(len(q), 1)
+    # The last rows lie partly or wholly in the padding, so they need memory of their own.
     tail = buffer.new_empty((len(q) - rows, len(q)))
     flops, read = 2 * p.numel() * len(q), p.numel() + q.numel()
     kernel = cost("gemm", buffer, flops=flops, read=read, written=matrix.numel(), launches=3)

@@ -110,6 +110,7 @@ def lay_out(
     plain: list[int] = []
     for place, extent in enumerate(extents):
         rows, columns = _rows_and_columns(extent)
+        # Strictly less, as in torch: a matrix that only just reaches the rate is sent uncompressed.
         fits = (rows + columns) * min(rows, columns, rank) * min_rate < rows * columns
         (by_shape.setdefault((rows, columns), []) if fits else plain).append(place)
     return LayerwiseLayout(
@@ -170,6 +171,7 @@ async def _operands(rank: Rank, state: PowerSGDState, layout: LayerwiseLayout, s
 
 def _stack_of(parts: Sequence[Tensor]) -> Tensor:
     """Return memory for a stack of these matrices; for a single matrix, a view."""
+    # A view, so that products of a single matrix write straight into the bucket without a copy.
     return parts[0].unsqueeze(0) if len(parts) == 1 else parts[0].new_empty((len(parts), *parts[0].shape))
 
 

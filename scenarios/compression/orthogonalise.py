@@ -34,6 +34,7 @@ def orthogonalise(matrices: Tensor, epsilon: float = 0.0, zero_vanished: bool = 
     if uses_gram_schmidt(matrices.shape[-1], matrices.dtype):
         _gram_schmidt(matrices, epsilon, zero_vanished)
     else:
+        # Copied: Q is a new tensor, while P and Q of all matrices lie in one memory that is reduced at once.
         matrices.copy_(torch.linalg.qr(matrices).Q)
 
 
@@ -98,6 +99,7 @@ def _gram_schmidt(matrices: Tensor, epsilon: float, zero_vanished: bool) -> None
         norm = _norms(column)
         divisor = norm + epsilon if epsilon else norm
         if floors is not None:
+            # Divided by infinity the column becomes 0, without a branch for which the host would wait.
             divisor = divisor.masked_fill(norm <= floors[..., index : index + 1], math.inf)
         column /= divisor
         if index + 1 < columns:

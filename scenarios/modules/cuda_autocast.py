@@ -217,6 +217,7 @@ def _summed(_: _Place, operator: Any, args: tuple[Any, ...], kwargs: dict[str, A
     given = dict(zip(names, args, strict=False)) | kwargs
     if args[0].dtype not in _HALVES or given.get("dtype") is not None:
         return args, kwargs
+    # By position where the caller gave it so: the argument must not come twice.
     place = names.index("dtype")
     if len(args) > place:
         return (*args[:place], torch.float32, *args[place + 1 :]), kwargs

@@ -15,6 +15,7 @@ class Needs(TorchFunctionMode):
 
     def __init__(self, tensors: Sequence[Tensor], needed: Callable[[list[int]], object]) -> None:
         super().__init__()
+        # By id: tensors compare element by element, which would itself use their values.
         self._left = {id(tensor): index for index, tensor in enumerate(tensors)}
         self._needed = needed
 

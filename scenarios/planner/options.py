@@ -121,5 +121,6 @@ def options_of(table: Table, scenario: Scenario, topology: Topology) -> list[Sha
         pooling_factors=[feature.ids_per_sample for feature in table.by_feature],
     )
     enumerator = EmbeddingEnumerator(topology, scenario.run.batch_size, {table.name: wished})
+    # A shape in place of a tensor: the planner reads sizes only, and a table may exceed this machine's memory.
     tensor = TensorShape((table.rows, table.dim), ELEMENT_BYTES[model.embedding_dtype], *model.optimizer.planned_bytes)
     return enumerator.of_table(table.name, tensor, (_MODULE, table), _TableSharder(table, kernel))

@@ -71,6 +71,7 @@ def _placed(
             raise ScenarioError([f"{place}: {error}"]) from None
     plan = plan_of(proposal, _perf_by_rank(proposal, topology.world_size), scenario)
     try:
+        # Called for its checks: shards must lie where the exchanges of their sharding type expect them.
         layouts(tables_of_plan(plan.row_runs), topology.world_size, scenario.sharding_host_ranks)
     except ValueError as error:
         raise ScenarioError([f"{place}: {error}"]) from None

@@ -76,7 +76,9 @@ class Blocks:
         _check_count("keep_orig_idx", keep.size, sizes)
         return Blocks(
             my_size=my_size,
+            # At least 1, as an empty feature's rows divide its ids, too; `empty` then sends them on by remainder.
             rows=np.maximum(sizes * (total // my_size), 1),
+            # With bounds the number of blocks has no effect: ids past the last bound go by `my_size` alone.
             total=total if block_bucketize_pos is None else np.full_like(total, my_size),
             empty=(sizes == 0) & (block_bucketize_pos is None),
             keep=keep,

@@ -56,6 +56,7 @@ def block_bucketize(
     _check(lengths, ids, weights, has_lengths=not is_checked)
     batches = _batches(lengths.numel(), blocks.features, batch_size_per_feature)
     kernels = _kernels(ids.device)
+    # Lengths go to the ids' device and the new ones back to their own, where the host can read them.
     own, device = lengths.to(ids.device), device or ids.device
     if device.type == "meta":
         counted = kernels.count(ids, own, batches, blocks)

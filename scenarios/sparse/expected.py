@@ -95,6 +95,7 @@ def expected_traffic(layout: Layout, draws: Mapping[str, Draws], local_world_siz
     Raises:
         ValueError: the layout's owners are neither whole hosts of `local_world_size` ranks nor parts of one.
     """
+    # The vectors' formulas count ranks of a host by owner, which needs owners that do not straddle hosts.
     span, world_size = layout.span, len(layout.pieces) * layout.span
     if world_size % local_world_size or (span % local_world_size and local_world_size % span):
         raise ValueError(
@@ -157,6 +158,7 @@ def _sums(
     for (owner, feature), pieces in held.items():
         one = draws[feature].moments(blocks, joined=joined, ranks=ranks)
         total.mean[owner] += pieces * one.mean
+        # Squared: the pieces get the same ids, so their counts are one random number times the pieces.
         total.variance[owner] += pieces**2 * one.variance
     return CountMoments(total.mean.ravel(), total.variance.ravel())
 
@@ -288,6 +290,7 @@ class ExpectedInput:
     async def _select(self, rank: Rank, features: ExpectedJagged) -> ExpectedJagged:
         if features.keys == self._sent:
             return features
+        # Names repeat for tables cut by columns, so the share of keys that move may be above 1.
         share = len(self._sent) / len(features.keys)
         ids = dict(zip(features.keys, features.ids, strict=True))
         # The host knows the number of ids per key of a drawn batch, so it knows that of an expected one, too.

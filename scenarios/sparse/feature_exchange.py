@@ -75,8 +75,10 @@ async def exchange_features(
     told = await _told(rank, moving, fused_label) if fused_label else None
     sizes = []
     for number, one in enumerate(moving):
+        # The host needs the numbers to allocate outputs, so it waits for them, not only its stream.
         sizes.append(one.received(_rows(await rank.synchronize(works[number])) if told is None else told[number]))
         one.issue(rank, sizes[-1])
+    # Reordered only after all exchanges have been issued: the host must not wait for one before it sends the next.
     arrived = iter(
         [await reorder(rank, await one.arrived(own), one.route) for one, own in zip(moving, sizes, strict=True)]
     )
@@ -170,6 +172,7 @@ def _key_major(arrived: Arrived, route: Route) -> KeyedJagged:
     keys = len(route.keys)
     strides = arrived.strides or [[batch] * keys for batch in arrived.batches]
     samples = [stride for row in strides for stride in row]
+    # This reads the device: chunk sizes decide how values are split, and the host splits.
     ids = chunk_sums(arrived.lengths, samples)
     sources = route.source_order or range(route.group.size)
     order = [source * keys + key for key in range(keys) for source in sources]

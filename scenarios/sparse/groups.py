@@ -115,6 +115,7 @@ class TableGroup:
         ids = features.length_per_key()  # all groups share `features`, and so the counts that this call makes known
         if not self.reads_ids:
             features = features.to_payload(rank.device)  # no code reads the ids from here on
+        # A group that takes all keys in their order selects nothing: a kernel would copy every tensor as it is.
         if features.keys != self.features:
             order = features.positions(self.features)
             share = len(order) / len(features.keys)

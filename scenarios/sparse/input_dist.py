@@ -86,6 +86,7 @@ class TwRwSparseFeaturesDist:
             device=self.device,
             label=self.label,
         )
+        # In order already, as with one host: a permutation would copy every tensor for nothing.
         if self.staggered_shuffle == tuple(range(len(self.staggered_shuffle))):
             return cut
         kernel = chunks_kernel(1.0, cut.lengths, cut.values, cut.weights)
@@ -237,6 +238,7 @@ async def bucketize_features(
     )
     given = (features.lengths, features.values, block_sizes, buckets)
     done = await rank.compute(kernel, cut, *given, label=f"{label}.bucketize", role=IDS)
+    # Without `ids_per_key`: bucketizing changes the counts, and only the device knows the new ones.
     by_rank = features.stride_per_key_per_rank
     cut_features = KeyedJagged(
         keys=features.keys * buckets,

@@ -25,6 +25,7 @@ def bucketize(
 ) -> Bucketized:
     """Bucketize as `kernels_host.bucketize` does."""
     bucket, local = _assign(ids, lengths, batches, blocks)
+    # Stable, so that ids of a bag keep their order inside a bucket, as on the CPU.
     order = torch.argsort(bucket, stable=True)
     places = _positions(ids, lengths).index_select(0, order) if positions else None
     return Bucketized(
@@ -45,6 +46,7 @@ def _assign(ids: Tensor, lengths: Tensor, batches: Sequence[int], blocks: Blocks
     """Return each id's bucket, in the narrowest dtype, which saves passes of the radix sort, and its id there."""
     wide = ids.to(torch.int64)
     if ids.dtype == torch.int32:
+        # A negative int32 is read as unsigned, as fbgemm reads it: widening alone would extend its sign.
         wide = wide & 0xFFFFFFFF
     spread = _Spread(ids, lengths, batches)
     bucket, local = _divide(wide, spread, blocks) if blocks.bounds is None else _search(wide, spread, blocks.bounds)
@@ -78,6 +80,7 @@ class _Spread:
 def _divide(ids: Tensor, spread: _Spread, blocks: Blocks) -> tuple[Tensor, Tensor]:
     """Return buckets and ids there; a bucket outside 0 to my_size - 1 marks an id past the last block."""
     rows = spread(blocks.rows)
+    # Signed division is enough while no block ends beyond int64: negative ids then give negative buckets.
     if blocks.largest * blocks.my_size >= 1 << 63:
         return _unsigned_divmod(ids, rows)
     bucket = torch.div(ids, rows, rounding_mode="floor")

@@ -61,6 +61,7 @@ class _Assigned:
     @staticmethod
     def of(ids: Tensor, lengths: Tensor, batches: Sequence[int], blocks: Blocks) -> _Assigned:
         given = _bits(ids)
+        # Widened only where a divisor needs it: ids of 32 bits halve what the loop reads and writes.
         wide = given.astype(np.uint64) if blocks.largest > np.iinfo(given.dtype).max else given
         old = lengths.contiguous().numpy()
         local, buckets = np.empty_like(wide), np.empty(wide.size, np.uint8 if blocks.my_size <= 1 << 8 else np.int32)
@@ -150,6 +151,7 @@ def _search(row: Any, bounds: Array) -> tuple[Any, Any]:
             high = middle
         else:
             low = middle
+    # Unsigned, as the other branch's bucket is: numba makes a mix of signs floating point.
     return np.uint64(low), row - bounds[low]
 
 

@@ -129,6 +129,7 @@ class KeyedJagged:
     def length_per_key(self) -> list[int]:
         """Return the number of ids of each key; the first call reads `lengths` if the host does not know it."""
         if self.ids_per_key is None:
+            # Cached in the frozen value, which `compare=False` allows: each read would wait for the device again.
             object.__setattr__(self, "ids_per_key", tuple(chunk_sums(self.lengths, self.stride_per_key)))
         return list(self.ids_per_key or ())
 
@@ -262,6 +263,7 @@ def chunk_sums(lengths: Tensor, sizes: Sequence[int]) -> list[int]:
 def sent_to(tensor: Tensor, device: torch.device) -> Tensor:
     """Copy a host tensor to a device without waiting; a CUDA device reads it from pinned memory."""
     if device.type == "cuda" and tensor.device.type == "cpu":
+        # From pageable memory CUDA may make the host wait for the stream, `non_blocking` or not.
         tensor = tensor.pin_memory()
     return tensor.to(device, non_blocking=True)
 

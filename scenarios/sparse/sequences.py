@@ -182,6 +182,7 @@ class SequenceGroup(TableGroup):
         """Yield the places of each key's rows; `counts` [buckets][keys] are the ids that were sent."""
         keys = len(self.columns)
         slots = np.arange(own.values.numel()) if moved is None else moved.cpu().numpy().astype(np.int64)
+        # `starts`: of chunks in the order sent, bucket by bucket; `before`: a key's rows in earlier buckets.
         starts, before = counts.ravel().cumsum() - counts.ravel(), counts.cumsum(0) - counts
         lengths = own.lengths.cpu().numpy().reshape(keys, -1)
         first = 0

@@ -126,6 +126,7 @@ class Capacity:
     def pass_by(self, amount: float, now_ns: int) -> None:
         """Carry an amount at once and at the full rate, without taking a share from activities."""
         if not self.active and self.pool is None:
+            # Only on an idle capacity: where activities run, the busy period is theirs and goes on.
             begin_ns = self._begin(now_ns)
             self._busy_until_ns = begin_ns + amount / self.per_ns
             self.busy_ns += self._busy_until_ns - begin_ns
@@ -153,6 +154,7 @@ class Capacity:
         return self._busy_until_ns
 
     def _idle_from(self, now_ns: int) -> None:
+        # `_begin` may set a begin after now, behind passing bytes: an activity that ends before that adds no busy time.
         self.busy_ns += max(0.0, now_ns - self._busy_since_ns)
         self._busy_until_ns = max(now_ns, self._busy_until_ns)
 
@@ -175,6 +177,7 @@ class Activity:
         *,
         is_flow: bool = False,
     ) -> None:
+        # A use of 0 would join activities that do not affect each other, on a capacity that nothing fills (level 0).
         self.uses = {capacity: per_unit for capacity, per_unit in uses.items() if per_unit > 0}
         self.amount = self.remaining = amount
         self.weight = weight

@@ -63,6 +63,7 @@ class Fabric:
         path, nics = self.network.socket_path(source, target), self.cluster.host.nics
         if self.host(source) == self.host(target):
             return path
+        # A connection's limit is a capacity of its own: its messages share it, and other connections do not.
         rates = [] if nics.connection_bytes_per_s is None else [nics.connection_bytes_per_s]
         if nics.window_bytes is not None and path.latency_ns:  # it waits for an acknowledgement after each window
             rates.append(nics.window_bytes / (2 * path.latency_ns / 1e9))

@@ -57,6 +57,7 @@ class Bundle:
         self.number = -1
         self.loads = loads(crossed, amounts, len(capacities))
         needed_ns = self.loads / np.array([capacity.per_ns for capacity in capacities])
+        # From all bytes, once: when few bytes are left, the last ends of the bundle still merge.
         self.within_ns = merged_share * float(needed_ns.max())
         self._ended = ended
         self._over: Array = np.empty(0, np.int64)
@@ -64,6 +65,7 @@ class Bundle:
     @staticmethod
     def of(flows: Sequence[Activity], merged_share: float = MERGED_SHARE) -> Bundle:
         """Return a bundle of the remaining bytes of single flows, which calls `done` of each flow at its end."""
+        # A dict, not a set: its order numbers the capacities, and so decides the order of the solver's subtractions.
         every = dict.fromkeys(chain.from_iterable(flow.uses for flow in flows))
         numbers = {capacity: number for number, capacity in enumerate(every)}
         crossed = np.full((len(flows), max(len(flow.uses) for flow in flows)), -1, np.int32)
@@ -213,6 +215,7 @@ class FlowPool:
         places = np.flatnonzero(counts).tolist()
         for place in places:
             self._bundles[place].end(rows[owners == place] if len(places) > 1 else rows)
+            # The bundle that has ended may have been the one with the shortest merging time.
             if not self._under_way[place]:
                 self._set_merging()
         return [self._bundles[place] for place in places]

@@ -155,6 +155,7 @@ def duration(many: Flows, few: Others, capacities: Capacities, within: float) ->
     while left:
         levels, _ = _fill(many, few, capacities)
         first = max(0.0, _set_rates(many, levels))
+        # `FULL` in place of `ROUNDING_NS`: the unit of time is the caller's, so a slack in ns has no meaning here.
         last = first * (1 + FULL) + (within if first else 0.0)
         elapsed = _mean_end(many, last)
         ended, _ = advance(many, capacities.users, elapsed, last)
@@ -210,6 +211,7 @@ def _begin(few: Others, capacities: Capacities) -> _Filling:
             weight[few.capacities[place]] += few.per_unit[place] * few.weights[row]
             others[few.capacities[place]] += 1
     levels = np.full(size, np.inf)
+    # Level 0 makes a row that has ended count as stopped, so it takes nothing from its other capacities.
     levels[OVER] = 0.0
     return _Filling(left, growth, weight, others, levels, np.full(few.weights.size, np.inf))
 
@@ -258,6 +260,7 @@ def _stop_others(few: Others, full: int, reached: float, state: _Filling) -> Non
         for place in places:
             capacity, share = few.capacities[place], few.per_unit[place] * few.weights[row]
             state.others[capacity] -= 1
+            # Counted, as in `max_min`: what subtractions leave of a weight would be a growth without users.
             state.weight[capacity] = state.weight[capacity] - share if state.others[capacity] else 0.0
             state.left[capacity] = max(0.0, state.left[capacity] - share * reached)
 
@@ -299,6 +302,7 @@ def advance(many: Flows, users: Array, elapsed: float, last: float) -> tuple[Arr
         if many.remaining[row] <= last * many.rates[row]:
             ended[count] = row
             count += 1
+    # After the ended rows are found: `last` counts from the bytes before this move.
     book(many.remaining, many.rates, elapsed)
     freed, are_free = np.empty(users.size, np.int32), 0
     for row in ended[:count]:

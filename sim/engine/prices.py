@@ -61,6 +61,7 @@ class Prices:
     def _priced(self, operation: Operation) -> tuple[float, Correction]:
         found = self._known.get(operation)
         if found is None:
+            # Emptied at once rather than one by one: a step's operators come back within the next step.
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
             by = self._correction(operation)
@@ -71,6 +72,7 @@ class Prices:
         if not kernel.parts:
             return self._by_law(kernel, peaks) if kernel.operations else without_host(kernel, self._gpu)
         parts, found = self._of_parts.get(id(kernel.parts), (None, None))
+        # An id may be used again after the cache was emptied, so the parts themselves are compared.
         if found is None or parts is not kernel.parts:
             if len(self._of_parts) >= _MOST_OF_PARTS:
                 self._of_parts.clear()

@@ -104,6 +104,7 @@ def _cost(kernel: Kernel, gpu: Gpu) -> KernelCost:
     efficiency = _of_kind(gpu.efficiency, kernel.kind, gpu.efficiency.get("default", 1.0))
     arithmetic_s = 0.0
     if kernel.flops:
+        # A GPU without TF32 (before Ampere) computes such products in float32, as torch does there.
         dtype = "float32" if kernel.dtype == "tf32" and "tf32" not in gpu.flops_per_s else kernel.dtype
         if dtype not in gpu.flops_per_s:
             known = ", ".join(sorted(gpu.flops_per_s))
@@ -113,6 +114,7 @@ def _cost(kernel: Kernel, gpu: Gpu) -> KernelCost:
     is_one_memory = not DEVICES[gpu.kind].has_own_memory  # not by the property: every kernel is priced here
     moved = touched - kernel.bytes_reread
     if gpu.l2_bytes_per_s is not None:
+        # Bytes read again come from the L2, which has a rate of its own: a kernel is bound by the slower of the two.
         moved = max(moved, touched * gpu.memory_bytes_per_s / gpu.l2_bytes_per_s)
     if is_one_memory:  # a CPU process computes in its host's memory
         moved += kernel.host_read + kernel.host_written
@@ -128,6 +130,7 @@ def _cost(kernel: Kernel, gpu: Gpu) -> KernelCost:
 
 def with_host(cost: KernelCost, work: HostWork, gpu: Gpu) -> KernelCost:
     """Return a cost whose launches wait for the host's `work`; a CPU's kernel times already include it."""
+    # By identity: nearly all kernels have the one `NO_WORK`, and each is priced here.
     if work is NO_WORK or gpu.device.runs_on_cores:
         return cost
     return replace(cost, launch_ns=cost.launch_ns + gpu.eager.takes_ns(work))

@@ -39,6 +39,7 @@ class Sharing:
     def start_all(self, bundle: Bundle, now_ns: int) -> None:
         """Start all flows of a bundle."""
         bundle.number = next(self._numbers)
+        # Found before `join_pool`, and joined into one: flows that share a capacity need one solution.
         pools = dict.fromkeys(capacity.pool for capacity in bundle.capacities if capacity.pool is not None)
         for capacity, amount in zip(bundle.capacities, bundle.loads.tolist(), strict=True):
             capacity.join_pool(amount, now_ns)
@@ -139,6 +140,7 @@ class Sharing:
             if fresh_pools:
                 pool = fresh_pools.pop()
                 pools[pool] = None
+                # Only shared capacities lead on: a pool is solved as one, so its others need no search.
                 fresh = [capacity for capacity in pool.shared() if capacity not in seen]
                 seen.update(dict.fromkeys(fresh))
                 reach += fresh

@@ -48,6 +48,7 @@ class SlowStart:
         Acknowledgements come one by one, so n need not be whole; slow start is over when the next byte loses no more
         time.
         """
+        # Where the derivative of the lost time is 0: from there the window grows faster than the path carries.
         over_bytes = self._round_trip_ns * self._bytes_per_ns / math.log(2) - self._initial_bytes
         later_bytes = min(sent_bytes, over_bytes) - self._initial_bytes
         if later_bytes <= 0:
@@ -87,6 +88,7 @@ class SlowStarts:
         across = [one for one in transfers if place(ranks[one[0]]) != place(ranks[one[1]])]
         if not across:
             return 0
+        # One state for all transfers of the call: the largest waits longest, and others grow beside it.
         source, target, size_bytes = max(across, key=lambda one: one[2])
         return self.lost_between_ns(group, ranks[source], ranks[target], size_bytes)
 

@@ -93,6 +93,7 @@ def _ring_left(
     Two of each are in flight; empty segments are skipped.
     """
     left, right = (rank - 1) % parts.ranks, (rank + 1) % parts.ranks
+    # Three times, so that slices need no wrapping: a ring may begin a whole round in, and ends more than a round later.
     sizes, start = 3 * parts.sizes_bytes(), first_chunk * parts.per_chunk
     sends = sizes[start : start + steps]
     recvs = sizes[start + parts.per_chunk : start + parts.per_chunk + steps]
@@ -167,6 +168,7 @@ def _broadcast(writer: ScriptWriter, call: Call, rank: int) -> None:
     ranks, size_bytes = len(call.group.ranks), call.bytes_in + call.bytes_out
     place = (rank - call.root) % ranks
     if place:
+        # The parent's place is this one without its highest bit: it got the buffer in an earlier round.
         parent = place - (1 << (place.bit_length() - 1))
         writer.wait(writer.recv((parent + call.root) % ranks, size_bytes))
     # gloo posts all sends at once, so they share the links.

@@ -118,6 +118,7 @@ def _broadcast(sums: Totals, calls: Calls) -> None:
         parent, rank = place - (1 << (place.bit_length() - 1)), (place + root) % ranks
         sums.messages((parent + root) % ranks, rank, 1, size_bytes)
         sums.latency_steps[rank] = 1 + place.bit_count()
+    # The root waits for its children's notices only; its data needs no answer.
     sums.latency_steps[root] = min(1, ranks - 1)
 
 

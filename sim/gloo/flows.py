@@ -82,6 +82,7 @@ class Slot:
     __slots__ = ("posted_bytes", "ready", "received", "sent")
 
     def __init__(self) -> None:
+        # Not posted yet; 0 is a posted message without payload, such as a barrier's.
         self.posted_bytes = -1
         self.ready = False
         self.sent: Signal[None] = Signal()

@@ -61,6 +61,7 @@ class GlooLinks:
         work = zip(rendezvous.group.ranks, sums.reduce_bytes, sums.copy_bytes, strict=True)
         parts = [self._machine.sleep(latency_ns)]
         parts += [local(self._machine, rank, local_kernel(reduced, copied)) for rank, reduced, copied in work]
+        # Latency, bytes and local work each have a part: they overlap, and the longest one decides.
         wire: Signal[None] = Signal()
         self._machine.sleep(first_ns + lost_ns).then(
             lambda: self._machine.begin(carried.uses, weight=carried.weight).then(wire.fire)

@@ -42,6 +42,7 @@ def _round_the_ring(
     padded = torch.stack([torch.nn.functional.pad(part, (0, ranks * chunk - numel)) for part in parts])
     chunks = torch.arange(ranks)
     padded = padded.view(ranks, ranks, chunk)
+    # All chunks at once: each step adds the next member on every chunk's way round the ring.
     total = padded[(chunks - 1) % ranks, chunks]
     for step in range(2, ranks + 1):
         total = combine(padded[(chunks - step) % ranks, chunks], total)

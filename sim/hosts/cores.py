@@ -101,6 +101,7 @@ class Cores:
         """Choose the thread's own core, or an idle one if its own is busy."""
         home = thread.home
         if home is None:
+            # A new thread goes to the core that has been idle longest, so that threads spread over the cores.
             home = min(self._cores, key=lambda core: (core.running is not None, core.waiting, core.idle_since_ns))
         elif home.running is not None:
             idle = self._last_at_work()
@@ -135,6 +136,7 @@ class Cores:
         now_ns = self._clock.now_ns
         end_ns = turn.began_ns + turn.left_ns
         due_ns = max(core.taken_ns + _SLICE_NS, now_ns + 1)
+        # Ticks are at whole multiples of the period on every core, so this needs no event for each tick.
         tick_ns = -(-due_ns // _TICK_NS) * _TICK_NS
         self._clock.call_in(min(end_ns, tick_ns) - now_ns, partial(self._look, core, turn))
 
@@ -152,6 +154,7 @@ class Cores:
         next_ns = turn.then()  # the thread still owns its core, so a thread that `then` wakes queues behind it
         if next_ns is not None:
             more = _Turn(turn.thread, round(next_ns), turn.then)
+            # `taken_ns` stays: the thread has kept its core, so its slice goes on.
             core.running, more.began_ns = more, self._clock.now_ns
             self._look_later(core, more)
             return
@@ -251,6 +254,7 @@ class HostCores:
         ]
         self._wakes = Wakes(clock, tcp, draw)
         self._issue = Varying(tcp.issue_spread, None if draw is None else f"issue {draw}")
+        # One generator for each effect: a change of one model does not shift the draws of another.
         self._random = Random(f"spin {draw}")
         self._programs: dict[tuple[int, str], Thread] = {}
         self._loops: dict[tuple[int, str], Thread] = {}
@@ -281,6 +285,7 @@ class HostCores:
         """Return for how many ns this thread spins on a lock whose owner posts now; 0 if it does not spin."""
         if not (self.tcp.spin_share and loop.is_busy and loop.cores.has_queue(loop)):
             return 0.0
+        # Python draws the condition first: swapping these two draws would change every run with spins.
         return self._random.random() * self.tcp.spin_ns if self._random.random() < self.tcp.spin_share else 0.0
 
     def _thread(self, rank: int, *, sleeps: bool = False) -> Thread:

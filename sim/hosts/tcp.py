@@ -39,7 +39,9 @@ class Port:
 
         The first packet is here now, the last byte at `whole_ns`.
         """
+        # For the link's statistics alone: this queue decides the time, not fair shares.
         self._capacity.pass_by(size_bytes, now_ns)
+        # Before `load` adds this segment: it begins behind earlier bytes, not behind itself.
         begin_ns = max(now_ns, self._last_ns)
         self.load(size_bytes, now_ns)
         packet_ns = min(size_bytes, PACKET_BYTES) / self._capacity.per_ns
@@ -122,6 +124,7 @@ class TcpConnection:
             self._put(size_bytes, by, sent, arrived)
 
     def _put(self, size_bytes: int, by: Thread, sent: Callable[[], None] | None, arrived: Callable[[], None]) -> None:
+        # Behind a message that stands still the serving thread writes, as gloo's does once the socket is writable.
         waits = bool(self._messages) and not self._is_writing
         self._messages.append(_Message(size_bytes, self._loop if waits else by, sent, arrived))
         if len(self._messages) == 1:

@@ -42,6 +42,7 @@ class Connections:
         if not self.peers:
             return total
         near = sum(network.domain(other) == network.domain(rank) for other in self.group.ranks) - 1
+        # NCCL rounds point-to-point channels up to a power of two.
         channels = min(1 << (self.channels - 1).bit_length(), _MOST_P2P_CHANNELS)
         far = 2 * _SHARED_BYTES if self.group.size > near + 1 else 0
         return total + channels * (near * (_RECEIVER_BYTES + _SENDER_BYTES) + far)

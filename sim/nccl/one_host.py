@@ -155,6 +155,7 @@ def low_latency_ring(operation: TunedCollective, group: OneHostGroup, protocol: 
         transfer_us = operation.size_bytes / bytes_per_us
     else:
         chunk_us = chunk_bytes / bytes_per_us
+        # Less the hop, which is in the latency: with no bytes the transfer takes nothing.
         transfer_us = hops * ((hop_us**_NORM + chunk_us**_NORM) ** (1 / _NORM) - hop_us)
     start_us = group.start_share * (figures.start_us + blocks * figures.blocks_us)
     return OneHostTime(start_us + hops * hop_us, transfer_us)

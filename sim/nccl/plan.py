@@ -107,6 +107,7 @@ def pipeline(call: Call, group: GroupPlacement, costs: NcclCosts) -> NcclPlan:
             (TunedCollective(function=known.uneven, size_bytes=size), root) for root, size in enumerate(call.parts)
         ]
         return _in_one_kernel([_pipeline(each, root, group, costs) for each, root in of_each if each.size_bytes])
+    # The larger buffer, as in NCCL's formulas: the output of a gather, the input of a scatter.
     size_bytes = BARRIER_BYTES if call.op in BARRIERS else max(call.bytes_in, call.bytes_out)
     plans = [
         _pipeline(_operation(call.op, alike, group, costs), call.root, group, costs)

@@ -173,6 +173,7 @@ def tree_parents(size: int) -> list[int]:
     for node in range(1, size):
         step = node & -node
         parent = (node - step) | 2 * step
+        # A parent beyond the last node is replaced by the node without its lowest bit, as in ncclGetBtree.
         parents.append(parent if parent < size else node - step)
     return parents
 
@@ -287,6 +288,7 @@ def _has_rails(costs: NcclCosts) -> bool:
 def _other_tree(size: int) -> list[int]:
     """Return the first tree mirrored, or shifted by one where mirroring would keep the same leaves."""
     first = tree_parents(size)
+    # In an even tree mirroring swaps odd nodes, the leaves, with even ones; in an odd tree it would keep them.
     if size % 2 == 0:
         return [size - 1 - parent if parent >= 0 else -1 for parent in reversed(first)]
     shifted = [(parent + 1) % size if parent >= 0 else -1 for parent in first]

@@ -59,6 +59,7 @@ class NcclPhases:
         self._folded = None if classes is None else FoldedNccl(machine.fabric, self._costs, classes)
         self._multiprocessors = machine.fabric.cluster.host.gpu.multiprocessors
         self._connected: dict[str, Connections] = {}
+        # Windows matter between NVLink domains only: inside one, NCCL uses no sockets.
         self._slow_starts = SlowStarts(machine, machine.fabric.cluster.nccl_sockets, over_nvlink=True)
 
     def __call__(self, rendezvous: Rendezvous, member: int, thread: Thread | None = None) -> None:
@@ -139,6 +140,7 @@ class NcclPhases:
         if self._multiprocessors is None:
             return
         share = self._connected[group.name].channels / self._multiprocessors
+        # `occupy` takes the share now, at the entry; the signal only calls the function that it returned.
         rendezvous.through[member].then(self._machine.occupy(fabric.arithmetic[group.ranks[member]], share))
 
     def _take_memory_of(

@@ -132,6 +132,7 @@ def bus_gb_per_s(shape: GroupShape, costs: NcclCosts) -> float:
     one = node(shape, costs)
     if shape.hosts == 1:
         return one.link_gb_per_s
+    # With one rank on each host no byte crosses a GPU's link to a peer, however slow that link is.
     network = shape.rails * nic_gb_per_s
     return network if shape.ranks == shape.hosts else min(network, one.link_gb_per_s)
 
@@ -145,6 +146,7 @@ def latency_ns(choice: TuningChoice, operation: TunedCollective, shape: GroupSha
         found_ns = 1e3 * _in_one_host(choice, operation, shape, costs).latency_us
     else:
         found_ns = _latency_over_hosts_ns(choice, operation, shape, costs)
+    # The floor is of latency and bytes together, so only what the bytes leave of it is added.
     return max(found_ns, costs.floor_ns - transfer_ns(choice, operation, shape, costs))
 
 

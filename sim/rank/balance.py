@@ -94,6 +94,7 @@ class Balance:
             for mean, size_bytes in zip(means, own.send_bytes, strict=True):
                 mean.add(size_bytes, self._counts[own.rank])
             return own
+        # One list for both directions: by kind of pair a rank sends as much as it receives.
         sizes = tuple(mean.rounded(own.element_size) for mean in means)
         total = sum(sizes)
         sent = total - sizes[own.group.index(own.rank)]

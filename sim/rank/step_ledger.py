@@ -93,6 +93,7 @@ class StepLedger:
         self._steps, self._others, self._over = {}, [], []
 
     def _note_over(self) -> None:
+        # In the order of begins, up to the first step that is still open: later ones that have ended wait for it.
         for number, step in list(self._steps.items()):
             if step.ended < self.world_size or step.unfinished:
                 return

@@ -38,6 +38,7 @@ class Lane:
 
     def enter(self, function: Callable[[], None]) -> None:
         """Call `function` when a worker is free; the worker is busy until `leave`."""
+        # Not past the queue, even if a worker is free: `leave` may be about to start an earlier call.
         if self._free and not self._queue:
             self._free -= 1
             function()

@@ -53,6 +53,7 @@ class Exchanges:
         loads = self._loads(plan)
         took = _took_ms(recording, step)
         latencies = [ms for (kind, role), ms in took.items() if kind and role == roles.SIZES]
+        # A sharding type has five exchanges in a step: sizes, lengths, ids, rows and their gradients.
         self.latency_ms = 5 * max(latencies, default=0.0)
         for kind in _SHARDED:
             for phase, own in (ids_phase(kind), _OF_IDS), (rows_phase(kind), _OF_ROWS):
@@ -85,7 +86,9 @@ def _took_ms(recording: Recording, step: int) -> dict[tuple[str, str], float]:
             calls[span.label, span.role, span.group, span.call].append(span)
     longest: defaultdict[tuple[str, str], float] = defaultdict(float)  # by label and role, the longest among groups
     for (label, role, _, _), spans in calls.items():
+        # From the last entry: the wait for late ranks belongs to what they did before.
         ms = (max(span.end_ns for span in spans) - max(span.start_ns for span in spans)) / 1e6
+        # Groups of one exchange run at the same time, so the longest one counts, not their sum.
         longest[label, role] = max(longest[label, role], ms)
     found: defaultdict[tuple[str, str], float] = defaultdict(float)
     for (label, role), ms in longest.items():

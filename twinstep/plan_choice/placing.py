@@ -131,6 +131,7 @@ def _place_shards(ranks: RankLoads, shards: Shards, weights: Floats) -> Ints | N
     for number in np.argsort(-shards.loads @ weights, kind="stable"):
         load, stored = shards.loads[number], shards.stored_bytes[number]
         after = _powers(ranks.loads + load)
+        # Only the chosen rank's term of each sum changes, so all ranks are tried at once.
         longer = _norms(sums + after - powers) @ weights
         longer[(ranks.free_bytes < stored).any(axis=1)] = np.inf
         best = int(np.argmin(longer))
@@ -150,6 +151,7 @@ def _improve(ranks: RankLoads, shards: Shards, found: Ints, weights: Floats) -> 
         powers = _powers(ranks.loads)
         sums = powers.sum(axis=0)
         shares = (powers / np.where(sums > 0, sums, 1.0)) @ (weights * _norms(sums))
+        # Gains below rounding are none: without this margin two moves could undo each other until the budget is spent.
         below = float(_norms(sums) @ weights) * (1 - 1e-6)
         moves = [_Moves(ranks, shards, found, int(rank), weights) for rank in np.argsort(-shares)[:_LOOKED_AT]]
         looked_at += sum(each.size for each in moves)
@@ -201,6 +203,7 @@ class _Moves:
         powers = _powers(loads)
         here, there = _powers(loads[self._rank] - gone.loads), _powers(loads[to] + gone.loads)
         times = _norms(powers.sum(axis=0) - powers[self._rank] - powers[to] + here + there) @ self._weights
+        # A swap may also bring this rank more bytes than it gives away.
         misfits = (free[to] < gone.stored_bytes) | (free[self._rank] < -gone.stored_bytes)
         return np.where(misfits.any(axis=-1), np.inf, times)
 

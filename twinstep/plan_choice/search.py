@@ -170,6 +170,7 @@ class PlanSearch:
                     self._best = each
             except ScenarioError:
                 fullest = max(self.tried[0].plan.storage_bytes)
+                # The planner's plan is known to fit beside all else in memory; what else there is, estimates leave out.
                 self._empty.free_bytes[:, self._tier] = np.minimum(self._empty.free_bytes[:, self._tier], fullest)
 
     def _proposal(self, rule: Rule) -> Proposal | None:

@@ -80,6 +80,7 @@ def workers(where: Where) -> Iterator[Client]:
         stack.enter_context(dask.config.set(_CONFIG))
         stack.enter_context(warnings.catch_warnings())
         warnings.filterwarnings("ignore", message="Port 8787")  # another user's scheduler may have it
+        # Inside the configuration: Dask reads its settings when schedulers and workers are made.
         client = stack.enter_context(_client(where, stack))
         if where.scheduler:
             _check(client, where.scheduler)

@@ -67,6 +67,7 @@ def layers(costs: Sequence[Sequence[float]], enough: int) -> list[int]:
             kept = values[front]
             if not ((kept <= values[at]).all(axis=1) & (kept < values[at]).any(axis=1)).any():
                 front.append(int(at))
+        # `left` keeps its order, so that each further front needs no new sort.
         left = left[~np.isin(left, front)]
         numbers[left] += 1
     return [int(each) for each in numbers]

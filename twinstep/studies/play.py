@@ -48,6 +48,7 @@ def play_point(task: Task) -> Result:
     """Simulate a point to its end or its mistake; errors become results."""
     with _ONE, warnings.catch_warnings(), DRAWN.up_to(_DRAWN_BYTES):
         warnings.simplefilter("ignore", Note)
+        # Behind the lock: a point's seconds must not count its wait for another one.
         began_s = time.monotonic()
         try:
             result = _estimate(task) if task.fidelity == ESTIMATE else _play(task, began_s)

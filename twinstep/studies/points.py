@@ -50,6 +50,7 @@ def points_of(study: Study) -> Iterator[Point]:
     index = BASELINE
     for values in _combinations(study.axes):
         text = text_of(values)
+        # Axes whose condition does not hold drop out, so that several combinations may be one point.
         if text in seen or study.skips(values):
             continue
         seen.add(text)

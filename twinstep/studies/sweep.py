@@ -108,6 +108,7 @@ class Sweep:
                 )
                 of_stage = _StageRun(self, stage, source)
                 calls = of_stage.calls()
+                # Reading the first call already writes the rows of all known points before it.
                 first = next(calls, None)
                 if first is not None:  # without calls no workers are started
                     client = client or (self.crew or stack.enter_context(crew(self.where)))()

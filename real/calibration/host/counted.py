@@ -44,6 +44,7 @@ def count(script: Path, names: Sequence[str], cluster: Cluster) -> dict[str, Cou
     start = ProcessStart(scenario, counting)  # keeps the script's scratch folder alive
     player = LivePlayer(start, counting, Seat(0, 1, 1), scenario)
     try:
+        # The first step is left out: it holds the script's set-up.
         steps = _steps(player, 2 * len(names) + 1)
     finally:
         player.close()

@@ -91,6 +91,7 @@ def fit(timed: Sequence[TimedSnippet], like: Eager) -> HostFit:
         if np.max(np.abs(step)) < _CLOSE:
             break
     prices = _prices(like) * np.exp(factors[:count])
+    # At least 1 ns: a price of 0 could not be scaled by a later fit, which works on logarithms.
     fitted = {f"{name}_ns": max(1, round(price)) for name, price in zip(PRICES, prices.tolist(), strict=True)}
     unseen = tuple(name for name, part in zip(PRICES, parts.T, strict=True) if not part.any())
     return HostFit(eager=dataclasses.replace(like, **fitted), factor=float(np.exp(factors[count])), unseen=unseen)

@@ -172,8 +172,10 @@ def fit(
         ),
     ]
     wanted = {parameter.name: parameter.observe(measured) for parameter in parameters}
+    # One parameter after the other, as each has its own observation; what they share settles over the sweeps.
     for sweep in range(_SWEEPS):
         if sweep == _SWEEPS - 1:
+            # In the last sweep only: a search over all sizes simulates often, and needs the others nearly right.
             values["queue_bytes"] = _best_queue(cluster, values, measured, play)
         for parameter in parameters:
             _improve(parameter, values, wanted[parameter.name], lambda: play(_with(cluster, values)))
@@ -200,6 +202,7 @@ def _improve(parameter: _Parameter, values: dict[str, float], wanted_s: float, l
     here = min(values[parameter.name], most)
     values[parameter.name] = here
     here_s = parameter.observe(look())
+    # To the other side at the upper bound, where a step ahead would show no effect.
     aside = here + parameter.aside if here + parameter.aside <= most else max(here - parameter.aside, parameter.least)
     if aside == here:
         return

@@ -42,6 +42,7 @@ class PathEnd:
             self._listener.close()
         else:
             self._socket = socket.create_connection(address, timeout=_TIMEOUT_S)
+        # Nagle's algorithm would hold a word back until the one before it is acknowledged.
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.setblocking(False)
 
@@ -61,6 +62,7 @@ class PathEnd:
             if not leads:
                 self._say()
             times_s.append(time.perf_counter() - begin_s)
+        # The median: a few round trips are interrupted by the system for much longer than they take.
         return median(times_s) / 2
 
     def _say(self) -> None:

@@ -185,5 +185,6 @@ def _tensor(values: list[complex], dtype: str) -> Tensor:
         return torch.tensor(parts, dtype=torch.float64).view(torch.complex128).to(kind)
     if kind.is_floating_point:
         return torch.tensor(values, dtype=torch.float64).to(kind)
+    # Python's integers are unbounded: cut to the width, as an overflow in torch wraps around.
     wrapped = [int(value.real) % (1 << 8 * kind.itemsize) for value in values]
     return torch.tensor([value - (1 << 64) if value >> 63 else value for value in wrapped], dtype=torch.int64).to(kind)

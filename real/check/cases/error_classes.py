@@ -94,5 +94,6 @@ def from_bytes(data: bytearray, dtype: str) -> Tensor:
 
 def _part(draw: random.Random, width: int, infinity: int) -> int:
     sign = 1 << width - 1
+    # Half of the parts are these, which random bits hardly ever hit and which copies must not change.
     special = (0, sign, 1, sign | 1, sign | (sign - 1), infinity, sign | infinity, infinity | draw.randrange(1, 1 << 8))
     return draw.choice(special) % (1 << width) if draw.random() < 0.5 else draw.getrandbits(width)

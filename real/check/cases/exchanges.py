@@ -112,6 +112,7 @@ class AllToAll(Case):
         """Return each exchange's memory."""
         groups, me = here.join([exchange.place for exchange in self.exchanges]), here.rank.rank
         issued = {at: self.exchanges[at].issue(*groups[at]) for at in self._order(me) if me in groups[at][1]}
+        # Awaiting in another order than that of issue must not change what arrives.
         for at in reversed(issued) if self.is_backwards else issued:
             await issued[at][1]
         return [issued[at][0] for at in sorted(issued)]

@@ -248,6 +248,7 @@ def _name_sizes(axis: Any, places: Mapping[int, float]) -> None:
 
 def step_errors(steps: pd.DataFrame) -> tuple[Any, str]:
     """Draw the steps that both runs completed, at most `_MOST` evenly spaced ones; return the chart and its note."""
+    # Single steps, not means of neighbours: a mean would hide the steps that stand out.
     shown = steps if len(steps) <= _MOST else steps.iloc[np.linspace(0, len(steps) - 1, _MOST).astype(int)]
     ratios = log_ratio(shown["error"])
     source = ColumnDataSource(

@@ -112,6 +112,7 @@ def _expand(tensor: Tensor, shape: Sequence[int]) -> Strided | None:
     steps = [0] * missing
     for extent, step, wanted in zip(own, strides, shape[missing:], strict=True):
         if extent == wanted:
+            # The stride of a dimension of one element is arbitrary in torch, and must not tell layouts apart.
             steps.append(step if extent > 1 else 0)
         elif extent == 1:
             steps.append(0)

@@ -26,6 +26,7 @@ def reduction(call: OperatorCall) -> tuple[Operation, ...]:
 def _reduction_over(name: str, operand: Tensor, dims: Sequence[int]) -> Reduction:
     """Return a reduction over the dimensions between those outside and those inside of it in memory."""
     of = {dim % operand.dim() for dim in dims} if operand.dim() else set()  # torch takes dim 0 of a single number
+    # By stride: a transposed tensor is reduced as it lies in memory, whatever its dimensions are called.
     axes = sorted(range(operand.dim()), key=operand.stride, reverse=True)
     places = [place for place, axis in enumerate(axes) if axis in of and operand.shape[axis] > 1]
     reduced = math.prod(operand.shape[axis] for axis in of)

@@ -100,6 +100,7 @@ class _Sharding:
         if mark.phase == "pre_backward" and self.places.get(mark.unit):
             place = self.places[mark.unit].pop()
             if place > 0:
+                # The unit whose forward ended before this one's: the backward pass needs it next.
                 yield from self._gather(self.order[place - 1])
 
     def _gather(self, unit: int) -> Iterator[Action]:

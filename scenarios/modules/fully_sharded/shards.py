@@ -79,6 +79,7 @@ class ShardedParameter:
     def __init__(self, parameter: Tensor, size: int, place: int) -> None:
         rows, shape, numel = shard_rows(parameter.shape, size), parameter.shape, parameter.numel()
         each = rows * prod(shape[1:])
+        # Zeros, as the last shards' padding is gathered and reduced, too.
         self._buffer = torch.zeros(size * each, dtype=parameter.dtype, device=parameter.device)
         self._buffer[:numel].copy_(parameter.detach().reshape(-1))
         self._bytes, self.parameter = self._buffer.untyped_storage().nbytes(), parameter

@@ -129,6 +129,7 @@ class EmbeddingPerfEstimator:
         """Return the times of the exchange of rows and of ids, in ms."""
         if kind.is_copied:
             return 0.0, 0.0
+        # All ranks' ids, also where rows are cut: TorchRec prices the exchange of ids alike for all sharding types.
         ids_bytes = ceil(load.ids * self._topology.world_size * BIGINT_BYTES)
         return self._rows_out(kind, load, dim, _FORWARD), ids_bytes / self._bandwidth(CollectiveType.ALL_TO_ALL)
 
@@ -163,6 +164,7 @@ class EmbeddingPerfEstimator:
     def _replicated(self, table_bytes: int, bandwidth: float) -> float:
         """Return the time of the all-reduce of a replicated table's gradient, in ms."""
         world, local = self._topology.world_size, self._topology.local_world_size
+        # TorchRec's formula as it stands: it knows one host and two, and takes twice the time of two for more.
         hosts = min(world / local, 2)
         reduce = table_bytes * (2 * hosts - 1) / hosts / self._bandwidth(CollectiveType.ALL_REDUCE)
         if world > 2 * local:
@@ -226,5 +228,6 @@ def _forward(kind: ShardingKind, load: TableLoad, dim: int, *, ids: float, rows_
     read = ceil(ids * BIGINT_BYTES) * (2 if load.is_weighted else 1)
     sliced = kind.is_copied or kind.cuts_rows
     lookup_dim = dim if sliced else max(dim, FULL_BLOCK_DIM)
+    # TorchRec's HALF_BLOCK_PENALTY and QUARTER_BLOCK_PENALTY, which it calls empirical.
     penalty = 1.0 if sliced or dim >= 128 else 1.15 if dim >= 64 else 1.75
     return (read + ids * lookup_dim * load.element_bytes + rows_out * dim * load.element_bytes) * penalty

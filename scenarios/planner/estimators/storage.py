@@ -143,6 +143,7 @@ def _optimizer_multiple(option: ShardingOption) -> float:
         return 0.0
     if name == "RowWiseAdagrad":
         return 1 / _shape(option)[1]
+    # An optimizer that is not known counts as one state of the weights' size, as in TorchRec.
     return 2.0 if name == "Adam" else 1.0
 
 

@@ -78,6 +78,7 @@ class GreedyPerfPartitioner:
         try:
             walk.replicate([option for option in options if option.partition_by == _UNIFORM])
             walk.place(_grouped(options, self._sort_by, self._balance_modules))
+        # A shard without estimates is None where a number is read: checked only now, as the check costs a pass.
         except AttributeError:
             _check_estimates(options)
             raise
@@ -160,6 +161,7 @@ class MemoryBalancedPartitioner:
         allowed = (1 + self._tolerance) * _busiest(proposal)
         used = [device.hbm - left.hbm for device, left in _storages(storage_constraint, self.devices)]
         shards = [known_storage(shard).hbm for option in proposal for shard in option.shards]
+        # No cap below the mean, or below the largest shard, can hold everything: bisection begins there.
         low, high = max(sum(used) / len(used), max(shards, default=0)), max(used)
         for _ in range(self._max_search_count):
             if high - low <= _CLOSE_BYTES:

@@ -132,6 +132,7 @@ class Walk:
         whole = [option for option in options if option.num_shards == self._ranks.count]
         self._ranks.cut(_starts([option.shards for option in whole], self._ranks.count))
         likes = [stretch.like for stretch in self._ranks.stretches]
+        # Charges are undone by restoring, not by subtracting: floats that were added would not come back exactly.
         saved = save(likes)
         if len(whole) == len(options):
             for option in options:
@@ -268,6 +269,7 @@ class Walk:
         """Place the whole group on these ranks; if a part fails, undo all charges and return False."""
         saved, before = save(ranks), len(self._placed)
         if all(place(option, ranks) for option in group):
+            # Only on success: a restored rank's old entry in the queue is still right.
             self._queue.refresh(ranks)
             return True
         restore(ranks, saved)

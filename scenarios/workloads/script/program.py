@@ -277,6 +277,7 @@ class _Played:
         await self._streams.settle()
         if self._step is not None:
             given_up = StepGivenUp()
+            # The script has begun a step that it does not end: given up, so that no half step is in the report.
             self._step.__exit__(StepGivenUp, given_up, None)
             self.steps -= 1
         if self._log is not None:

@@ -81,6 +81,7 @@ class ScriptCalls:
         """Post the values of a message on GPUs; return where those are that the rank receives, if it does."""
         if not self._is_on_gpu or call.verb not in (*MESSAGES, "scatter"):
             return None
+        # Groups of equal members have messages of their own: counted by their order, which is equal on all ranks.
         number = sum(each.ranks == group.ranks for each in self._groups[: call.group])
         return self._mail.post(call, self._rank.rank, group.ranks, number)
 

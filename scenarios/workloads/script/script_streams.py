@@ -198,10 +198,12 @@ class ScriptStreams:
 
     def _meet(self, event: RecordEvent | WaitEvent) -> None:
         if isinstance(event, RecordEvent):
+            # The position now: what the stream is given later is not behind the event.
             self._events[event.number] = self.tail(event.stream)
             self._recorded_ns[event.number] = self._ranks[0].backend.now_ns
         elif event.number in self._events:
             own = self.tail(event.stream)
+            # Works that the stream has behind it already need no second wait.
             new = [work for work in self._events[event.number] if work not in own]
             for work in new:
                 self.of(event.stream).after(work)

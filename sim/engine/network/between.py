@@ -90,6 +90,7 @@ class LeafSpine(Between):
         host, first = cluster.host, leaf * self.hosts_per_part
         hosts = min(self.hosts_per_part, cluster.hosts - first)
         nics = host.gpus if host.nics.per == "gpu" else host.nics.count
+        # The last leaf may have fewer hosts: its uplinks shrink with them, so every leaf is equally oversubscribed.
         rate = hosts * nics * host.nics.link.bytes_per_s / cluster.network.oversubscription * cluster.payload_share
         rate *= cluster.speed_at(LeafPart(leaf))
         return (self.link(f"leaf{leaf}.uplinks", direction, link_class="uplink", host=first, per_s=rate),)

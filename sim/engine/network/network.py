@@ -58,6 +58,7 @@ class ClusterNetwork:
 
     def socket_path(self, source: int, target: int) -> Path:
         """Return the path of TCP between two global ranks: between hosts always by NIC."""
+        # By host, not by domain: between hosts that NVLinks join, sockets still go by NIC.
         if self.host(source) == self.host(target):
             return self.path(source, target)
         return self._across(source, target)

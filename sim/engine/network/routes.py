@@ -93,6 +93,7 @@ class _LinksFound:
         exits, towards = sources, np.zeros_like(sources)
         if between.by_rail:
             towards = targets % gpus
+            # As `ClusterNetwork._exit`: without a spine, bytes leave by the NIC of the target's number.
             exits = sources - sources % gpus + towards
         parts = [
             self._of_each(sources * gpus + towards, lambda key: network.leaving(*divmod(key, gpus))),
@@ -116,6 +117,7 @@ class _LinksFound:
 def _without_idle(capacities: Sequence[Capacity], crossed: Array) -> Routes:
     """Return routes as narrow as the longest path, without the capacities that nothing crosses."""
     width = int(np.count_nonzero(crossed >= 0, axis=1).max(initial=0))
+    # Stable, so that links stay in the order of the path, as `ClusterNetwork.path` gives them.
     narrow = np.take_along_axis(crossed, np.argsort(crossed < 0, axis=1, kind="stable")[:, :width], axis=1)
     used = np.zeros(len(capacities) + 1, np.bool_)
     used[narrow] = True  # -1 sets the extra last entry

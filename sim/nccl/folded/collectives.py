@@ -61,6 +61,7 @@ class FoldedNccl:
         if group.name in self._members_of:
             return self._members_of[group.name]
         ranks = np.array(group.ranks)
+        # Representatives are in ascending order, so a search gives each member's host class.
         hosts = np.searchsorted(self._classes.representatives, ranks // self._classes.gpus)
         gpus, counts = ranks % self._classes.gpus, np.array(group.counts)
         by_host = nccl_paths.members_by_host(hosts.tolist())
@@ -142,10 +143,12 @@ class FoldedNccl:
         """
         local = members.by_host[0]
         gpus, shape = [int(members.gpus[place]) for place in local], members.shape
+        # Laid out on few hosts, but with the shape of all: the choice and the time are the whole group's.
         drawn = min(_DRAWN_HOSTS, shape.hosts)
         placed = [list(range(host * len(local), (host + 1) * len(local))) for host in range(drawn)]
         call = replace(call, root=min(call.root, 0))  # laid out at the first host, wherever the root is
         plan = nccl.pipeline(call, nccl.GroupPlacement(placed, gpus * drawn, shape), self._costs)
+        # -1, as 0 is NCCL's "no figure", which a span stores as -1.
         carried = Carried(formula_ns=round(plan.predicted_ns) or -1, touched=[0.0] * len(members.ranks))
         carried.between, carried.inside = self._nothing()
         trays, held_s = self._network.hosts_per_domain, 0.0

@@ -47,6 +47,7 @@ class Transfers:
         sizes = size_bytes[sources, targets]
         counts = [np.repeat(sent[:, None], out.shape[1], 1), np.repeat(received[:, None], back.shape[1], 1)]
         self._rows.append((np.concatenate([out, back], 1), np.concatenate(counts, 1), sizes))
+        # `add.at`, not `+=`: a member occurs in many rows, and fancy indexing would keep one of them only.
         np.add.at(self.touched, sources, sent * sizes)
         np.add.at(self.touched, targets, received * sizes)
         via = relays[sources, members.gpus[targets]]

@@ -76,6 +76,7 @@ class Leaves:
             return
         hosts = self.network.cluster.hosts // self.network.hosts_per_domain
         crossing = _crossing(algorithm, hosts, self.hosts_per_leaf, local)
+        # The busiest leaf of a class stands for all of it: the collective waits for the slowest.
         most = np.zeros(len(self.first))
         np.maximum.at(most, self.sorts, crossing)
         for is_out in (True, False):

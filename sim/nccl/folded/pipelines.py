@@ -57,6 +57,7 @@ class PipelineLoads:
                 add("relayed", (gpus[near], exit_gpu), here, size_bytes)
             add("leaving", exit_gpu, here, size_bytes)
             add("arriving", gpus[far], there, size_bytes)
+        # By place, over hosts: each maximum may be another host's, as all hosts wait for whichever is slowest.
         most = {key: max(loads.values()) for key, loads in each.items()}
         return PipelineLoads(
             *({place: most[kind, place] for kind, place in most if kind == name} for name in PipelineLoads.__slots__)

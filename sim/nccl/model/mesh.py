@@ -191,6 +191,7 @@ class _Packing:
         self._part = part
         self._path = path
         self._crosses_nics = crosses_nics
+        # The slack keeps a quotient that is whole but for rounding from losing a ring.
         self._left = {hop: int(counted / speed + _EPSILON) for hop, counted in part.counted_gb_per_s.items()}
         self._nic = dict(zip(part.gpus, part.nics, strict=False))
         self._next = {gpu: sorted(self._reachable(gpu), key=lambda to: self._order(gpu, to)) for gpu in part.gpus}

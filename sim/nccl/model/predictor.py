@@ -325,5 +325,6 @@ def _size_share(topology: GroupTopology, operation: TunedCollective, algorithm: 
         shares = tables.TREE_SIZES[protocol]
     elif algorithm == "nvls_tree" and topology.generation == "Blackwell":
         shares = tables.NVLS_TREE_SIZES
+    # log2 of the size in units of 64 B, rounded down: negative below 64 B, where the full rate counts.
     place = (operation.size_bytes >> 6).bit_length() - 1
     return shares[place] if 0 <= place < len(shares) else 1.0

@@ -114,6 +114,7 @@ def _pack(node: Node) -> tuple[int, float]:
     """Return number and speed of channels with the highest total, of equals the fewest; at least one channel."""
     most, best = 0, 0.0
     for speed in node.speeds:
+        # NCCL's ends of the search: slower channels are not worth it, or the found ones fill the link already.
         if speed < LEAST_SPEED * best or most * best >= node.link_gb_per_s:
             break
         channels = _channels(node, speed)
@@ -121,6 +122,7 @@ def _pack(node: Node) -> tuple[int, float]:
             most, best = channels, speed
     if most:
         return most, best
+    # No listed speed fits: one channel for each NIC at the links' own rate, so that slow clusters have a prediction.
     channels = max(1, node.nics)
     link_gb_per_s = node.link_gb_per_s / channels if node.gpus > 1 else node.nic_gb_per_s
     return channels, min(node.nic_gb_per_s, link_gb_per_s) if node.nics else link_gb_per_s

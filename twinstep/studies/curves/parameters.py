@@ -72,6 +72,7 @@ def scaled(value: object, factor: float) -> object:
     counts.
     """
     if isinstance(value, float):
+        # Twelve digits, so that the value and its digest do not depend on the last bit of a product.
         return float(f"{value * factor:.12g}") if value > 0 else None
     parts = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
     if parts is None or not float(parts[1]) or units.quantity_of(parts[0]) is None:

@@ -81,6 +81,7 @@ class DistinctDraws:
         once, twice = (_distinct_by_part(self.table, times * self.samples, *shape) for times in (1, 2))
         variance = twice - once
         if self.table.ids_per_sample_kind == "fixed":
+            # The slope by a central difference: 1 % is far above rounding, and the curve is nearly straight over it.
             less, more = (_distinct_by_part(self.table, times * self.samples, *shape) for times in (0.99, 1.01))
             drawn = self.samples * (1 if _others(self.table) else self.table.ids_per_sample)
             variance = variance - drawn * ((more - less) / (0.02 * drawn)) ** 2
@@ -94,6 +95,7 @@ def _distinct_by_part(table: Table, samples: float, blocks: int, joined: int) ->
     starts = (min(part * size, table.rows) for part in range(blocks // joined))
     parts = [range(start, min(start + size, table.rows)) for start in starts]
     if _order(table.ids) == "uniform" and not _others(table):
+        # All rows are alike, so only the size of a part matters: two sizes at most but for empty parts.
         found = {len(rows): distinct_rows(table, rows, expected_ids(table, rows, samples)) for rows in parts}
         return kept(np.array([found[len(rows)] for rows in parts]))
     return kept(np.array([distinct_rows(table, rows, expected_ids(table, rows, samples)) for rows in parts]))
@@ -180,6 +182,7 @@ def _alike(zipf: Zipf, first: int, last: int) -> tuple[Floats, Floats]:
     """Return probabilities of the ranks from `first` to before `last`, in groups 2 % wide, and the groups' sizes."""
     if first >= last:
         return kept(np.empty(0)), kept(np.empty(0))
+    # `unique`, as neighbouring edges are equal once they are cut to whole ranks.
     edges = np.unique(np.append(np.geomspace(first, last, 1000).astype(np.int64), last))
     alike = np.sqrt(edges[:-1] * (edges[1:] - 1.0)) ** -zipf.exponent / zipf.total()
     return kept(alike), kept(np.diff(edges).astype(np.float64))

@@ -191,6 +191,7 @@ class Zipf:
         """
         low, high = bounds[:-1] + 0.5, bounds[1:] + 0.5
         power = 1 - self.exponent
+        # log1p and expm1, as blocks may be a row wide far from the head: a difference of powers would lose its digits.
         logarithm = np.log1p((high - low) / low)
         area = low**power * np.expm1(power * logarithm) / power if power else logarithm
         return np.asarray(area + self.exponent / 24 * (high ** (power - 2) - low ** (power - 2)))

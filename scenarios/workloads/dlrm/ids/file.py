@@ -34,10 +34,12 @@ def read_bags(path: Path, rows: int | None = None) -> list[list[int]]:
 def _lines(path: Path) -> list[bytes]:
     """Return the file's lines as bytes, for which split and isdigit accept ASCII only."""
     lines = utf8_content(path).split(b"\n")
+    # A file that ends with a newline has no further, empty line, which would be an empty bag.
     return lines if lines[-1] else lines[:-1]
 
 
 def _is_id(word: bytes, rows: int | None) -> bool:
+    # Longer numbers exceed 64 bits, and Python would take ever longer to read them.
     if not (word.isdigit() and len(word) < 20):
         return False
     return rows is None or int(word) < rows

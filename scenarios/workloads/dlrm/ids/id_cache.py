@@ -35,6 +35,7 @@ class ArrayCache:
             return make()
         if key in self._arrays:
             self._arrays.move_to_end(key)
+            # Copies, as the caller may change what it gets.
             return tuple(each.astype(np.int64) for each in self._arrays[key])
         made = make()
         self._arrays[key] = small = tuple(map(_narrow, made))

@@ -64,6 +64,7 @@ def _of_name(name: str, rows: int) -> Shuffle:
     for byte in digest[8 : 8 + _QUOTIENTS]:
         fraction = 1 / (1 + byte % 3 + fraction)
     step = max(1, int(rows * fraction))
+    # Only a step that is coprime to the rows reaches each of them once.
     while math.gcd(step, rows) != 1:
         step += 1
     return Shuffle(rows, step, int.from_bytes(digest[16:24], "big") % rows)

@@ -71,6 +71,7 @@ class RowCache:
             return [0.0 for _ in ids]
         found = []
         for number, (usual, now) in enumerate(zip(self._ids, ids, strict=True)):
+            # What the cache holds is what the batches of its characteristic time have named: misses are what is added.
             before = [self.batches * each for each in usual]
             after = [held + more for held, more in zip(before, now, strict=True)]
             found.append(max(0.0, self._distinct(number, after) - self._distinct(number, before)))

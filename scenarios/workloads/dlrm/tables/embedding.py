@@ -43,6 +43,7 @@ class Rows:
             at_once = max(1, _DRAWN_AT_ONCE // max(1, len(piece.columns)))
             for begin in range(0, len(piece.rows), at_once):
                 rows = piece.rows[begin : begin + at_once]
+                # Drawn by row number, so that values do not depend on how tables are cut, nor on the number of ranks.
                 drawn = initial_rows(piece.table, seed, rows, piece.columns, device=device)
                 weight[begin : begin + len(rows)].copy_(drawn)
 

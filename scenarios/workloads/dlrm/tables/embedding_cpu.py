@@ -116,6 +116,7 @@ def adagrad(rows: RankRows, named: Named, gradient: Tensor, rate: float) -> None
     bags = _bags(named, rows.places)
     order = _Order(np.empty(named.ids.numel(), np.int64), np.empty(named.ids.numel(), np.int64))
     _check(_number(rows.places, bags, order), named.ids)
+    # By row, then by id: a row's gradients are summed in one order in every run, and the row is updated once.
     order.keys.sort()
     _adagrad(_rows(rows), bags, order, _elements(gradient.reshape(-1)), rate)
 
@@ -126,6 +127,7 @@ def adagrad_all(rows: RankRows, gradients: Tensor, rate: float) -> None:
 
 
 def _rows(rows: RankRows) -> _Rows:
+    # Bags are summed in float32 at least: sums in 16 bits would lose small rows.
     wide = np.float64 if rows.weights.dtype == torch.float64 else np.float32
     sums = np.empty(int(rows.places.dims.max(initial=0)), wide)
     return _Rows(_elements(rows.weights), rows.places, rows.squares.numpy(), rows.by_element, rows.epsilon, sums)

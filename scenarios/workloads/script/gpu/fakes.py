@@ -81,6 +81,7 @@ def find_shapes_of_dtensors(shadows: Shadows) -> None:
 
     def found(self: Any, call: Any) -> Any:
         is_own = _is_shaped_alike(call.op) and "device" not in call.kwargs_schema and detect_fake_mode() is None
+        # A profile function is how calls of Python are counted: these must then be torch's own.
         if not is_own or sys.getprofile() is not None:
             return usual(self, call)
         before = shadows.now.is_honest

@@ -69,6 +69,7 @@ class BagsOnGpu(importlib.abc.MetaPathFinder):
             load(module)
             change(module)
 
+        # Patched behind its own execution: the classes exist then, and no script has used them yet.
         found.loader.exec_module = loaded  # type: ignore[method-assign]
         return found
 
@@ -213,6 +214,7 @@ class _ModuleBags:
             shape = (features.stride or 0, sum(self._dims))
         else:
             shape = (sum(map(mul, features.stride_per_key, self._dims)),)
+        # Fused tables update themselves in the backward pass: an empty leaf alone makes autograd call it.
         own = module.weights if self.is_dense else torch.empty(0, device="cuda", requires_grad=True)
         made: Tensor = _LookUp.apply(own, weights, shape, self, features, named)  # type: ignore[no-untyped-call]
         return made

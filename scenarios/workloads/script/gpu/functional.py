@@ -117,6 +117,7 @@ class Functional:
     def _begun(self, made: Tensor, work: Any) -> None:
         key = made.untyped_storage()._cdata
         self._works[key] = work
+        # A result that is never waited for must not keep its work: the key, an address, may be used again.
         weakref.finalize(made.untyped_storage(), self._works.pop, key, None)
 
     def _wait(self, tensor: Tensor) -> Tensor:

@@ -51,6 +51,7 @@ def _attend(
     """Run attention as one kernel, as a GPU does for heads of equal dims; dropout is omitted from computed values."""
     dims = {each.shape[-1] for each in (query, key, value)}
     if len(dims) > 1 or query.dim() != 4:
+        # The fused kernels need four dims and heads of one size; torch computes the rest by plain operators.
         math = _aten._scaled_dot_product_attention_math.default
         found: Tensor = math(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)[0]
         return found

@@ -123,6 +123,7 @@ class Shadows:
             if key not in self._values:
                 self._values[key] = None
                 self._indices[key] = self._current() if self.now.index is None else self.now.index
+                # With the storage, not the tensor: views keep it alive, and its address is the key only as long.
                 weakref.finalize(storage, self._is_gone, key)
                 self.memory.hold(key, 0 if is_in_host else storage.nbytes())
 
@@ -155,6 +156,7 @@ class Shadows:
         storage = tensor.untyped_storage()
         if is_guess:
             self._guesses.add(storage._cdata)
+        # Only a write of the whole storage makes all of its values certain again.
         elif self._guesses and tensor.numel() * tensor.element_size() >= storage.nbytes():
             self._guesses.discard(storage._cdata)
         if self._values[storage._cdata] is None:

@@ -202,6 +202,7 @@ def _written(function: Any) -> frozenset[str] | None:
             made_of.setdefault(name, set()).update(_names(value))
         if isinstance(node, ast.Call):
             stored |= _stored(node, around)
+    # Until nothing is added: an address may be computed from names that are themselves computed.
     while any(not made_of.get(name, set()) <= stored for name in tuple(stored)):
         stored |= {each for name in tuple(stored) for each in made_of.get(name, ())}
     return frozenset(stored & set(function.arg_names))

@@ -57,6 +57,7 @@ class Compiled:
         """Enter compiled code; all operators until `leave` belong to it."""
         self._depth += 1
         if self._depth == 1:
+            # autograd numbers nodes as they are made: by number a backward node is known as compiled code's.
             self._first, self._is_entered = torch._C._autograd._get_sequence_nr(), True
 
     def leave(self, outputs: Any = None) -> None:
@@ -116,6 +117,7 @@ class Compiled:
         self._flush(None)
 
     def _flush(self, outputs: frozenset[int] | None) -> None:
+        # Taken before anything is launched: a launch may buffer again, or flush.
         operators, after = self._operators, self._after
         if self._memory is not None:
             self._memory.end(operators, self._numbers, outputs)

@@ -176,6 +176,7 @@ class _Runs:
                 self._readers.setdefault(tensor, []).append(operator)
             for tensor in operator.writes:
                 if run is None or tensor in self._makers or tensor in operator.reads:
+                    # A library's result, or one changed in place: neither can stay within a fused kernel.
                     written.add(tensor)
                 self._makers.setdefault(tensor, _Maker(operator, run))
         self.within = self._makers.keys() - written

@@ -35,6 +35,7 @@ class Timed:
 
 def work(kind: Any, dataset: Any, indices: Any, batches: Any, *rest: Any, **more: Any) -> None:
     """Run a worker of torch's data loaders without the simulation's modes and profile function, timing each batch."""
+    # A forked worker inherits the rank's profile function and modes, which would slow down what is timed here.
     sys.setprofile(None)
     while _get_current_function_mode_stack():
         _pop_mode()

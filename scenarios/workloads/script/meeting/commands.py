@@ -74,6 +74,7 @@ def watch_commands(seats: Seats) -> None:
 
     def started(self: Any, args: Any, *given: Any, **more: Any) -> None:
         if os.getpid() == own:
+            # Popen takes `env` as its eleventh argument; `args` is not among `given`.
             env = more.get("env", given[9] if len(given) > 9 else None)
             commands.check(args, env, users_line(sys._getframe().f_back))
         popen(self, args, *given, **more)

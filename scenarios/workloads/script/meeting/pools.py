@@ -72,6 +72,7 @@ class RankPool(_Pool):  # type: ignore[misc]
 
     def _begin(self) -> None:
         given, more = self._given
+        # Before the pool's own start, which reads attributes: `__getattr__` must no longer begin it.
         del self._given
         super().__init__(*given, **more)
         self._workers.start()

@@ -208,6 +208,7 @@ def put(instead: dict[Any, Any]) -> None:
     for usual, own in instead.items():
         assert id(usual) in _names, f"{usual} is in none of {_REPLACED}"
         for module, name in _names.get(id(usual), ()):
+            # Unless the module has bound the name anew since it was searched.
             if module.__dict__.get(name) is usual:
                 setattr(module, name, own)
 

@@ -115,6 +115,7 @@ class Stores:
             waiting, self._waiting = self._waiting, []
             before = len(waiting)
             for request, pending, changes in waiting:
+                # A polling rank has an answer, but the same as before: it is woken by a change only.
                 is_same = self._of[request.store].changes == changes
                 found = WAITS if is_same else self.answer(request)
                 if found is WAITS:
@@ -149,6 +150,7 @@ class _Store:
 
     def add(self, key: str, amount: int) -> int:
         found = int(self._values.get(key, b"0")) + amount
+        # Adding 0 reads a counter, which must not count as a change: polling would never be seen.
         if amount or key not in self._values:
             self.set(key, str(found).encode())
         return found

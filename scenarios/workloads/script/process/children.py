@@ -28,6 +28,7 @@ def watch_children(started: Callable[[BaseProcess], bool]) -> None:
     own, start = os.getpid(), BaseProcess.start
 
     def told(self: BaseProcess) -> None:
+        # Forked children inherit the patch: what they start in turn is no business of this rank.
         if os.getpid() != own or not started(self):
             start(self)
 

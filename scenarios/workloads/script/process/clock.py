@@ -94,6 +94,7 @@ class ScriptClock:
         if now_ns is not None:
             # The first answer only sets where simulated time begins: what passes after it counts.
             passed_ns = 0 if self._told_ns is None else now_ns - self._told_ns
+            # Not before what the script has read: measured CPU time may be ahead of the simulated time.
             self._told_ns, self._base_ns = now_ns, max(self._seen_ns, self._base_ns + passed_ns)
 
     def read_ns(self) -> int:
@@ -113,6 +114,7 @@ class ScriptClock:
 
     def install(self) -> None:
         """Make the script's files read this clock through `time` and `timeit`, and advance it by what they sleep."""
+        # By the caller's file in each function, as libraries share the module `time` with the script.
         for name in ("time", "perf_counter", "monotonic"):
             self._replace(name, getattr(time, f"{name}_ns")())
         timeit.default_timer = time.perf_counter

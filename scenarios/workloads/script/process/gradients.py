@@ -70,6 +70,7 @@ class _WatchedReplica:
     def ready(self, index: int) -> None:
         """Report that the gradient of the parameter `index` is ready; after the first pass, report the order."""
         module = self._module()
+        # Under `no_sync` the reducer sends nothing, so that gradients are not ready for it.
         if module is None or not module.require_backward_grad_sync:
             return
         if self._places:

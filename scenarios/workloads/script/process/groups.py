@@ -137,12 +137,14 @@ class _Groups:
             raise RuntimeError("split_group: expected the group of all ranks as parent; new_group makes any group")
         if not split_ranks:
             raise ValueError("split_group: expected split_ranks, a list of lists of ranks")
+        # All ranks make all groups, in one order: only so the calls of a new group meet in the simulator.
         found = [(ranks, self.new_group(ranks)) for ranks in map(sorted, split_ranks)]
         return next((group for ranks, group in found if dist.get_rank() in ranks), None)
 
     def _made(self, group: Any) -> Any:
         world = self._world
         if group in world.pg_map:
+            # torch has noted our backend's name: scripts that ask for the group's backend must read their own.
             world.pg_map[group] = self._named, world.pg_map[group][1]
             world.pg_backend_config[group] = str(dist.BackendConfig(dist.Backend(self._named)))
         return group

@@ -146,6 +146,7 @@ class Labels:
             self._turn(label or KIND)
 
     def _mark(self) -> None:
+        # The next node's number; nodes made from now on belong to what runs now.
         self._here.firsts.append(torch._C._autograd._get_sequence_nr())
         self._here.places.append(self._here.running[-1] if self._here.running else "")
         if len(self._here.firsts) > _MOST_PLACES:
@@ -164,6 +165,7 @@ class Labels:
     def _come(self, label: str, _: Any) -> None:
         if not self._here.is_backward:
             self._here.is_backward = True
+            # autograd runs it at the end of this backward pass; it refuses callbacks outside of one.
             Variable._execution_engine.queue_callback(self._is_over)
         self._tell(label)
 

@@ -81,6 +81,7 @@ class ScriptGroup(dist.ProcessGroup):
 
     def __init__(self, options: Any, backends: Mapping[str, str]) -> None:
         """Take torch's `options` of custom backends, and the names of the backends to imitate by device type."""
+        # torch leaves the list empty for the group of all ranks.
         ranks = list(options.global_ranks_in_group) or range(options.group_size)
         super().__init__(options.group_rank, len(ranks))
         self._ranks, self._backends = tuple(ranks), backends

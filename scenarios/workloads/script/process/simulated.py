@@ -122,6 +122,7 @@ class SimulatedLink:
                     self._asking.ask(Turn((), CompiledStep(self.as_compiled.take())), is_on_gpu=True)
                 request = request() if callable(request) else request
             answer = self._asking.ask(Turn(spent, request), is_on_gpu=self.launched is not None)
+            # From the answer on: what the process computed meanwhile was packing and unpacking, not the script's work.
             self.computed.restart()
             if isinstance(request, NewGroup):
                 self._group = answer
@@ -240,6 +241,7 @@ class SimulatedLink:
     def synchronize(self, stream: int | None = None) -> None:
         """Make the host wait for a stream of the GPU, or for all; do nothing while a graph is captured."""
         with self._lock:
+            # A host that has waited, and has launched nothing since, needs no further request.
             if not (self.is_captured or (not self.launched and self._idle & {stream, None})):
                 self.ask(Synchronize(stream))
                 self._idle.add(stream)

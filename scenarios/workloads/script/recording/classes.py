@@ -175,6 +175,7 @@ class Classes:
         """
         first, low, high, back = line[0], 0, len(line) - 1, 1
         while high - low > 1:
+            # `back` is 0 once a rank like the first is found: the boundary is bracketed then, and halves do.
             place = max(high - back, low + 1) if back else (low + high) // 2
             self._play(line[place])
             if self._few.difference(first, line[place]):
@@ -188,6 +189,7 @@ class Classes:
         leaders = dict[int, int]()
         for rank in self._first().values():
             like = (each for each in dict.fromkeys(leaders.values()) if self._few.difference(each, rank) is None)
+            # Parts may be alike although an axis was cut between them: one of them runs for all.
             leaders[rank] = next(like, rank)
         first = self._first()
         return [leaders[first[self._key(rank)]] for rank in self._world]

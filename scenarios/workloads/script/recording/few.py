@@ -75,6 +75,7 @@ class Few:
 
         while left := [rank for rank in ranks if is_left(rank)]:
             have_served = [self._of[rank].turn(self._steps) for rank in left]
+            # Nobody can go on, and no other rank helps: what is waited for comes from ranks that do not run.
             if not any(have_served) and not self._help(left):
                 self._end_waiting(left)
 

@@ -29,6 +29,7 @@ def _either(refused: Callable[..., Any], of_gpus: str, single: Callable[..., Any
     signature = inspect.signature(refused)
 
     def either(*args: Any, **more: Any) -> Any:
+        # Bound to torch's own signature, so that wrong arguments fail with torch's own sentence.
         bound = signature.bind(*args, **more)
         bound.apply_defaults()
         given = bound.arguments

@@ -64,6 +64,7 @@ class Driver:
     def install(self, arch: str) -> None:
         """Make torch._C use this driver; `arch` names the GPU's architecture, such as sm_90."""
         core: Any = torch._C
+        # False in a build for CPUs; torch.backends.cuda and scripts read it.
         core._has_cuda = True
         torch.backends.cuda.is_built = lambda: True
         answers = {**self._devices(arch), **self._of_accelerator(), **self._of_memory(), **self._of_allocator()}
@@ -176,6 +177,7 @@ class Driver:
 
     def _allocate(self, size_bytes: int, stream: int) -> int:
         """Allocate raw memory for a library, not a tensor, and return its address."""
+        # Addresses that no two allocations share, aligned as torch's blocks of 512 bytes are; nothing reads there.
         address = len(self._raw) + 1 << 9
         self._raw[address] = key = ("raw", address)
         self._memory_of(self._current.get()).hold(key, size_bytes, stream=stream)

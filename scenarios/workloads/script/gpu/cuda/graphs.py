@@ -62,6 +62,7 @@ def _graph_class(link: SimulatedLink) -> type:
         def replay(self) -> None:
             assert link.launched is not None, "there is a GPU"
             link.compiled.flush()
+            # On the stream that replays, which need not be the one that captured.
             link.launched += [replace(each, stream=link.stream) for each in self._launched]
 
         def reset(self) -> None:
@@ -118,6 +119,7 @@ def _patch_compile(compiled: Compiled) -> None:
             compiled.leave(outputs)
 
     register_module_forward_pre_hook(begin)
+    # Also if the forward raises: else all later operators would count as compiled.
     register_module_forward_hook(end, always_call=True)
     torch.compile = compile
     torch.compiler.cudagraph_mark_step_begin = lambda: None  # for graphs within compiled code, which are not simulated

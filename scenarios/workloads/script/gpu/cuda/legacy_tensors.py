@@ -62,6 +62,7 @@ def follow_types() -> None:
         if (kind := wanted(dtype)) is not None:
             return self.to("cuda" if not self.is_cuda else self.device, kind.dtype, non_blocking=non_blocking)
         if self.is_cuda:
+            # torch itself says which dtype a name of a CPU tensor type means.
             other = dtype if isinstance(dtype, torch.dtype) else torch.empty(0, device="cpu").type(dtype).dtype
             return self.to(dtype=other) if isinstance(dtype, torch.dtype) else self.to("cpu", other)
         return of_type(self, dtype, non_blocking=non_blocking, **more)

@@ -52,6 +52,7 @@ def pretend(
     cuda.memory._dump_snapshot = snapshot_file(cuda.memory._snapshot)
     cuda.memory.MemPool = cuda.MemPool = _MemPool
     cuda.nccl.version, cuda.nccl.is_available = lambda: _NCCL, lambda tensors: True
+    # Else the first use of torch.cuda would call the driver's initialization in C++.
     cuda._initialized = True
     accelerator.is_available, accelerator.device_count = lambda: True, lambda: gpu.count
     core._set_linalg_preferred_backend = core._set_blas_preferred_backend = do_nothing

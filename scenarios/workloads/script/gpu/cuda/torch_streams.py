@@ -92,6 +92,7 @@ class _Stream:
         device = more.get("device_index", device)
         named = None if isinstance(device, int) or device is None else torch.device(device).index
         index = device if isinstance(device, int) and device >= 0 else named
+        # The default stream, number 0, has no GPU of its own: it is that of whichever GPU is current.
         self._index = torch.cuda.current_device() if index is None and self.number else index
 
     @property

@@ -296,5 +296,6 @@ class Allocator:
     def _split(self, block: Block, size_bytes: int) -> None:
         """Shrink a block to a size, and free the rest if torch would."""
         rest_bytes = block.size_bytes - size_bytes
+        # torch's `should_split`: a block of a large segment is cut only if more than a small block is left.
         if rest_bytes >= BLOCK_BYTES and (block.pool.is_small or self.is_expandable or rest_bytes > _SMALL_BYTES):
             block.pool.put(cut(block, size_bytes))

@@ -100,6 +100,7 @@ class BlockPool:
         if not block.is_mapped:
             self.holes[block.start] = block
             return
+        # By size, then address, as torch's pools are sorted: the order decides which of equal blocks is taken.
         insort(self.sizes, (block.size_bytes, block.start))
         self.free[block.start] = block
         self._count(block, 1)

@@ -162,9 +162,11 @@ class ValueComputer:
             yield
             return
         if "generator" in kwargs:
+            # A GPU's generator would fail on the CPU; the default one is seeded below in its place.
             kwargs["generator"] = None
         usual = torch.default_generator
         before = usual.get_state()
+        # From seed and offset: the n-th draw of a generator has the same numbers in every run.
         usual.manual_seed(own.here())
         try:
             yield

@@ -31,6 +31,7 @@ def even_bags(
     lengths, ranks = known(given["lengths"]), given["my_size"]
     if lengths is None:
         return None
+    # The bag's number shifts who gets one more, else rank 0 would get all remainders.
     turns = (torch.arange(ranks).view(-1, 1) - torch.arange(lengths.numel())) % ranks
     counts = lengths // ranks + (turns < lengths % ranks)
     return counts.view(-1).to(lengths.dtype), *made[1:]
