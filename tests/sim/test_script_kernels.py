@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
 
 from scenarios.seam.errors import ProgramError
+from scenarios.workloads.script import forking
 from scenarios.workloads.script.gpu.cuda.properties import SeenGpu
 from scenarios.workloads.script.gpu.cuda.smi import install_smi
 from tests.sim.test_gpu_script import ROOT, SCRIPTS, played
@@ -121,10 +124,18 @@ def test_a_captured_callable_is_one_launch_a_pass() -> None:
     assert flops[0] == flops[1]
 
 
-@pytest.mark.supports("kernels of Triton (`@triton.jit`, autotuned, in `torch.library.triton_op`)", "GPUs")
-def test_kernels_of_triton_have_the_bytes_of_their_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each tensor of them counts once; a kernel within an operator has the operator's price."""
+@pytest.fixture
+def triton(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Put Triton's interface on the path, also of the server that forks ranks, which no later test may use."""
     monkeypatch.syspath_prepend(str(ROOT / "tests" / "data" / "triton"))
+    yield
+    forking._leave(forkserver._forkserver)  # type: ignore[attr-defined]
+
+
+@pytest.mark.usefixtures("triton")
+@pytest.mark.supports("kernels of Triton (`@triton.jit`, autotuned, in `torch.library.triton_op`)", "GPUs")
+def test_kernels_of_triton_have_the_bytes_of_their_arguments() -> None:
+    """Each tensor of them counts once; a kernel within an operator has the operator's price."""
     recording = played(SCRIPTS / "launches_triton.py", ranks=(1, 1))
     own = [span for span in recording.spans if span.step == 1 and span.kind == "compute"]
     found = [span.bytes_read + span.bytes_written for span in own if span.label != "SGD.step"]
@@ -133,10 +144,10 @@ def test_kernels_of_triton_have_the_bytes_of_their_arguments(monkeypatch: pytest
     assert [moved for moved in found if moved in (ids, both, in_operator)] == [ids, both, in_operator, in_operator]
 
 
+@pytest.mark.usefixtures("triton")
 @pytest.mark.parametrize("name", ["", "doubled", "with_itself"])
-def test_kernels_of_triton_have_no_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_kernels_of_triton_have_no_values(tmp_path: Path, name: str) -> None:
     """By themselves or in an operator: what they would compute is not made up."""
-    monkeypatch.syspath_prepend(str(ROOT / "tests" / "data" / "triton"))
     source, _, _ = (SCRIPTS / "launches_triton.py").read_text().partition("weight = ")
     file = tmp_path / "train.py"
     call = f"{name}(x)" if name else "double[(8,)](x, x, 8)"

@@ -32,6 +32,7 @@ from scenarios.config.scenario import Scenario
 from scenarios.seam.errors import ScenarioError
 from tests.contract.worlds import scenario
 from tests.real.emulate.programs import REDUCED_BYTES, STEPS
+from tests.small import changed
 
 ROOT = Path(__file__).parents[3]
 SCENARIO = ROOT / "tests" / "data" / "real_world.toml"
@@ -317,7 +318,7 @@ def _scenario(network: Network | None = None, burst_bytes: int = 0, **changes: o
     made = scenario(5, 2)
     nics = replace(made.cluster.host.nics, link=Link(bytes_per_s=1e8, latency_ns=0, burst_bytes=burst_bytes))
     cluster = replace(made.cluster, network=network or made.cluster.network, host=replace(made.cluster.host, nics=nics))
-    return replace(made, cluster=cluster, **changes)  # type: ignore[arg-type]
+    return changed(made, cluster=cluster, **changes)
 
 
 def test_a_scenarios_fabric_has_its_rates() -> None:
