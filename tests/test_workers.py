@@ -24,7 +24,7 @@ def started(folder: Path, modules: dict[str, str], *words: str) -> subprocess.Po
     for name, ends in modules.items():
         text = f"import os, signal, time\ndef {name}(): {ends}\ndef test_after(): pass\n"
         (folder / f"{name}.py").write_text(text)
-    arguments = [sys.executable, "-m", "tests", str(folder), *words]
+    arguments = [sys.executable, "-m", "tests", str(folder), f"--rootdir={folder}", *words]
     return subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, process_group=0)
 
 
@@ -55,7 +55,7 @@ def test_failures_before_an_interruption_are_printed(tmp_path: Path) -> None:
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize(("words", "code"), [(["-k", "nothing"], 5), (["--junitxml", "x.xml"], 4)])
+@pytest.mark.parametrize(("words", "code"), [(["-k", "not_there"], 5), (["--junitxml", "x.xml"], 4)])
 def test_nothing_to_run_and_wrong_words_have_pytests_own_codes(words: list[str], code: int, tmp_path: Path) -> None:
     running = started(tmp_path, {"test_fine": "pass"}, *words)
     said, _ = running.communicate()
