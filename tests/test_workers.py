@@ -55,8 +55,8 @@ def test_failures_before_an_interruption_are_printed(tmp_path: Path) -> None:
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize(("words", "code"), [(["-k", "not_there"], 5), (["--junitxml", "x.xml"], 4)])
+@pytest.mark.parametrize(("words", "code"), [(["-k", "not_there"], 5), (["--junitxml={folder}/x.xml"], 4)])
 def test_nothing_to_run_and_wrong_words_have_pytests_own_codes(words: list[str], code: int, tmp_path: Path) -> None:
-    running = started(tmp_path, {"test_fine": "pass"}, *words)
+    running = started(tmp_path, {"test_fine": "pass"}, *(word.format(folder=tmp_path) for word in words))
     said, _ = running.communicate()
     assert (running.returncode, "a worker" in said) == (code, False)
