@@ -28,9 +28,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from real.calibration.play import keep, kept
+from real.calibration.play import keep, read_kept
 from real.emulate.cli import read_rate
-from real.emulate.cluster import emulated
+from real.emulate.cluster import emulate_hosts
 from real.emulate.fabric import EmulatedFabric
 from real.launch.job import Job
 from real.launch.launcher import launch
@@ -159,7 +159,7 @@ def _measure(folder: Path, rates: Sequence[str], worlds: Sequence[str]) -> None:
         hosts = scenario.cluster.hosts
         with (
             tempfile.TemporaryDirectory() as own,
-            emulated(EmulatedFabric(hosts=hosts, nic_bytes_per_s=read_rate("rate", rate))) as on,
+            emulate_hosts(EmulatedFabric(hosts=hosts, nic_bytes_per_s=read_rate("rate", rate))) as on,
         ):
             out = Path(own, "run")
             writer = f"{keep.__module__}:{keep.__name__}"
@@ -173,7 +173,7 @@ def _measure(folder: Path, rates: Sequence[str], worlds: Sequence[str]) -> None:
                 check="never",
             )
             launch(job, hosts=on)
-            recording = kept(out)
+            recording = read_kept(out)
         counts = [case.steps for case in cases(scenario.cluster.host.nics.link.bytes_per_s)]
         (folder / f"{rate}-{world}.json").write_text(json.dumps(times_s(recording, counts)))
         print(f"{rate} {world}: measured", flush=True)

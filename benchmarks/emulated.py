@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from real.emulate.cli import read_rate
-from real.emulate.cluster import emulated, traffic
+from real.emulate.cluster import emulate_hosts, traffic
 from real.emulate.fabric import EmulatedFabric
 from real.launch.job import Job
 from real.launch.launcher import launch
@@ -60,7 +60,7 @@ def main() -> None:
     cluster = dataclasses.replace(
         scenario.cluster, hosts=options.hosts, host=dataclasses.replace(scenario.cluster.host, gpus=1)
     )
-    with tempfile.TemporaryDirectory() as folder, emulated(fabric) as hosts:
+    with tempfile.TemporaryDirectory() as folder, emulate_hosts(fabric) as hosts:
         job = Job(
             scenario=dataclasses.replace(scenario.with_run(timeout_s=60.0), cluster=cluster),
             program="benchmarks.emulated:reduces",

@@ -31,7 +31,7 @@ import torch
 import torch.distributed as dist
 
 from real.emulate.cli import read_rate
-from real.emulate.cluster import emulated
+from real.emulate.cluster import emulate_hosts
 from real.emulate.fabric import EmulatedFabric
 from real.launch.job import Job
 from real.launch.launcher import Hosts, launch
@@ -188,7 +188,7 @@ def on_hosts(nic: str | None) -> Iterator[Hosts]:
     if nic is None:
         yield Hosts()
         return
-    with emulated(EmulatedFabric(hosts=RANKS, nic_bytes_per_s=read_rate("nic", nic))) as hosts:
+    with emulate_hosts(EmulatedFabric(hosts=RANKS, nic_bytes_per_s=read_rate("nic", nic))) as hosts:
         yield hosts
 
 

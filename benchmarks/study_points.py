@@ -22,7 +22,7 @@ from pathlib import Path
 import psutil
 
 import twinstep
-from real.emulate.cluster import emulated
+from real.emulate.cluster import emulate_hosts
 from real.emulate.fabric import EmulatedFabric, data_address
 from twinstep.studies.engine import PRELOAD
 
@@ -88,7 +88,10 @@ def _workers(hosts: int) -> Iterator[list[str]]:
         return
     scheduler = f"tcp://{data_address(0)}:8786"
     dask = [sys.executable, "-m", "dask"]
-    with emulated(EmulatedFabric(hosts=1 + hosts, nic_bytes_per_s=_NIC_BYTES_PER_S)) as cluster, ExitStack() as stack:
+    with (
+        emulate_hosts(EmulatedFabric(hosts=1 + hosts, nic_bytes_per_s=_NIC_BYTES_PER_S)) as cluster,
+        ExitStack() as stack,
+    ):
         for host in range(1 + hosts):
             words = ["worker", scheduler, "--nthreads", "1", "--preload", PRELOAD] if host else ["scheduler"]
             with cluster.host(host):

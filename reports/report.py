@@ -22,7 +22,7 @@ from reports.page import FOLDER, PAGE_FILE
 from reports.run import FRAMES, Run
 from reports.sections.comparison import Comparison
 from reports.side_by_side.frames import SideBySide
-from reports.store.replace import replaced
+from reports.store.replace import replace_file
 from reports.store.run_folder import folder_name, load
 from reports.study.frame import study_frame
 from reports.study.rows import about_of
@@ -180,7 +180,7 @@ def write_tables(frames: Frames, folder: Path, tell: Tell = silent) -> None:
         tell(name, at, len(frames))
         found = frame if isinstance(frame, pd.DataFrame) else frame()
         table = pa.Table.from_pandas(found, preserve_index=False).replace_schema_metadata()
-        with replaced(folder / f"{name}.csv") as draft:
+        with replace_file(folder / f"{name}.csv") as draft:
             pyarrow.csv.write_csv(table, draft, pyarrow.csv.WriteOptions(quoting_style="needed"))
-        with replaced(folder / f"{name}.parquet") as draft:
+        with replace_file(folder / f"{name}.parquet") as draft:
             pq.write_table(table, draft, compression="zstd", write_page_checksum=True)

@@ -14,7 +14,7 @@ from reports.kineto.trace_file import TraceFile
 from reports.store import replace
 from reports.terminal.text import percent, printable
 from scenarios.kernel_tables.file import Origin, write_table
-from scenarios.kernel_tables.merged import merged
+from scenarios.kernel_tables.merged import merge_rows
 from scenarios.kernel_tables.row import MeasuredOperator
 from scenarios.seam.operations.as_json import operations_of
 
@@ -54,7 +54,7 @@ def rows_of_traces(traces: Sequence[TraceFile]) -> Table:
         notes.append(f"traces of several GPUs: {', '.join(dict.fromkeys(gpus))}; their rows are means over all")
     names = ", ".join(printable(trace.path.name) for trace in traces)
     origin = Origin(machine=gpus[0] or "GPU", date=max(dates), source=f"torch.profiler trace {names}")
-    return merged(found), origin, notes
+    return merge_rows(found), origin, notes
 
 
 def rows_of_runs(times: Times, names: Sequence[str]) -> Table:
@@ -78,7 +78,7 @@ def rows_of_runs(times: Times, names: Sequence[str]) -> Table:
     machines = ", ".join(times.devices) or "unknown"
     origin = Origin(machine=machines, date=times.date, source=f"computations of run {shown}")
     return (
-        merged([rows]),
+        merge_rows([rows]),
         origin,
         [_coverage(shown, "computations'", times.others_us, sum(r.us * r.calls for r in rows))],
     )

@@ -54,7 +54,7 @@ def text(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES) -> str:
     return content(path, most_bytes).removeprefix(codecs.BOM_UTF8).decode()
 
 
-def unpacked(data: bytes, most_bytes: int = MOST_UNPACKED) -> bytes:
+def unpack(data: bytes, most_bytes: int = MOST_UNPACKED) -> bytes:
     """Return data unpacked if it is gzip, else unchanged.
 
     Raises:
@@ -74,7 +74,7 @@ def unpacked(data: bytes, most_bytes: int = MOST_UNPACKED) -> bytes:
     return bytes(found)
 
 
-def parsed(data: bytes | str) -> Any:
+def parse_json(data: bytes | str) -> Any:
     """Return the value of a JSON document.
 
     Raises:
@@ -92,9 +92,9 @@ def read_json(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES) -> Any
     """Return the content of a JSON file, possibly packed by gzip.
 
     Raises:
-        OSError, ValueError: as for `content`, `unpacked` and `parsed`.
+        OSError, ValueError: as for `content`, `unpack` and `parse_json`.
     """
-    return parsed(unpacked(content(path, most_bytes)))
+    return parse_json(unpack(content(path, most_bytes)))
 
 
 def _integer(digits: str) -> int | float:

@@ -62,7 +62,7 @@ def code_of(interruption: KeyboardInterrupt) -> int:
 
 
 @contextmanager
-def held() -> Iterator[list[int]]:
+def hold_signals() -> Iterator[list[int]]:
     """Collect signals in the yielded list instead of raising; if any came, later ones are ignored until `end` exits."""
     taken: list[int] = []
     before = {number: signal.signal(number, lambda one, _: taken.append(one)) for number in _heeded()}

@@ -30,7 +30,7 @@ from sim.rank.backend import SimBackend
 from sim.rank.balance import Balance
 from sim.rank.observed import Observed, Rewrite, as_it_is
 from sim.rank.operation import Operation
-from sim.rank.world import World, raised
+from sim.rank.world import World, error_of_rank
 
 if TYPE_CHECKING:
     from scenarios.workloads.recording.recorder import ProgramRecorder
@@ -306,7 +306,7 @@ def _raise_unseen(world: World) -> None:
         if isinstance(work.error, ProgramError):
             raise work.error
         if work.error is not None:
-            raise raised(work.rank, work.error) from work.error
+            raise error_of_rank(work.rank, work.error) from work.error
 
 
 def _raise_disagreement(world: World) -> None:

@@ -15,7 +15,7 @@ _STEP = "step"
 _WORDS = "numbers and ranges such as '0,8,16-23', 'every:64', 'all' or 'none'"
 
 
-def chosen(words: str, count: int) -> frozenset[int] | None:
+def chosen_numbers(words: str, count: int) -> frozenset[int] | None:
     """Return the numbers below `count` that a choice names; None means all.
 
     Raises:
@@ -40,13 +40,13 @@ def chosen(words: str, count: int) -> frozenset[int] | None:
 
 
 def chosen_by(option: str, words: str, count: int) -> frozenset[int] | None:
-    """Return `chosen` for the value of a command-line option.
+    """Return `chosen_numbers` for the value of a command-line option.
 
     Raises:
-        ScenarioError: `words` has none of the forms that `chosen` accepts.
+        ScenarioError: `words` has none of the forms that `chosen_numbers` accepts.
     """
     try:
-        return chosen(words, count)
+        return chosen_numbers(words, count)
     except ValueError as error:
         raise ScenarioError(f"{option} = {words!r}: expected {error}") from None
 

@@ -174,10 +174,10 @@ def _write(file: str, text: str) -> None:
 
 def _planned(scenario: Scenario) -> Plan | None:
     """Return the plan of the tables of the scenario's program; None for a program without planned tables."""
-    from scenarios.workloads.locate import imported
+    from scenarios.workloads.locate import import_named
 
     planner = scenario.workload.plans
-    plan: Plan | None = imported(planner, scenario.program_folder)(scenario) if planner else None
+    plan: Plan | None = import_named(planner, scenario.program_folder)(scenario) if planner else None
     return plan
 
 

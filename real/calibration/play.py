@@ -49,7 +49,7 @@ def play(bar: ProgressLine, scenario: Scenario, program: str, hosts: Hosts, *, s
             check="never",
         )
         launch(job, hosts=hosts, heard=lambda step: bar.show(scenario.name, step, steps))
-        return kept(out)
+        return read_kept(out)
 
 
 _NAME = "recording"
@@ -61,7 +61,7 @@ def keep(recording: Recording, out: Path, spool: Path) -> None:
     (out / _NAME).write_bytes(pickle.dumps(recording))
 
 
-def kept(out: Path) -> Recording:
+def read_kept(out: Path) -> Recording:
     """Read the recording that `keep` has stored; unpickling runs code."""
     recording = pickle.loads((out / _NAME).read_bytes())
     assert isinstance(recording, Recording), "rank 0 keeps recordings"

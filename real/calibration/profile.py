@@ -16,7 +16,7 @@ from typing import Any, get_args
 from real.machine import cpu_name
 from scenarios.config import units
 from scenarios.config.hardware import Cluster, Nics
-from scenarios.config.keys import declared
+from scenarios.config.keys import declared_keys
 from scenarios.config.provenance import ErrorGroup, Measured
 from scenarios.config.toml.values import Accept
 from scenarios.config.units import Quantity
@@ -58,7 +58,7 @@ def _tables(name: str, value: Any, header: str = "[{}]") -> Iterator[tuple[str, 
     own: _Lines = {}
     inner: list[tuple[str, _Lines]] = []
     kind: Any = type(value)
-    for one in declared(kind):
+    for one in declared_keys(kind):
         content, place = attrgetter(".".join(one.path))(value), f"{name}.{one.key.name}"
         if one.key.name in _OTHERS_SAY or content is None or (content == one.default and not one.key.always):
             continue

@@ -83,7 +83,7 @@ class CheckProgram(Program):
         if rank.rank != 0:
             lockstep.follow()
             return
-        worlds = {"sim": simulated(self._simulate), "real": lockstep.lead}
+        worlds = {"sim": simulated_world(self._simulate), "real": lockstep.lead}
         try:
             results = [self._given(worlds)] if self._options.cases else self._drawn(worlds)
         # The ranks are out of step: raise the play's error at once, without Hypothesis' shrinking.
@@ -189,7 +189,7 @@ def _compared(name: str, world: World, cases: Sequence[Case]) -> list[str]:
         return [f"{name}: {type(error).__name__}: {error}{_DIFFERS}"]
 
 
-def simulated(simulate: Simulate) -> World:
+def simulated_world(simulate: Simulate) -> World:
     """Return the simulator as a world."""
 
     def world(cases: Sequence[Case]) -> list[list[list[Bits]]]:

@@ -15,7 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from real.emulate import netns
-from real.emulate.cluster import EmulatedHosts, InterfaceTraffic, clusters, down, emulated, find, sweep, traffic, up
+from real.emulate.cluster import (
+    EmulatedHosts,
+    InterfaceTraffic,
+    clusters,
+    down,
+    emulate_hosts,
+    find,
+    sweep,
+    traffic,
+    up,
+)
 from real.emulate.fabric import LEAST_BURST_BYTES, MOST_HOSTS, EmulatedFabric, control_address, data_address, fabric_of
 from real.emulate.ip_tc import burst_of
 from real.emulate.netns import EmulationError
@@ -270,7 +280,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
 
 def hosts_of(fabric: EmulatedFabric | None) -> AbstractContextManager[Hosts]:
     """Return a context in which hosts of that fabric are emulated; without a fabric, this machine."""
-    return nullcontext(Hosts()) if fabric is None else emulated(fabric)
+    return nullcontext(Hosts()) if fabric is None else emulate_hosts(fabric)
 
 
 @contextmanager
@@ -290,5 +300,5 @@ def hosts_for(scenario: Scenario, name: str | None, tell: Callable[[Iterable[str
         yield running_hosts(name, fabric)
         return
     tell(warnings(fabric))
-    with emulated(fabric) as hosts:
+    with emulate_hosts(fabric) as hosts:
         yield hosts

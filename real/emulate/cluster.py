@@ -56,11 +56,11 @@ class EmulatedHosts(Hosts):
 
     def control(self) -> AbstractContextManager[None]:
         """Enter the control namespace, whose traffic does not slow down data."""
-        return netns.entered(self.namespace(CONTROL))
+        return netns.enter_namespace(self.namespace(CONTROL))
 
     def host(self, index: int) -> AbstractContextManager[None]:
         """Enter a host's namespace: processes started inside run on that host."""
-        return netns.entered(self.namespace(f"host{index}"))
+        return netns.enter_namespace(self.namespace(f"host{index}"))
 
     def namespace(self, node: str) -> str:
         """Return the name of a node's namespace in /run/netns."""
@@ -80,7 +80,7 @@ class InterfaceTraffic:
 
 
 @contextmanager
-def emulated(fabric: EmulatedFabric) -> Iterator[EmulatedHosts]:
+def emulate_hosts(fabric: EmulatedFabric) -> Iterator[EmulatedHosts]:
     """Yield emulated hosts that are gone after the context, even if this process is killed.
 
     Raises:
@@ -116,9 +116,9 @@ def up(fabric: EmulatedFabric) -> EmulatedHosts:
     """Create hosts that stay until `down`.
 
     Raises:
-        EmulationError: as `emulated`.
+        EmulationError: as `emulate_hosts`.
     """
-    with emulated(fabric) as hosts:
+    with emulate_hosts(fabric) as hosts:
         kept = dataclasses.replace(hosts, owner=None)
         # The cleanup process reads the record after the context has ended: without an owner, it leaves the hosts up.
         _write(kept)

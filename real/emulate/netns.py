@@ -42,7 +42,7 @@ def check_able() -> None:
 
 
 @contextmanager
-def entered(namespace: str) -> Iterator[None]:
+def enter_namespace(namespace: str) -> Iterator[None]:
     """Enter a namespace with the calling thread for the duration of the context; what starts or opens inside stays
     there.
 
@@ -118,7 +118,7 @@ def _is_up(namespace: str) -> bool:
 
 def set_options(namespace: str, options: Mapping[str, str]) -> None:
     """Set sysctls below net/ of a namespace, as far as this kernel has and grants them."""
-    with entered(namespace):
+    with enter_namespace(namespace):
         for key, value in options.items():
             with suppress(OSError):
                 Path("/proc/sys/net", key).write_text(value)

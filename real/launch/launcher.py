@@ -25,7 +25,7 @@ from real.supervise.recovery import write_incomplete_run, writer_of
 from real.supervise.spool import JOB_FILE, lay_out, log_of, put_away
 from real.supervise.supervisor import Supervisor
 from scenarios.config.scenario import Scenario
-from scenarios.interruption import held
+from scenarios.interruption import hold_signals
 from scenarios.seam.errors import ProgramError
 
 LOOPBACK = "127.0.0.1"
@@ -87,7 +87,7 @@ def launch(
         allow_open_files(job.scenario.cluster)
     except ProgramError as error:
         raise RunEnded(str(error), 2) from None
-    with held() as signals:  # signals wait until all is written: a further Ctrl-C must not leave half a run
+    with hold_signals() as signals:  # signals wait until all is written: a further Ctrl-C must not leave half a run
         job.spool.mkdir(parents=True)
         _refuse_rivals(job)
         job.save(job.spool / JOB_FILE)

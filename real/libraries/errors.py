@@ -22,10 +22,10 @@ def transport(rank: int, what: str) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        raise failed(rank, what, error) from error
+        raise failure_of(rank, what, error) from error
 
 
-def failed(rank: int, what: str, error: RuntimeError) -> ProgramError:
+def failure_of(rank: int, what: str, error: RuntimeError) -> ProgramError:
     """Return the error that `transport` raises, for verbs, in which a context manager would cost too much time."""
     first = (str(error).splitlines() or [type(error).__name__])[0]
     kind = RankLostError if is_transports(error) else ProgramError

@@ -23,14 +23,14 @@ from real.libraries.moves import (
     as_real,
     divide,
     product,
-    scattered,
+    scatter_reduced,
     together,
 )
 from real.rank.lanes import StreamLane
 from scenarios.seam.arguments import Issue
 from scenarios.seam.calls import Call
 from scenarios.seam.collectives import coalesced, exchange, lists, reduction, rooted
-from scenarios.seam.payload import as_bytes, resolved, without_grad
+from scenarios.seam.payload import as_bytes, resolve_views, without_grad
 
 
 class DeviceLibrary:
@@ -159,7 +159,7 @@ class DeviceLibrary:
     ) -> MovingCollective:
         """Reduce-scatter a list by an all-reduce of each tensor, as torch's gloo does."""
         # All-reduces write in place: without the copies a program's inputs would change.
-        wholes = [resolved(each).clone() for each in inputs]
+        wholes = [resolve_views(each).clone() for each in inputs]
         reduced = together([self.all_reduce(joined, whole, reduce) for whole in wholes])
         mine = wholes[joined.order[joined.handle.rank()]]
 
@@ -179,8 +179,8 @@ class DeviceLibrary:
 
     def reduce_scatter(self, joined: Joined, output: Tensor, input: Tensor, reduce: str) -> MovingCollective:
         """Reduce-scatter by an all-reduce of the whole input."""
-        whole = resolved(input).clone()
-        return scattered(self.all_reduce(joined, whole, reduce), whole, joined, output)
+        whole = resolve_views(input).clone()
+        return scatter_reduced(self.all_reduce(joined, whole, reduce), whole, joined, output)
 
 
 def _starts_of(library: DeviceLibrary) -> dict[str, moves.Start]:

@@ -107,10 +107,10 @@ def all_gather(joined: Joined, output: Tensor, input: Tensor) -> MovingCollectiv
     """Gather all members' inputs, concatenated in group order."""
     source, target = as_bytes(input), as_bytes(output)
     if joined.is_sorted and not overlap(target, source):
-        return MovingCollective(started(ALL_GATHER(target, source, group=joined.handle, async_op=True)), held=source)
+        return MovingCollective(work_of(ALL_GATHER(target, source, group=joined.handle, async_op=True)), held=source)
     # Through a buffer: the library writes shares in its own order, and must not overwrite an input that it still reads.
     gathered, source = torch.empty_like(target), source.clone()
-    work = started(ALL_GATHER(gathered, source, group=joined.handle, async_op=True))
+    work = work_of(ALL_GATHER(gathered, source, group=joined.handle, async_op=True))
 
     def finish() -> None:
         rows = target.view(joined.group.size, -1)
@@ -124,7 +124,7 @@ def all_gather_lists(joined: Joined, outputs: Sequence[Sequence[Tensor]], inputs
     """Gather all members' inputs through one buffer, then cut it into each member's list."""
     source = torch.cat([as_bytes(tensor) for tensor in inputs])
     gathered = source.new_empty(joined.group.size * source.numel())
-    work = started(ALL_GATHER(gathered, source, group=joined.handle, async_op=True))
+    work = work_of(ALL_GATHER(gathered, source, group=joined.handle, async_op=True))
 
     def finish() -> None:
         for place, row in zip(joined.order, gathered.view(joined.group.size, -1), strict=True):
@@ -162,15 +162,15 @@ def broadcast(joined: Joined, tensor: Tensor, src: int) -> MovingCollective:
 def send(joined: Joined, tensor: Tensor, dst: int) -> MovingCollective:
     """Send a tensor to the global rank `dst`."""
     source = as_bytes(tensor)
-    return MovingCollective(started(dist.isend(source, dst, group=joined.handle)), held=source)
+    return MovingCollective(work_of(dist.isend(source, dst, group=joined.handle)), held=source)
 
 
 def recv(joined: Joined, tensor: Tensor, src: int) -> MovingCollective:
     """Receive a tensor from the global rank `src`."""
-    return MovingCollective(started(dist.irecv(as_bytes(tensor), src, group=joined.handle)))
+    return MovingCollective(work_of(dist.irecv(as_bytes(tensor), src, group=joined.handle)))
 
 
-def scattered(reduced: MovingCollective, whole: Tensor, joined: Joined, output: Tensor) -> MovingCollective:
+def scatter_reduced(reduced: MovingCollective, whole: Tensor, joined: Joined, output: Tensor) -> MovingCollective:
     """Return a reduce-scatter made of `reduced`, an all-reduce of `whole`: its end copies this member's share out."""
     mine = joined.order[joined.handle.rank()]
 
@@ -221,7 +221,7 @@ def overlap(first: Tensor, second: Tensor) -> bool:
     return max(starts) < min(ends)
 
 
-def started(work: dist.Work | None) -> dist.Work:
+def work_of(work: dist.Work | None) -> dist.Work:
     """Return the work of a call; torch returns None only to non-members."""
     assert work is not None, "only a member of a group issues on it"
     return work

@@ -21,14 +21,14 @@ from real.libraries.moves import (
     MovingCollective,
     as_real,
     overlap,
-    started,
+    work_of,
 )
 from real.rank.cuda import Anchors, CudaLane
 from real.rank.lanes import StreamLane
 from scenarios.seam.arguments import Issue
 from scenarios.seam.calls import Call
 from scenarios.seam.errors import ScenarioError
-from scenarios.seam.payload import as_bytes, resolved
+from scenarios.seam.payload import as_bytes, resolve_views
 
 # Hardware queues: 1 to 32, by default 8 (CUDA C++ Programming Guide, "CUDA Environment Variables"). Streams that share
 # one block each other; a rank has several streams, and one for each group's communicator.
@@ -86,7 +86,7 @@ class Nccl(DeviceLibrary):
         targets = [as_bytes(outputs[place]) for place in joined.order]
         if any(overlap(target, source) for target in targets for source in sources):
             sources = [source.clone() for source in sources]
-        work = started(dist.all_to_all(targets, sources, group=joined.handle, async_op=True))
+        work = work_of(dist.all_to_all(targets, sources, group=joined.handle, async_op=True))
         return MovingCollective(work, held=(targets, sources))
 
     def all_gather_list(self, joined: Joined, call: Call, issue: Issue) -> MovingCollective:
@@ -94,7 +94,7 @@ class Nccl(DeviceLibrary):
         source, targets = as_bytes(issue.input), [as_bytes(issue.output[place]) for place in joined.order]
         source = source.clone() if any(overlap(target, source) for target in targets) else source
         return MovingCollective(
-            started(dist.all_gather(targets, source, group=joined.handle, async_op=True)), held=source
+            work_of(dist.all_gather(targets, source, group=joined.handle, async_op=True)), held=source
         )
 
     def all_gather_coalesced(
@@ -112,10 +112,10 @@ class Nccl(DeviceLibrary):
         """Call NCCL's own reduce-scatter if the dtype allows it."""
         if not self._is_plain(output, reduce):
             return super().reduce_scatter_list(joined, output, inputs, reduce)
-        sources = [as_real(resolved(inputs[place])) for place in joined.order]
+        sources = [as_real(resolve_views(inputs[place])) for place in joined.order]
         own = as_real(output)
         work = dist.reduce_scatter(own, sources, op=OPS[reduce], group=joined.handle, async_op=True)
-        return MovingCollective(started(work), held=sources)
+        return MovingCollective(work_of(work), held=sources)
 
     def reduce_scatter_coalesced(
         self, joined: Joined, outputs: Sequence[Tensor], inputs: Sequence[Tensor], reduce: str
@@ -125,7 +125,7 @@ class Nccl(DeviceLibrary):
             return super().reduce_scatter_coalesced(joined, outputs, inputs, reduce)
         options = dist.ReduceScatterOptions()
         options.reduceOp = OPS[reduce]
-        sources = [as_real(resolved(each)) for each in inputs]
+        sources = [as_real(resolve_views(each)) for each in inputs]
         return MovingCollective(
             SCATTER_COALESCED(joined.handle, [as_real(each) for each in outputs], sources, options), held=sources
         )
@@ -138,9 +138,9 @@ class Nccl(DeviceLibrary):
     def reduce_scatter(self, joined: Joined, output: Tensor, input: Tensor, reduce: str) -> MovingCollective:
         """Call NCCL's own reduce-scatter if dtype and order allow it."""
         if self._is_plain(input, reduce) and joined.is_sorted:
-            own, source = as_real(output), as_real(resolved(input))
+            own, source = as_real(output), as_real(resolve_views(input))
             work = REDUCE_SCATTER(own, source, op=OPS[reduce], group=joined.handle, async_op=True)
-            return MovingCollective(started(work), held=source)
+            return MovingCollective(work_of(work), held=source)
         return super().reduce_scatter(joined, output, input, reduce)
 
 

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from torch import Tensor
 
-from real.libraries.errors import failed
+from real.libraries.errors import failure_of
 from real.libraries.moves import Joined
 from real.rank.call_checker import CHECKING, CheckedCall
 from real.rank.context import RankContext
@@ -166,7 +166,7 @@ class TorchBackend:
             with self._lane.entered(entry.start):
                 return Issued(context, entry, self._start(entry, call, checker.joined, issue), issue.output)
         except RuntimeError as error:
-            raise failed(self.rank, entry.describe(), error) from error
+            raise failure_of(self.rank, entry.describe(), error) from error
 
     def refuse(self, call: Call, group: Group) -> None:
         """Refuse a call, as `Backend.refuse` does: it takes its place in the order if calls are checked."""
@@ -199,7 +199,7 @@ class Issued(Generic[T]):
         try:
             entry.lane.stand(entry, self._pending)
         except RuntimeError as error:
-            raise failed(self._context.rank, entry.describe(), error) from error
+            raise failure_of(self._context.rank, entry.describe(), error) from error
         except CollectiveError:
             entry.end = entry.wait_until = entry.lane.mark()
             raise

@@ -260,7 +260,7 @@ def metric(row: Row) -> Metric:
     return Metric(rank=rank, step=step, name=name, value=value)
 
 
-def entered(spans: Iterable[Span], lanes: int) -> list[Span]:
+def with_true_starts(spans: Iterable[Span], lanes: int) -> list[Span]:
     """Return spans with the true start of each collective, ordered by rank, issue time and stream.
 
     A process group serves its calls in order with `lanes` workers, so a call enters when it was issued or when a worker

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from real.launch.job import Job
 from real.machine import cores
-from real.rank.journal import Row, entered, metric, span
+from real.rank.journal import Row, metric, span, with_true_starts
 from real.rank.lanes import SAME_CLOCK, Alignment, Sight
 from real.supervise import spool
 from real.supervise.spool import Spool
@@ -49,7 +49,7 @@ def merge(
     read = [_read(spools[rank]) for rank in sorted(spools)]
     # From the first issue of any rank: clocks count from the machine's boot.
     zero_ns = min((row[_TIMES][0] for rank in read for row in rank.spans), default=0)
-    spans = entered((span(_moved(row, lambda ns: ns - zero_ns)) for rank in read for row in rank.spans), lanes)
+    spans = with_true_starts((span(_moved(row, lambda ns: ns - zero_ns)) for rank in read for row in rank.spans), lanes)
     # A rank that was lost before it began has no head.
     heads = {rank: one.head for rank, one in zip(sorted(spools), read, strict=True) if one.head is not None}
     first = heads[min(heads)] if heads else {"plan": [], "memory": []}

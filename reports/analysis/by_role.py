@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from reports.analysis.frames import COMPUTE, STEP
-from reports.store.columns import fixed
+from reports.store.columns import frame_of_columns
 from reports.store.parts import Part
 from scenarios.seam import roles
 from scenarios.seam.trace import COPYING, LOADING
@@ -90,7 +90,7 @@ def by_what(path: pd.DataFrame) -> pd.DataFrame:
     whole = path["duration_ns"].sum()
     names = [name for name in WHATS if taken.get(name)]
     durations = np.array([taken[name] for name in names], np.int64)
-    return fixed({"what": names, "duration_ns": durations, "share": durations / max(whole, 1)}, BY_WHAT)
+    return frame_of_columns({"what": names, "duration_ns": durations, "share": durations / max(whole, 1)}, BY_WHAT)
 
 
 class Utilisation(NamedTuple):
@@ -131,7 +131,7 @@ def flops(parts: Iterable[Part]) -> pd.DataFrame:
             found[str(dtype)] = found.get(str(dtype), np.zeros(len(amounts))) + of_dtype
     known = sorted(found)
     by_dtype = np.array([found[name] for name in known], float).reshape(-1, len(amounts)) / max(steps, 1)
-    return fixed({"dtype": known, **dict(zip(amounts, by_dtype.T, strict=True))}, FLOPS)
+    return frame_of_columns({"dtype": known, **dict(zip(amounts, by_dtype.T, strict=True))}, FLOPS)
 
 
 def utilisation(done: pd.DataFrame, step_ns: float, scenario: Mapping[str, Any]) -> Utilisation | None:

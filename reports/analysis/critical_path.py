@@ -23,7 +23,7 @@ from reports.analysis.by_role import HOST, whats
 from reports.analysis.frames import COMPUTE, STEP, ints, last_members
 from reports.analysis.intervals import Ints, union
 from reports.analysis.waits import standing_still
-from reports.store.columns import fixed
+from reports.store.columns import frame_of_columns
 
 # Columns of the spans that the walk reads.
 COLUMNS = ["rank", "stream", "step", "sequence", "kind", "label", "group", "call"]
@@ -131,7 +131,7 @@ def critical_path(spans: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     columns["step"] = np.repeat(ints(steps, "step"), lengths)
     columns["order"] = np.concatenate([np.zeros(0, np.int64), *(np.arange(length) for length in lengths)])
     columns["share"] = np.divide(columns["duration_ns"], whole, out=np.zeros(len(segments)), where=whole > 0)
-    return fixed(columns, PATH)
+    return frame_of_columns(columns, PATH)
 
 
 def waited_for(path: pd.DataFrame) -> pd.DataFrame:
@@ -140,7 +140,7 @@ def waited_for(path: pd.DataFrame) -> pd.DataFrame:
     grouped = path.groupby(keys, sort=False)  # keeps the order of first appearance
     summed = grouped.agg(segments=("order", "size"), duration_ns=("duration_ns", "sum"), share=("share", "sum"))
     frame = summed.reset_index()
-    return fixed({**frame, "order": frame.groupby("step").cumcount()}, WAITED_FOR)
+    return frame_of_columns({**frame, "order": frame.groupby("step").cumcount()}, WAITED_FOR)
 
 
 def dominant(path: pd.DataFrame) -> pd.DataFrame:

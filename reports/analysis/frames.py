@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from reports.analysis.intervals import Ints, RankAxis, Union, union
-from reports.store.columns import fixed
+from reports.store.columns import frame_of_columns
 from reports.store.parts import Bools, Part
 from scenarios.seam.memory import PHASES, is_there
 from scenarios.seam.trace import ALWAYS, COPYING, IN_HOST, LOADING
@@ -207,7 +207,7 @@ def ranks(parts: Iterable[Part]) -> pd.DataFrame:
     mean = np.average(summed["compute_ns"], weights=summed["rank_count"]) if len(summed) else 0.0
     ratio = summed["compute_ns"].to_numpy(float) / mean if mean else np.ones(len(summed))
     bytes_sent = np.where(summed["rank"].isin(sent.index), summed["rank"].map(sent), 0.0)
-    return fixed(
+    return frame_of_columns(
         {**{str(name): summed[name] for name in summed}, "bytes_sent": bytes_sent, "compute_over_mean": ratio}, RANKS
     )
 
@@ -257,7 +257,9 @@ def rank_memory(memory: pd.DataFrame) -> pd.DataFrame:
         "used_share": share,
         "phase": used.idxmax(axis=1).where(used.nunique(axis=1) > 1, ALWAYS) if len(used) else [],
     }
-    return fixed(columns, RANK_MEMORY).sort_values(["used_share", "rank"], ascending=[False, True], ignore_index=True)
+    return frame_of_columns(columns, RANK_MEMORY).sort_values(
+        ["used_share", "rank"], ascending=[False, True], ignore_index=True
+    )
 
 
 def memory_at_peak(memory: pd.DataFrame, by_rank: pd.DataFrame) -> pd.DataFrame:
@@ -304,10 +306,10 @@ def metrics_by_step(metrics: pd.DataFrame, counts: pd.Series) -> pd.DataFrame:
         "min": grouped.min(),
         "max": grouped.max(),
     }
-    return fixed(columns, METRICS_BY_STEP)
+    return frame_of_columns(columns, METRICS_BY_STEP)
 
 
-def numbered(frame: pd.DataFrame, keys: list[str]) -> tuple[Ints, pd.DataFrame]:
+def number_groups(frame: pd.DataFrame, keys: list[str]) -> tuple[Ints, pd.DataFrame]:
     """Return the group number of each row [rows] and the groups' keys, both in the order of the keys."""
     grouped = frame.groupby(keys, sort=True)
     names = grouped.size().reset_index()[keys]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from reports.store.columns import fixed
+from reports.store.columns import frame_of_columns
 from scenarios.sharding_kind import COPIED_TYPES
 
 MEASURES = ("ids_per_step", "perf_ms", "storage_bytes")
@@ -54,7 +54,7 @@ def imbalance(plan: pd.DataFrame, world_size: int) -> pd.DataFrame:
         "mean": mean,
         "max_over_mean": worst / mean,
     }
-    return fixed(columns, IMBALANCE)
+    return frame_of_columns(columns, IMBALANCE)
 
 
 def plan_costs(plan: pd.DataFrame, own: pd.DataFrame, world_size: int) -> pd.DataFrame:
@@ -64,9 +64,13 @@ def plan_costs(plan: pd.DataFrame, own: pd.DataFrame, world_size: int) -> pd.Dat
     """
     both = {"TorchRec": plan, "ours": own} if len(own) else {}
     found = [imbalance(each, world_size).assign(planner=name) for name, each in both.items()]
-    frame = pd.concat(found, ignore_index=True) if found else fixed({name: [] for name in PLAN_COSTS}, PLAN_COSTS)
+    frame = (
+        pd.concat(found, ignore_index=True)
+        if found
+        else frame_of_columns({name: [] for name in PLAN_COSTS}, PLAN_COSTS)
+    )
     kept = frame[(frame["measure"] == "perf_ms").to_numpy(bool)] if found else frame
-    return fixed({name: kept[name] for name in PLAN_COSTS}, PLAN_COSTS)
+    return frame_of_columns({name: kept[name] for name in PLAN_COSTS}, PLAN_COSTS)
 
 
 def causes(plan: pd.DataFrame, world_size: int) -> pd.DataFrame:
@@ -79,7 +83,7 @@ def causes(plan: pd.DataFrame, world_size: int) -> pd.DataFrame:
         _causes_of(plan, str(measure), int(rank), world_size)
         for measure, rank in zip(worst["measure"], worst["worst_rank"], strict=True)
     ]
-    return pd.concat(parts, ignore_index=True) if parts else fixed({key: [] for key in CAUSES}, CAUSES)
+    return pd.concat(parts, ignore_index=True) if parts else frame_of_columns({key: [] for key in CAUSES}, CAUSES)
 
 
 def _causes_of(plan: pd.DataFrame, measure: str, worst_rank: int, world_size: int) -> pd.DataFrame:
@@ -99,4 +103,6 @@ def _causes_of(plan: pd.DataFrame, measure: str, worst_rank: int, world_size: in
         "excess": excess,
         "excess_share": excess / total if total > 0 else excess * 0.0,
     }
-    return fixed(columns, CAUSES).sort_values(["excess", "table"], ascending=[False, True], ignore_index=True)
+    return frame_of_columns(columns, CAUSES).sort_values(
+        ["excess", "table"], ascending=[False, True], ignore_index=True
+    )

@@ -9,7 +9,7 @@ import pandas as pd
 
 from reports.analysis.frames import ints
 from reports.analysis.intervals import Floats, Ints
-from reports.store.columns import fixed
+from reports.store.columns import frame_of_columns
 
 LINK_CLASSES = {
     "link_class": "str",
@@ -61,7 +61,7 @@ def link_classes(links_frame: pd.DataFrame) -> pd.DataFrame:
         "hottest_link": hottest["link"],
         "hottest_direction": hottest["direction"],
     }
-    frame = fixed(columns, LINK_CLASSES)
+    frame = frame_of_columns(columns, LINK_CLASSES)
     return frame.sort_values(["peak_utilisation", "link_class"], ascending=[False, True], ignore_index=True)
 
 
@@ -87,7 +87,7 @@ def class_load(loads: pd.DataFrame, links: pd.DataFrame, window_ns: tuple[int, i
             pd.DataFrame({"link_class": name, "from_ns": edges[:-1], "until_ns": edges[1:], "utilisation": share})
         )
     whole = pd.concat(found, ignore_index=True) if found else pd.DataFrame({name: [] for name in CLASS_LOAD})
-    return fixed({**whole}, CLASS_LOAD)
+    return frame_of_columns({**whole}, CLASS_LOAD)
 
 
 def _carried_until(loads: pd.DataFrame, moments: Ints) -> Floats:

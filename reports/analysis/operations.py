@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from reports.analysis.frames import COMPUTE, KEYS, STEP, Overlaps, ints, is_collective, numbered
+from reports.analysis.frames import COMPUTE, KEYS, STEP, Overlaps, ints, is_collective, number_groups
 from reports.analysis.intervals import Floats, Ints
 from reports.analysis.statistics import weighted_quantiles
-from reports.store.columns import fixed
+from reports.store.columns import frame_of_columns
 from reports.store.parts import Part
 from scenarios.seam.traits import TRAITS
 
@@ -61,7 +61,7 @@ class _RankCalls:
     @classmethod
     def of(cls, part: Part) -> _RankCalls:
         of_steps = _in_steps(part)
-        numbers, names = numbered(of_steps, KEYS)
+        numbers, names = number_groups(of_steps, KEYS)
         each = _per_rank_and_step(of_steps.assign(operation=numbers))
         groups, weight, count = ints(each, "operation"), ints(each, "rank_count"), len(names)
         added = ["calls", "unstated", *_TIMES, *_BYTES, *_MOVED]
@@ -118,7 +118,7 @@ def operations(parts: Iterable[Part]) -> pd.DataFrame:
         **_bandwidths(sums),
         "role": each.groupby(KEYS, sort=True)["role"].first(),
     }
-    return fixed(columns, OPERATIONS)
+    return frame_of_columns(columns, OPERATIONS)
 
 
 def _bandwidths(sums: pd.DataFrame) -> dict[str, Floats]:
@@ -137,7 +137,7 @@ def formulas(parts: Iterable[Part]) -> pd.DataFrame:
     represented weights both medians. `difference` is median over formula - 1.
     """
     calls = pd.concat([_known_calls(part) for part in parts]).reset_index()
-    groups, names = numbered(calls, KEYS)
+    groups, names = number_groups(calls, KEYS)
     weights = ints(calls, "rank_count")
     medians = {
         name: weighted_quantiles(groups, calls[name].to_numpy(float), weights, count=len(names), shares=[0.5])[0]
@@ -150,7 +150,7 @@ def formulas(parts: Iterable[Part]) -> pd.DataFrame:
         "formula_ns": medians["formula_ns"],
         "difference": medians["taken_ns"] / medians["formula_ns"] - 1,
     }
-    return fixed(columns, FORMULAS)
+    return frame_of_columns(columns, FORMULAS)
 
 
 def _known_calls(part: Part) -> pd.DataFrame:

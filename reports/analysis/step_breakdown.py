@@ -11,7 +11,7 @@ import pandas as pd
 from reports.analysis.by_role import Utilisation, utilisation
 from reports.errors import NoStepError, ReportError
 from reports.run import Run
-from reports.store.columns import fixed
+from reports.store.columns import frame_of_columns
 from reports.terminal import text
 from scenarios.seam.trace import LEAST_UNRECORDED
 
@@ -178,7 +178,7 @@ def parts_of_step(run: Run, steps: Sequence[int]) -> pd.DataFrame:
     """
     each = ranks_of_step(run, steps)
     if not len(each):
-        return fixed({name: [] for name in PARTS_OF_STEP}, PARTS_OF_STEP)
+        return frame_of_columns({name: [] for name in PARTS_OF_STEP}, PARTS_OF_STEP)
     whole = run.steps.loc[run.steps["step"].isin(steps).to_numpy(bool), "step_ns"].mean()
     values = each[list(PARTS)].to_numpy(float)
     mean, worst = np.average(values, axis=0, weights=each["rank_count"]), values.argmax(axis=0)
@@ -192,4 +192,4 @@ def parts_of_step(run: Run, steps: Sequence[int]) -> pd.DataFrame:
         "rank_count": each["rank_count"].to_numpy()[worst],
         "max_over_mean": np.divide(most, mean, out=np.full(len(mean), np.nan), where=mean > 0),
     }
-    return fixed(columns, PARTS_OF_STEP)
+    return frame_of_columns(columns, PARTS_OF_STEP)

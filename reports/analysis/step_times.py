@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from reports.analysis.frames import KEYS, Outline, ints, numbered
+from reports.analysis.frames import KEYS, Outline, ints, number_groups
 from reports.analysis.intervals import Ints
-from reports.store.columns import fixed
+from reports.store.columns import frame_of_columns
 from reports.store.parts import Bools
 from scenarios.seam.steady_steps import steady_steps
 from scenarios.seam.trace import Thinned
@@ -81,7 +81,7 @@ def steps(
         "steady": np.isin(numbers, numbers[alike[settled:]]),
         "warm_up": np.isin(numbers, numbers[alike[:settled]]),
     }
-    return fixed({**columns, **more}, STEPS)
+    return frame_of_columns({**columns, **more}, STEPS)
 
 
 def unrecorded_steps(whole: Outline, world_size: int, batch_size: int | None = None) -> pd.DataFrame:
@@ -94,7 +94,7 @@ def unrecorded_steps(whole: Outline, world_size: int, batch_size: int | None = N
     settled = leading(took[complete].tolist())
     is_early = complete & (np.cumsum(complete) <= settled)
     more = {"phase": np.zeros(len(took)), "steady": complete & ~is_early, "warm_up": is_early}
-    return fixed({**columns, **more}, STEPS)
+    return frame_of_columns({**columns, **more}, STEPS)
 
 
 def _times(own: pd.DataFrame, world_size: int, batch_size: int | None) -> dict[str, Any]:
@@ -140,7 +140,7 @@ def _regimes(whole: Outline, numbers: Ints, counted: Bools, thinned: Thinned | N
 
 def _calls(used: pd.DataFrame, numbers: Ints) -> tuple[Ints, list[tuple[str, str, str]]]:
     """Return how many times a rank called each operation in each step, [steps, operations], and the operations."""
-    groups, names = numbered(used, KEYS)
+    groups, names = number_groups(used, KEYS)
     calls = np.zeros((len(numbers), len(names)), np.int64)
     at = np.searchsorted(numbers, ints(used, "step"))
     known = at < len(numbers)

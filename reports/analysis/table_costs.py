@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from reports.analysis.frames import COMPUTE, STEP, is_collective
-from reports.store.columns import fixed
+from reports.store.columns import frame_of_columns
 from scenarios.seam import roles
 
 # The parts of a step that a table takes part in; exchanges are those of rows and of gradients, without ids.
@@ -47,7 +47,7 @@ def table_costs(plan: pd.DataFrame, spans: pd.DataFrame) -> pd.DataFrame:
     )
     spent = _spent(spans, dict.fromkeys(plan["sharding_type"]))
     if not len(spent) or not plan["look_up_bytes"].any():
-        return fixed({name: [] for name in TABLE_COSTS}, TABLE_COSTS)
+        return frame_of_columns({name: [] for name in TABLE_COSTS}, TABLE_COSTS)
     shards = shards.merge(spent.reset_index(), on=_KEYS, how="inner")
     for part, column in _SHARES.items():
         total = shards.groupby(_KEYS)[column].transform("sum").to_numpy(float)
@@ -57,7 +57,7 @@ def table_costs(plan: pd.DataFrame, spans: pd.DataFrame) -> pd.DataFrame:
     tables = shards.groupby(["table", "sharding_type", "rank"], sort=False)[sums].sum().reset_index()
     tables["total"] = sum(tables[f"step_{part}_ns"] for part in PARTS)
     dearest = tables.sort_values(["total", "table", "rank"], ascending=[False, True, True], kind="stable")
-    return fixed({name: dearest.drop_duplicates("table")[name] for name in TABLE_COSTS}, TABLE_COSTS)
+    return frame_of_columns({name: dearest.drop_duplicates("table")[name] for name in TABLE_COSTS}, TABLE_COSTS)
 
 
 def busiest(plan: pd.DataFrame, spans: pd.DataFrame) -> pd.DataFrame:
@@ -78,7 +78,7 @@ def busiest(plan: pd.DataFrame, spans: pd.DataFrame) -> pd.DataFrame:
         "mean_ns": [float(load.mean()) for load in loads.values()],
         "busiest_over_mean": [float(load.max() / load.mean()) if load.any() else 1.0 for load in loads.values()],
     }
-    return fixed(columns, BUSIEST)
+    return frame_of_columns(columns, BUSIEST)
 
 
 def _spent(spans: pd.DataFrame, types: dict[str, None]) -> pd.DataFrame:

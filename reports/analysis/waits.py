@@ -9,7 +9,7 @@ import pandas as pd
 
 from reports.analysis.frames import RANK_COLUMNS, STEP, Overlaps, ints, is_collective
 from reports.analysis.intervals import Ints
-from reports.store.columns import fixed
+from reports.store.columns import frame_of_columns
 from reports.store.parts import Part
 
 # Columns of the spans that `late_ranks` reads.
@@ -34,7 +34,9 @@ def late_ranks(parts: Iterable[Part]) -> pd.DataFrame:
     summed = pd.concat(waited).groupby(["rank", "rank_count"], sort=True)["wait_ns"].sum().reset_index()
     total = summed["wait_ns"].sum()
     found = summed.assign(wait_ns=summed["wait_ns"] / max(rank_steps, 1), share=summed["wait_ns"] / max(total, 1))
-    return fixed({**found.sort_values("wait_ns", ascending=False, kind="stable", ignore_index=True)}, LATE_RANKS)
+    return frame_of_columns(
+        {**found.sort_values("wait_ns", ascending=False, kind="stable", ignore_index=True)}, LATE_RANKS
+    )
 
 
 def standing_still(spans: pd.DataFrame) -> tuple[dict[int, int], dict[int, int]]:

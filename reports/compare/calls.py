@@ -16,7 +16,7 @@ from reports.analysis import statistics
 from reports.analysis.frames import COMPUTE, KEYS, STEP, ints
 from reports.analysis.intervals import Floats, Ints
 from reports.run import Run
-from reports.store.columns import fixed
+from reports.store.columns import frame_of_columns
 from reports.store.parts import Part
 
 _NUMBERS = ["rank", "step", "sequence", "rank_count", "start_ns", "end_ns"]
@@ -82,7 +82,7 @@ def calls_of_both(predicted: Run, measured: Run) -> BothCalls:
     columns = {key: [name[at] for name in names] for at, key in enumerate(KEYS)}
     part = ["compute" if kind == COMPUTE else "communication" for kind in columns["kind"]]
     return BothCalls(
-        fixed({**columns, "part": part}, NAMES),
+        frame_of_columns({**columns, "part": part}, NAMES),
         *(side.assign(operation=places[ints(side, "operation")]) for side in sides),
     )
 
@@ -109,7 +109,7 @@ def _of_part(part: Part, other: Run, known: _Numbered, left_out: Sequence[int]) 
         "duration_ns": ints(spans, "end_ns") - ints(spans, "start_ns"),
         "size_bytes": _size_bytes(spans),
     }
-    return fixed(columns, CALLS)
+    return frame_of_columns(columns, CALLS)
 
 
 def _numbers(spans: pd.DataFrame, known: _Numbered) -> Ints:
@@ -143,7 +143,7 @@ def worst_cases(both: BothCalls, measured_steps: pd.DataFrame) -> pd.DataFrame:
     shown = labelled[kept.to_numpy(bool)].head(MOST)
     step_ns = shown["step"].map(measured_steps.set_index("step")["step_ns"]).to_numpy(float)
     of_step = np.divide(shown["difference_ns"], step_ns, out=np.full(len(shown), np.nan), where=step_ns > 0)
-    return fixed({**shown.assign(error=signed_error(shown), error_of_step=of_step)}, WORST)
+    return frame_of_columns({**shown.assign(error=signed_error(shown), error_of_step=of_step)}, WORST)
 
 
 def _pairs(both: BothCalls) -> pd.DataFrame:
@@ -182,7 +182,7 @@ def call_errors(both: BothCalls) -> pd.DataFrame:
         "measured_ns": rows["measured_ns"],
         "error": signed_error(rows),
     }
-    return fixed(columns, CALL_ERRORS).sort_values([*KEYS, *_SIZES], ignore_index=True)
+    return frame_of_columns(columns, CALL_ERRORS).sort_values([*KEYS, *_SIZES], ignore_index=True)
 
 
 def errors_by_size(calls: pd.DataFrame, by: str = "kind") -> pd.DataFrame:
@@ -198,7 +198,7 @@ def errors_by_size(calls: pd.DataFrame, by: str = "kind") -> pd.DataFrame:
         errors = statistics.errors(rows["error"].tolist())
         about = {"signed_median": errors.signed_median, "median": errors.median, "worst": errors.worst}
         found.append({"kind": "", **dict(zip(keys, key, strict=True)), "rows": len(rows), **about})
-    return fixed({name: [row[name] for row in found] for name in ERRORS_BY_SIZE}, ERRORS_BY_SIZE)
+    return frame_of_columns({name: [row[name] for row in found] for name in ERRORS_BY_SIZE}, ERRORS_BY_SIZE)
 
 
 def signed_error(frame: pd.DataFrame) -> Floats:

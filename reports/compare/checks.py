@@ -14,7 +14,7 @@ import pandas as pd
 
 from reports.analysis.frames import COMPUTE, KEYS, STEP, ints
 from reports.run import Run
-from reports.store.columns import fixed
+from reports.store.columns import frame_of_columns
 
 # A recorded number counts as equal up to this share of the larger one: float32 keeps 1.2e-7, and a loss is the end of
 # some hundred roundings in an order that the two worlds do not share.
@@ -123,7 +123,7 @@ def _check_bytes(predicted: Run, measured: Run) -> Check:
     return Check(
         name="bytes per operation and rank",
         compared=len(both),
-        differences=fixed({**both[unlike]}, BYTES_DIFFERENCES),
+        differences=frame_of_columns({**both[unlike]}, BYTES_DIFFERENCES),
         worst=float(np.nanmax(relative, initial=0.0)),
         reason=_no(both) or _expected_ids(predicted, measured, both[unlike]),
     )
@@ -153,7 +153,7 @@ def _check_order(predicted: Run, measured: Run) -> Check:
     unlike = (both["predicted"] != both["measured"]).to_numpy(bool)
     first = both[unlike].sort_values("position").drop_duplicates(["rank", "stream"]).sort_values(["rank", "stream"])
     streams = len(both.drop_duplicates(["rank", "stream"]))
-    differences = fixed({**first}, ORDER_DIFFERENCES)
+    differences = frame_of_columns({**first}, ORDER_DIFFERENCES)
     return Check(
         name="order of operations per rank and stream", compared=streams, differences=differences, reason=_no(both)
     )
@@ -179,7 +179,7 @@ def _check_metrics(predicted: Run, measured: Run) -> Check:
     return Check(
         name=f"recorded metrics, within {METRIC_TOLERANCE:g}",
         compared=len(both),
-        differences=fixed({**both[~same]}, METRIC_DIFFERENCES),
+        differences=frame_of_columns({**both[~same]}, METRIC_DIFFERENCES),
         worst=float(np.nanmax(relative, initial=0.0)),
         reason=_no_metrics(predicted, measured, both),
     )

@@ -18,7 +18,7 @@ from reports.analysis.intervals import union
 from reports.errors import ReportError
 from reports.kineto.recording import PLAYED_ON
 from reports.run import Run
-from reports.store.columns import fixed
+from reports.store.columns import frame_of_columns
 from reports.terminal import text
 
 # Columns of the rows of `measure`, one row per label and call, in the order in which a step begins them.
@@ -69,8 +69,8 @@ def measure(runs: Sequence[tuple[str, Run]], skip: int | None = None, *, any_run
         each.append(_calls(name, run, kept, notes))
     calls = pd.concat(each, ignore_index=True)
     rows = _rows(calls)
-    labels = text.counted(rows["label"].nunique(), "label")
-    about = f"{text.counted(len(rows), 'computation')} of {labels} in {text.counted(steps, 'step')}"
+    labels = text.count_words(rows["label"].nunique(), "label")
+    about = f"{text.count_words(len(rows), 'computation')} of {labels} in {text.count_words(steps, 'step')}"
     is_alone = (calls["operations"] != "").to_numpy(bool)
     others = calls[~is_alone]
     return Times(
@@ -112,7 +112,7 @@ def _steps(name: str, run: Run, skip: int | None, notes: list[str]) -> list[int]
     warm_up = sum(step <= max(run.warm_up) for step in steps) if run.warm_up else 0
     left_out = max(min(1, len(steps) - 1), warm_up) if skip is None else skip
     if left_out >= len(steps):
-        known = text.counted(len(steps), "step")
+        known = text.count_words(len(steps), "step")
         raise ReportError(f"{name}: has {known}; expected more than the {left_out} that --skip leaves out")
     if left_out:
         notes.append(f"{name}: {text.steps(steps[:left_out])} left out to warm up (--skip {left_out})")
@@ -141,7 +141,7 @@ def _issued(name: str, spans: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
     idle = (spans[["flops", "bytes_read", "bytes_written"]] == 0).all(axis=1).to_numpy(bool)
     if idle.any():
         count = int(spans.loc[idle, "rank_count"].sum())
-        notes.append(f"{name}: {text.counted(count, 'computation')} left out that had nothing to do")
+        notes.append(f"{name}: {text.count_words(count, 'computation')} left out that had nothing to do")
     return spans[~idle]
 
 
@@ -151,7 +151,7 @@ def _annotated(name: str, spans: pd.DataFrame, notes: list[str]) -> pd.DataFrame
     took = (spans["end_ns"] - spans["start_ns"]).to_numpy(float)
     if not known.all():
         share = text.percent(float(took[~known].sum() / max(took.sum(), 1)))
-        kernels = text.counted(int((~known).sum()), "kernel")
+        kernels = text.count_words(int((~known).sum()), "kernel")
         notes.append(
             f"{name}: {kernels} left out that no annotation or operator was around, {share} of all kernels' time"
         )
@@ -180,7 +180,7 @@ def _rows(calls: pd.DataFrame) -> pd.DataFrame:
         "samples": [one.count for one in samples],
     }
     begin = (sums["weighed_at_ns"] / sums["rank_count"]).to_numpy()
-    return fixed(rows, TIMES).iloc[np.argsort(begin, kind="stable")].reset_index(drop=True)
+    return frame_of_columns(rows, TIMES).iloc[np.argsort(begin, kind="stable")].reset_index(drop=True)
 
 
 def _us(calls: pd.DataFrame) -> pd.Series:
@@ -191,4 +191,6 @@ def _operators(calls: pd.DataFrame) -> pd.DataFrame:
     """Return one row per operator, in the order of their descriptions."""
     sums = calls.assign(time_us=_us(calls)).groupby("operations", sort=True)[["time_us", "rank_count"]].sum()
     time_us = (sums["time_us"] / sums["rank_count"]).to_numpy()
-    return fixed({"operations": sums.index, "time_us": time_us, "calls": sums["rank_count"].to_numpy()}, OPERATORS)
+    return frame_of_columns(
+        {"operations": sums.index, "time_us": time_us, "calls": sums["rank_count"].to_numpy()}, OPERATORS
+    )

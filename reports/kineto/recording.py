@@ -19,7 +19,7 @@ from reports.errors import ReportError
 from reports.kineto.pieces import TracedSpan, TracePieces, group_names
 from reports.kineto.trace_file import TraceFile, as_text, read_trace, whole_number
 from reports.store.roles_by_label import role_of
-from reports.terminal.text import counted, printable, ranges
+from reports.terminal.text import count_words, printable, ranges
 from scenarios.seam.trace import Recording, RunInfo, Span
 from scenarios.seam.traits import MESSAGES
 
@@ -79,7 +79,7 @@ def profile_of(traces: Sequence[TraceFile], name: str) -> Profile:
         found = TracePieces(trace, origin_ns, groups)
         pieces += found.pieces
         if found.unsaid:
-            shown = f"{printable(trace.path)}: {counted(found.unsaid, 'SendRecv kernel')}"
+            shown = f"{printable(trace.path)}: {count_words(found.unsaid, 'SendRecv kernel')}"
             notes.append(f"{shown} without a word for what; taken for all-to-alls")
         steps += found.step_spans()
     pieces = _linked(pieces, notes)
@@ -130,7 +130,7 @@ def _origins(traces: Sequence[TraceFile], notes: list[str]) -> list[int]:
         return firsts
     names = {trace.host for trace in traces} - {""}
     if len(names) > 1:
-        notes.append(f"traces of {counted(len(names), 'host')}: their clocks agree as well as the hosts kept them")
+        notes.append(f"traces of {count_words(len(names), 'host')}: their clocks agree as well as the hosts kept them")
     return [min(firsts)] * len(traces)
 
 

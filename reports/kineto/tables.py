@@ -10,7 +10,7 @@ import pandas as pd
 from reports.analysis.frames import STEP
 from reports.kineto.operators import BACKWARD, FORWARD, OPTIMIZER
 from reports.kineto.recording import Profile
-from reports.store.columns import fixed
+from reports.store.columns import frame_of_columns
 
 _OF_STEPS = {"calls_per_step": "float", "median_ns": "float", "mean_ns": "float", "share": "float"}
 # Times of one rank in one step; `share` is of the time of all kernels.
@@ -40,7 +40,7 @@ def kernels(profile: Profile) -> pd.DataFrame:
     columns["phase"] = [piece.origin.phase for piece in inside]
     columns["duration_ns"] = [piece.end_ns - piece.start_ns for piece in inside]
     words = dict.fromkeys(["operator", "module", "phase"], "str")
-    return fixed(columns, {**kinds, "annotated": "bool", **words, "duration_ns": "int"})
+    return frame_of_columns(columns, {**kinds, "annotated": "bool", **words, "duration_ns": "int"})
 
 
 def tables(profile: Profile, frame: pd.DataFrame | None = None) -> dict[str, pd.DataFrame]:
@@ -63,7 +63,7 @@ def tables(profile: Profile, frame: pd.DataFrame | None = None) -> dict[str, pd.
         "by_label": _by(frame, ["label", "annotated"], steps, BY_LABEL),
         "by_operator": _by_phase(frame, "operator", steps, BY_OPERATOR),
         "by_module": _by_phase(frame, "module", steps, BY_MODULE),
-        "top_kernels": _longest(fixed(top, TOP_KERNELS), "total_ns"),
+        "top_kernels": _longest(frame_of_columns(top, TOP_KERNELS), "total_ns"),
     }
 
 
@@ -102,7 +102,7 @@ def _by_phase(frame: pd.DataFrame, key: str, steps: int, columns: dict[str, str]
         **{f"{phase}_ns": sums[phase] / count for phase in sums.columns},
         "share": total / whole if whole else total * 0.0,
     }  # fmt: skip
-    return _longest(fixed({name: list(made[name]) for name in columns}, columns), "share")
+    return _longest(frame_of_columns({name: list(made[name]) for name in columns}, columns), "share")
 
 
 def _by(frame: pd.DataFrame, keys: list[str], steps: int, columns: dict[str, str]) -> pd.DataFrame:
@@ -115,7 +115,7 @@ def _by(frame: pd.DataFrame, keys: list[str], steps: int, columns: dict[str, str
         share = times.sum() / whole if whole else 0.0
         calls = float(own["size"].sum()) / len(times)
         rows.append((*np.atleast_1d(np.array(key, object)), calls, float(np.median(times)), times.mean(), share))
-    found = fixed({name: [row[at] for row in rows] for at, name in enumerate(columns)}, columns)
+    found = frame_of_columns({name: [row[at] for row in rows] for at, name in enumerate(columns)}, columns)
     return _longest(found, "mean_ns")
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from reports.errors import ReportError
-from reports.terminal.text import counted, printable, shortened
+from reports.terminal.text import count_words, printable, shorten
 from scenarios import given_file
 
 ANNOTATION, CPU_OP, KERNEL = "user_annotation", "cpu_op", "kernel"
@@ -102,7 +102,7 @@ def read_trace(path: Path) -> TraceFile:
         times = [_us(event.get("ts"), _TS_US), _us(event.get("dur"), _DUR_US)]
         wrong = [key for key, time in zip(("ts", "dur"), times, strict=True) if time is None]
         if wrong:
-            value = shortened(repr(event.get(wrong[0])), _LONGEST)
+            value = shorten(repr(event.get(wrong[0])), _LONGEST)
             trace.mistakes.append(f"{shown}: traceEvents[{number}].{wrong[0]} = {value}: expected a time in us")
             continue
         start_us, took_us = (time or 0 for time in times)
@@ -119,7 +119,7 @@ def read_trace(path: Path) -> TraceFile:
             "\n".join([*trace.mistakes[:8], *([f"{shown}: {more} more of this kind"] if more > 0 else [])])
         )
     if negative:
-        trace.notes.append(f"{shown}: {counted(negative, 'event')} of negative duration left out")
+        trace.notes.append(f"{shown}: {count_words(negative, 'event')} of negative duration left out")
     for listed in trace.events.values():
         listed.sort(key=lambda event: event.order)
     return trace
@@ -131,11 +131,11 @@ def _content(path: Path, shown: str) -> Any:
     except OSError as error:
         raise ReportError(f"{shown}: could not be read: {error.strerror or error}") from None
     try:
-        data = given_file.unpacked(packed, _MOST_BYTES)
+        data = given_file.unpack(packed, _MOST_BYTES)
     except ValueError as error:
         raise ReportError(f"{shown}: {error}; expected a whole file") from None
     try:
-        content = given_file.parsed(data)
+        content = given_file.parse_json(data)
         if _SURROGATE.search(data):  # a lone surrogate is not UTF-8, and neither Parquet nor a terminal takes it
             content = json.loads(json.dumps(content, ensure_ascii=False).encode("utf-8", "replace"))
         return content

@@ -181,7 +181,7 @@ def choose(joined: pd.DataFrame, rows: Sequence[PublishedRow]) -> tuple[list[Pub
     chosen = [row for row, taken in zip(rows, of_nccl & known, strict=True) if taken]
     reasons = list(missed(joined))
     if not all(of_nccl):
-        reasons.append(f"{text.counted(int((~of_nccl).sum()), 'row')} of another library than NCCL: not fitted")
+        reasons.append(f"{text.count_words(int((~of_nccl).sum()), 'row')} of another library than NCCL: not fitted")
     profiles = sorted(set(joined["profile"][of_nccl & known]))
     if not chosen:
         raise ReportError("\n".join([*reasons, "no rows of NCCL that can be predicted: nothing to fit"]))
@@ -205,7 +205,7 @@ def _fitted_half(rows: Iterable[PublishedRow]) -> list[PublishedRow]:
 
 def _missing(key: _FittedFigure, half: Sequence[PublishedRow], telling: Sequence[PublishedRow]) -> str:
     """Return why the rows do not determine the figure."""
-    found = f"{text.counted(len(half), 'row')} of {key.about} in the half that is fitted"
+    found = f"{text.count_words(len(half), 'row')} of {key.about} in the half that is fitted"
     if half:
         found += f", of which {len(telling)} depend on it"
     return f"{key.name}: {found}; expected {LEAST_ROWS}"

@@ -21,7 +21,7 @@ from reports.errors import ReportError
 from reports.published import collectives, csv_rows
 from reports.published.collectives import Measurements, PublishedRow
 from reports.published.csv_rows import Log
-from reports.terminal.text import counted, printable, ranges, shortened
+from reports.terminal.text import count_words, printable, ranges, shorten
 from scenarios import given_file
 from scenarios.seam.traits import TESTED, TRAITS, Traits
 
@@ -221,7 +221,7 @@ class _RunLog(Log[PublishedRow]):
         if run.aggregated > 1:
             self.note_at(run.line, f"agg iters: {run.aggregated}: a time is that of one of so many, launched together")
         if run.failed:
-            self.note_at(run.line, f"{counted(run.failed, 'value')} out of bounds: results were wrong in this run")
+            self.note_at(run.line, f"{count_words(run.failed, 'value')} out of bounds: results were wrong in this run")
 
     def _op(self, run: _Run) -> str:
         """Return the operation that the header, the command above it, or the user names."""
@@ -278,7 +278,7 @@ class _RunLog(Log[PublishedRow]):
     def _has_times(self, run: _Run) -> bool:
         if "time" in run.columns and "busbw" in run.columns:
             return True
-        others = shortened(", ".join(run.columns), _LONGEST)
+        others = shorten(", ".join(run.columns), _LONGEST)
         self.say_at(run.head, f"columns {others}: expected time and busbw among them (no option -C)")
         return False
 
@@ -290,13 +290,13 @@ class _RunLog(Log[PublishedRow]):
         before = len(words) - counting
         if not 3 <= before <= place:
             expected = f"expected {len(run.columns)}, as in the head, line {run.head}"
-            self.say_at(number, f"{counted(len(words), 'value')}; {expected}")
+            self.say_at(number, f"{count_words(len(words), 'value')}; {expected}")
             return _Row(line=number, size_bytes=0, us=math.nan, bus_gb_per_s=0.0)
         if len(words[0]) > _DIGITS:
-            self.say_at(number, f"size = {shortened(words[0], _LONGEST)}: expected at most {_DIGITS} digits")
+            self.say_at(number, f"size = {shorten(words[0], _LONGEST)}: expected at most {_DIGITS} digits")
         us, bus = (_number(words[before + run.columns.index(name) - place]) for name in ("time", "busbw"))
         if not us > 0:
-            self.say_at(number, f"time = {shortened(repr(words[before]), _LONGEST)}: expected a number above 0")
+            self.say_at(number, f"time = {shorten(repr(words[before]), _LONGEST)}: expected a number above 0")
         return _Row(line=number, size_bytes=int(words[0]), us=us, bus_gb_per_s=bus)
 
     def _check_bus(self, like: PublishedRow, rows: Sequence[_Row]) -> None:

@@ -28,7 +28,7 @@ _TIMES = ("nccl_start",)
 _COMMAND = "python -m reports calibrate"  # marks a profile that was written here
 
 
-def calibrated(base: str, name: str, fit: Fit, *, command: str, date: str) -> str:
+def calibrated_profile(base: str, name: str, fit: Fit, *, command: str, date: str) -> str:
     """Return the text of a profile with the fitted figures in [cluster] and with [measured].
 
     Results of another kind of calibration stay.

@@ -217,7 +217,7 @@ def over_steps(*, height: int, y: str = "", tooltips: Sequence[tuple[str, str]])
     return drawn
 
 
-def thinned(frame: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:
+def thin_rows(frame: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:
     """Return at most `POINTS` rows: neighbours merged, each column by "first", "median", "min" or "max"."""
     return frame.groupby(np.arange(len(frame)) // max(1, -(-len(frame) // POINTS))).agg(columns)
 
@@ -225,7 +225,7 @@ def thinned(frame: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:
 def line_and_band(drawn: Any, frame: pd.DataFrame, columns: tuple[str, str, str], color: str) -> None:
     """Draw a line over `step` by the first of these columns, in a band from the second to the third."""
     middle, low, high = columns
-    shown = thinned(frame, {"step": "first", middle: "median", low: "min", high: "max"})
+    shown = thin_rows(frame, {"step": "first", middle: "median", low: "min", high: "max"})
     source = ColumnDataSource({str(name): shown[name].to_numpy() for name in shown})
     drawn.varea(x="step", y1=low, y2=high, source=source, fill_color=color, fill_alpha=0.2)
     line(drawn, source, x="step", y=middle, color=color)

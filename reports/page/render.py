@@ -19,7 +19,7 @@ from reports.page import theme
 from reports.page.blocks import Chart, Page, Timeline
 from reports.page.sections import sentences
 from reports.sections.model import PageLink, ReportTable
-from reports.store.replace import replaced
+from reports.store.replace import replace_file
 
 
 def write(page: Page, path: Path) -> None:
@@ -29,7 +29,7 @@ def write(page: Page, path: Path) -> None:
         ReportError: the disk refuses.
     """
     words = html(page)
-    with replaced(path) as draft:
+    with replace_file(path) as draft:
         draft.write_text(words, encoding="utf-8", errors="backslashreplace")  # labels may hold half a surrogate pair
 
 

@@ -15,7 +15,7 @@ from reports.terminal import text
 Drawn = Iterable[Chart | Timeline | Words] | str
 
 
-def drawn(report: Report, of: Any) -> list[Shown]:
+def draw_sections(report: Report, of: Any) -> list[Shown]:
     """Return the sections of a page, with their figures."""
     shown = (section.shown(of, "page") for section in report.sections)
     return [_drawn(one) for one in shown if one is not None]

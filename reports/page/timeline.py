@@ -76,7 +76,7 @@ def timeline(view: RunView) -> list[Timeline] | str:
     begun = run.steps.loc[run.steps["step"].isin([place.step for place in places]).to_numpy(bool), "start_ns"]
     for begin in charts.ms(begun - origin):
         charts.rule(drawn, float(begin), dashed=True)
-    title = f"{text.steps(shown.steps)}, {text.counted(len(shown.ranks), 'rank')}".capitalize()
+    title = f"{text.steps(shown.steps)}, {text.count_words(len(shown.ranks), 'rank')}".capitalize()
     return [Timeline(NAME, title, drawn, operations, places, _note(run, shown))]
 
 
@@ -86,7 +86,7 @@ def _note(run: Run, shown: ShownSpans) -> str:
     is_all = len(shown.ranks) == len(run.outline.own["rank"].unique())
     if is_all and len(shown.steps) == len(run.kept_steps):
         return words + (
-            f" {text.counted(shown.left_out, 'span')} outside of steps not shown." if shown.left_out else ""
+            f" {text.count_words(shown.left_out, 'span')} outside of steps not shown." if shown.left_out else ""
         )
     of = "all ranks" if is_all else f"ranks {text.ranges(shown.ranks)}"
     words += f" Of {shown.left_out + len(shown.spans):,} spans {len(shown.spans):,} are shown, those of {of} in"
@@ -147,7 +147,7 @@ def _frame(source: ColumnDataSource, lanes: _Lanes) -> Any:
     named = [at for at, name in enumerate(lanes.names) if name]
     every = max(1, len(named) // 48)
     drawn.yaxis[0].ticker = named[::every]
-    drawn.yaxis[0].major_label_overrides = {at: text.shortened(lanes.names[at], 24) for at in named[::every]}
+    drawn.yaxis[0].major_label_overrides = {at: text.shorten(lanes.names[at], 24) for at in named[::every]}
     drawn.yaxis[0].major_label_text_font_size = "11px"
     drawn.ygrid.grid_line_color = None
     return drawn

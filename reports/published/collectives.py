@@ -13,7 +13,7 @@ import pandas as pd
 
 from reports.published import csv_rows
 from reports.published.outcome import outcome_of
-from reports.store.columns import fixed
+from reports.store.columns import frame_of_columns
 
 # The fields of a row that a prediction needs.
 SETTING = ("op", "library", "gpu", "nodes", "gpus_per_node", "size_bytes", "link_gbit_per_s", "one_way_delay_ms")
@@ -80,7 +80,7 @@ def read(path: Path) -> Measurements:
 def join(rows: Iterable[PublishedRow], predict: Predict, profile: str | None = None) -> pd.DataFrame:
     """Return a frame of `PREDICTED`: each row with its prediction and signed error, or the reason why it has none."""
     each = [_joined(row, _outcome(row, predict, profile)) for row in rows]
-    return fixed({name: [one[name] for one in each] for name in PREDICTED}, PREDICTED)
+    return frame_of_columns({name: [one[name] for one in each] for name in PREDICTED}, PREDICTED)
 
 
 def _outcome(row: PublishedRow, predict: Predict, profile: str | None) -> Prediction | str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from reports.errors import ReportError
-from reports.terminal.text import counted, printable, shortened
+from reports.terminal.text import count_words, printable, shorten
 from scenarios import given_file
 
 Row = TypeVar("Row")
@@ -83,7 +83,7 @@ def read(path: Path, columns: Mapping[str, CsvColumn], make: Callable[..., Row])
                 cells = [cell.strip() for cell in record]
                 if any(cells) and names:
                     if len(cells) != len(names):
-                        count = counted(len(cells), "value")
+                        count = count_words(len(cells), "value")
                         log.say(f"line {line}: {count}; expected {len(names)}, as in the first line")
                     elif (values := _values(log, line, columns, dict(zip(names, cells, strict=True)))) is not None:
                         log.rows.append(make(file=log.name, line=line, **values))
@@ -161,7 +161,7 @@ def _check_names(log: Log[Row], names: Sequence[str], columns: Mapping[str, CsvC
         log.say(f"first line: {', '.join(missing)}: missing; expected {', '.join(columns)}, with commas between them")
     if twice:
         log.say(f"first line: {', '.join(twice)}: given more than once; expected once")
-    others = [shortened(repr(name), _LONGEST) for name in names if name not in columns]
+    others = [shorten(repr(name), _LONGEST) for name in names if name not in columns]
     if others:
         log.note(f"first line: {', '.join(others)}: not read")
     blank = [name for name in columns if name not in names and name not in missing]
@@ -178,5 +178,5 @@ def _values(
         try:
             values[name] = column.blank if not cell and column.may_be_blank else column.parse(cell)
         except ValueError:
-            log.say(f"line {line}: {name} = {shortened(repr(cell), _LONGEST)}: expected {column.expected}")
+            log.say(f"line {line}: {name} = {shorten(repr(cell), _LONGEST)}: expected {column.expected}")
     return values if len(log.mistakes) == before else None

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from reports.analysis import statistics
-from reports.store.columns import fixed
+from reports.store.columns import frame_of_columns
 from reports.terminal.rows import records
 
 # Bandwidth decides from this size on, not latency.
@@ -158,7 +158,7 @@ def centred(joined: pd.DataFrame, present: Mapping[str, float]) -> pd.DataFrame:
         wanted = own * float((rows["predicted_us"] / rows["time_us"]).median())
         at_most = min(wanted, 1.0)
         found.append((profile, len(rows), own, at_most, wanted / at_most - 1))
-    return fixed({name: [row[at] for row in found] for at, name in enumerate(CENTRED)}, CENTRED)
+    return frame_of_columns({name: [row[at] for row in found] for at, name in enumerate(CENTRED)}, CENTRED)
 
 
 def _grouped(labels: Sequence[Any], order: Sequence[Any] = ()) -> dict[Any, list[int]]:
@@ -188,7 +188,7 @@ def _errors_of(
         }
         for names, places in groups
     ]
-    return fixed({name: [row[name] for row in rows] for name in columns}, columns)
+    return frame_of_columns({name: [row[name] for row in rows] for name in columns}, columns)
 
 
 def _mean_size(signed: Any) -> float:

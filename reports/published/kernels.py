@@ -17,7 +17,7 @@ import pandas as pd
 from reports.errors import ReportError
 from reports.published import csv_rows
 from reports.published.outcome import outcome_of
-from reports.store.columns import fixed
+from reports.store.columns import frame_of_columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +133,7 @@ def join(rows: Iterable[PublishedTime], predict: Predict, profile: str | None = 
         joined = _joined(row, outcome)
         for name, column in table.items():
             column.append(joined[name] if name in JOINED else row.cells.get(name, ""))
-    return fixed(table, kinds)
+    return frame_of_columns(table, kinds)
 
 
 class _Line:

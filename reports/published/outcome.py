@@ -47,8 +47,8 @@ def missed(joined: pd.DataFrame) -> Iterator[str]:
 def missed_by_count(joined: pd.DataFrame) -> Iterator[str]:
     """Yield sentences as `missed`, the most frequent reasons first, with the number of rows, as lines have several."""
     for (file, reason), lines in sorted(_lines_by_reason(joined).items(), key=lambda group: -len(group[1])):
-        places = text.shortened(text.ranges(list(dict.fromkeys(lines))), _LINES)
-        yield f"{file}: {text.counted(len(lines), 'row')} (line {places}): {reason}"
+        places = text.shorten(text.ranges(list(dict.fromkeys(lines))), _LINES)
+        yield f"{file}: {text.count_words(len(lines), 'row')} (line {places}): {reason}"
 
 
 def _lines_by_reason(joined: pd.DataFrame) -> dict[tuple[str, str], list[int]]:

@@ -16,7 +16,7 @@ import pandas as pd
 from reports.errors import ReportError
 from reports.published import csv_rows
 from reports.published.outcome import outcome_of
-from reports.store.columns import fixed
+from reports.store.columns import frame_of_columns
 
 # The fields of a row that a prediction needs, and those in which rows of one configuration agree.
 SETTING = ("scenario", "model", "round", "gpu", "nodes", "gpus", "global_batch")
@@ -105,7 +105,7 @@ def join(rows: Iterable[StepRow], predict: Predict, profile: str | None = None) 
         if key not in known:
             known[key] = outcome_of(row, predict, profile, "ms")
         each.append(_joined(row, known[key]))
-    return fixed({name: [one[name] for one in each] for name in PREDICTED}, PREDICTED)
+    return frame_of_columns({name: [one[name] for one in each] for name in PREDICTED}, PREDICTED)
 
 
 def configurations(joined: pd.DataFrame) -> pd.DataFrame:
@@ -124,7 +124,7 @@ def pairs(found: pd.DataFrame) -> pd.DataFrame:
         for (one, measured, predicted), (other, measured_2, predicted_2) in combinations(named, 2):
             agrees = (measured_2 > measured) == (predicted_2 > predicted)
             rows.append((str(model), one, other, measured_2 / measured, predicted_2 / predicted, agrees))
-    return fixed({name: [row[at] for row in rows] for at, name in enumerate(PAIRS)}, PAIRS)
+    return frame_of_columns({name: [row[at] for row in rows] for at, name in enumerate(PAIRS)}, PAIRS)
 
 
 def name_of(row: Mapping[Any, Any]) -> str:

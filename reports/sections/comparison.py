@@ -30,7 +30,7 @@ from reports.sections.model import (
 )
 from reports.sections.run.headline import remarks, rests_on
 from reports.terminal import text
-from reports.terminal.render import rendered
+from reports.terminal.render import render_report
 from reports.terminal.rows import cells, kind, operation_name, operation_names, records
 
 SIDES = ("predicted", "measured")
@@ -67,7 +67,7 @@ class Comparison:
 
     def __repr__(self) -> str:
         """Return the tables as text; pandas would leave out the errors' column of frames wider than the terminal."""
-        return text.as_text(rendered(COMPARISON, CompareView(self))).rstrip()
+        return text.as_text(render_report(COMPARISON, CompareView(self))).rstrip()
 
     def frames(self) -> dict[str, pd.DataFrame]:
         """Return every frame by name, except those of the checks."""
@@ -99,20 +99,20 @@ def _errors(frame: pd.DataFrame) -> dict[str, float]:
 def about(comparison: Comparison) -> list[str]:
     """Return a few lines on which runs are compared."""
     sides = (("predicted", comparison.predicted), ("measured", comparison.measured))
-    lines = [f"{comparison.measured.info.name}: {text.counted(comparison.measured.info.world_size, 'rank')}"]
+    lines = [f"{comparison.measured.info.name}: {text.count_words(comparison.measured.info.world_size, 'rank')}"]
     for role, run in sides:
         world = WORLDS.get(run.info.world, run.info.world)
         early = "" if run.info.complete else f"; ENDED EARLY: {run.info.error or 'for an unknown reason'}"
         notes = "".join(f"; {words}" for words in (rests_on(run.info), *remarks(run)) if words)
         lines.append(f"{role}: {world} run of {run.info.started or 'an unknown time'}{early}{notes}")
-    lines += crowded(comparison.measured)
+    lines += crowding_lines(comparison.measured)
     residual_ns = comparison.measured.info.clock_residual_ns
     if residual_ns:
         lines.append(f"clocks of the measured hosts agree within {text.duration(residual_ns)}")
     return lines
 
 
-def crowded(measured: Run) -> list[str]:
+def crowding_lines(measured: Run) -> list[str]:
     """Return a line if a measured run had more ranks than its machines have cores, else no line."""
     info = measured.info
     cluster = info.scenario.get("cluster", {})
@@ -120,8 +120,8 @@ def crowded(measured: Run) -> list[str]:
     if not (on_cores and 0 < info.cores < info.world_size):
         return []
     return [
-        f"measured with {text.counted(info.world_size, 'rank')} on {text.counted(info.cores, 'core')}: predictions that"
-        " assume a core for each rank are too fast (docs/calibration.md)"
+        f"measured with {text.count_words(info.world_size, 'rank')} on {text.count_words(info.cores, 'core')}:"
+        " predictions that assume a core for each rank are too fast (docs/calibration.md)"
     ]
 
 

@@ -62,7 +62,7 @@ def _scaling(frame: pd.DataFrame, curve: About) -> Iterator[Block]:
             ]
             rates, batches = done["efficiency"].map(percent), done["batch"].map(text.number)
             yield table_of(title, done.assign(batch=batches, efficiency=rates, limit=limits), columns, left=0)
-        yield from _failed(points, [f"{kind} on {text.counted(count, 'host')}" for count in points["hosts"]])
+        yield from _failed(points, [f"{kind} on {text.count_words(count, 'host')}" for count in points["hosts"]])
     if len(frame) and curve.get("plans"):
         yield Words("The planner places the tables anew for each number of hosts and each batch.")
     if curve["left_out"]:

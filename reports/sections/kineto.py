@@ -49,11 +49,11 @@ def _lines(view: KernelsView) -> list[str]:
     count, unknown = len(view.kernels), tables.without_operator(view.kernels)["share_of_time"]
     bare, outside = tables.without_annotation(view.kernels)["share_of_time"], len(view.profile.pieces) - count
     lines = [
-        f"{info.name}: {text.counted(info.world_size, 'rank')}, {text.steps(steps)}",
-        f"{text.counted(count, 'kernel')}; of their time {text.percent(unknown)} without operator,"
+        f"{info.name}: {text.count_words(info.world_size, 'rank')}, {text.steps(steps)}",
+        f"{text.count_words(count, 'kernel')}; of their time {text.percent(unknown)} without operator,"
         f" {text.percent(bare)} without annotation or module",
     ]
-    return lines + ([f"{text.counted(outside, 'kernel')} outside any step, not in these tables"] if outside else [])
+    return lines + ([f"{text.count_words(outside, 'kernel')} outside any step, not in these tables"] if outside else [])
 
 
 def _by(key: str, of: str, columns: Mapping[str, str], unknown: str = "") -> ReportSection:

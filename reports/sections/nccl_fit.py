@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from reports.nccl.fit import Fit
-from reports.nccl.fit_tables import fitted, held_out, value_text, worse
+from reports.nccl.fit_tables import fitted_frame, held_out, value_text, worse
 from reports.sections.model import Report, ReportSection, ReportTable, Words, table_of
 from reports.terminal import text
 from reports.terminal.rows import records
@@ -29,14 +29,14 @@ class FitView:
 def _fitted(view: FitView) -> Iterator[Words]:
     used = {row for one in view.fit.fitted for row in one.rows}
     yield Words(
-        f"{text.counted(len(used), 'row')}, of every second size, set the figures; the other"
-        f" {text.counted(len(view.fit.held_out), 'row')} are held out. An error is predicted / measured - 1: mean of"
-        " the errors' sizes, worst with its sign."
+        f"{text.count_words(len(used), 'row')}, of every second size, set the figures;"
+        f" the other {text.count_words(len(view.fit.held_out), 'row')} are held out."
+        " An error is predicted / measured - 1: mean of the errors' sizes, worst with its sign."
     )
     lines = []
-    for row in records(fitted(view.fit)):
+    for row in records(fitted_frame(view.fit)):
         value, present = (value_text(row["key"], row[name]) for name in ("fitted", "present"))
-        rows = text.counted(row["rows"], "row")
+        rows = text.count_words(row["rows"], "row")
         lines.append(f"{row['key']} = {value} ({view.profile}: {present}), {rows} from {row['rows_of']}")
     yield Words("\n".join(lines))
 
@@ -53,7 +53,7 @@ NCCL_FIT = Report(
     lines=lambda view: [],
     data=lambda view: {"profile": view.profile, "out": str(view.out)},
     sections=[
-        ReportSection("fitted", "Fitted figures", [_fitted], data=lambda view: {"fitted": fitted(view.fit)}),
+        ReportSection("fitted", "Fitted figures", [_fitted], data=lambda view: {"fitted": fitted_frame(view.fit)}),
         ReportSection("held_out", "Rows held out", [_held_out], data=_held_out_data),
     ],
 )

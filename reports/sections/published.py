@@ -94,7 +94,7 @@ def _report(
 def _missed(reasons: Callable[[pd.DataFrame], Iterator[str]] = missed) -> ReportSection:
     def shown(view: PublishedView) -> Iterator[Words]:
         if said := list(reasons(view.joined)):
-            yield Words(f"Not predicted: {text.counted(len(view.joined) - len(view.known), 'row')}", strong=True)
+            yield Words(f"Not predicted: {text.count_words(len(view.joined) - len(view.known), 'row')}", strong=True)
             yield Words("\n".join(said))
 
     return ReportSection("missed", "Not predicted", [shown], data=lambda view: {"measurements": view.joined})
@@ -111,8 +111,8 @@ def _errors(title: str, first: str, frame: pd.DataFrame) -> ReportTable:
 
 
 def _collectives(view: PublishedView) -> tuple[str, str]:
-    measured = text.counted(len(view.joined), "measurement")
-    return f"{measured} of {text.counted(view.joined['source'].nunique(), 'source')}", (
+    measured = text.count_words(len(view.joined), "measurement")
+    return f"{measured} of {text.count_words(view.joined['source'].nunique(), 'source')}", (
         "median: signed; mean, 95th (percentile): of absolute errors; worst: with its sign; formula: the mean for"
         " NCCL's own formula, of the rows for which it has one."
     )
@@ -136,7 +136,7 @@ def _worst_collectives(view: PublishedView) -> Iterator[ReportTable]:
 
 def _centring(view: PublishedView) -> Iterator[Words]:
     for row in records(errors.centred(view.joined, view.present)):
-        count = f"the {text.counted(row['rows'], 'row')} of 16 MiB and more"
+        count = f"the {text.count_words(row['rows'], 'row')} of 16 MiB and more"
         if row["left"] > 0:
             left = text.signed_percent(row["left"])
             said = f"{row['profile']}: no nccl_efficiency would centre {count}: at 1 their median error is still {left}"
@@ -147,7 +147,7 @@ def _centring(view: PublishedView) -> Iterator[Words]:
 
 
 def _operators(view: PublishedView) -> tuple[str, str]:
-    return text.counted(len(view.joined), "measured operator"), (
+    return text.count_words(len(view.joined), "measured operator"), (
         "mean, median, 95th (percentile): of absolute errors; signed: the median with its sign; worst: with its"
         " sign; law: the mean for the laws alone, without the tables of measured operators that profiles name."
     )
@@ -172,7 +172,7 @@ def _sizes_of(row: dict[str, Any]) -> str:
 def _steps(view: PublishedView) -> tuple[str, str]:
     right, far = errors.right_order(pairs(configurations(view.joined)))
     order = f" Of {far:,} pairs of configurations more than 10 % apart, {right:,} are in the right order."
-    return text.counted(len(view.joined), "step time"), (
+    return text.count_words(len(view.joined), "step time"), (
         f"median: signed; mean: of absolute errors; worst: with its sign.{order if far else ''}"
     )
 

@@ -88,7 +88,7 @@ def _verdict(view: RegretView) -> Iterator[Words]:
     ]
     lines = [
         f"Regret: {text.percent(found.regret)}: the predicted best (#{found.predicted_best}) takes that much longer"
-        f" than the measured best (#{found.measured_best}) of {text.counted(found.point_count, 'point')}",
+        f" than the measured best (#{found.measured_best}) of {text.count_words(found.point_count, 'point')}",
         f"In the right order: {', '.join(pairs)}",
         f"Rank correlation: Spearman {found.spearman:.3f}, Kendall {found.kendall:.3f}",
         f"Errors of times: median {text.signed_percent(found.errors.signed_median)}; absolute: median"

@@ -31,7 +31,7 @@ from reports.side_by_side import words
 from reports.side_by_side.frames import CHANGES, SideBySide
 from reports.side_by_side.words import DIFFERENT_BATCHES, NUMBERS, exposed_shown, medians_shown, more, placement
 from reports.terminal import text
-from reports.terminal.rows import cells, records, written
+from reports.terminal.rows import cells, records, write_cell
 
 # So many runs have columns of their own on a terminal; of more, each is a row.
 _COLUMNS = 4
@@ -75,7 +75,7 @@ def lines(view: BesideView) -> list[str]:
     """Say which runs these are."""
     runs = zip(view.labels.values(), view.found.runs, strict=True)
     each = ("; ".join([f"{label}: {words.about_run(run.info)}", *remarks(run)]) for label, (_, run) in runs)
-    return [f"{text.counted(len(view.marks), 'run')} side by side, relative to the first:", *each]
+    return [f"{text.count_words(len(view.marks), 'run')} side by side, relative to the first:", *each]
 
 
 def _differences(view: BesideView) -> Iterator[model.Words]:
@@ -92,11 +92,11 @@ def _tiles(view: BesideView) -> Iterator[model.Facts]:
     for column in sorted(_TILES, key=lambda name: differ and name != "samples_per_s"):
         if not np.isnan(own[column]):
             change = own[CHANGES[column]]
-            before = f"{text.signed_percent(change)} against {written(column, base[column])}"
+            before = f"{text.signed_percent(change)} against {write_cell(column, base[column])}"
             is_time = column.endswith("_ns") and differ
             note = "" if np.isnan(change) else f"of {own['step_samples']:,.0f} samples" if is_time else before
             name = PARTS.get(column, NUMBERS[column])
-            facts.append(model.Fact(name, written(column, own[column]), note, float(own[column])))
+            facts.append(model.Fact(name, write_cell(column, own[column]), note, float(own[column])))
     yield model.Facts(facts)
 
 
@@ -146,7 +146,7 @@ def _numbers(view: BesideView) -> Iterator[ReportTable]:
     frame, rows = view.found.results, []
     for name, title in words.numbers(view.found).items():
         if frame[name].notna().any():
-            first, *others = [written(name, value) for value in frame[name].tolist()]
+            first, *others = [write_cell(name, value) for value in frame[name].tolist()]
             changes = map(text.signed_percent, frame[CHANGES[name]].tolist()[1:])
             rows.append([title, first, *chain.from_iterable(zip(others, changes, strict=True))])
     base, *short = view.marks
@@ -289,7 +289,7 @@ def _place(row: dict[str, Any]) -> str:
 
 
 def _place_and_storage(row: dict[str, Any]) -> str:
-    where = placement(row["sharding_type"], text.shortened(row["ranks"], 24))
+    where = placement(row["sharding_type"], text.shorten(row["ranks"], 24))
     return where if where == "-" else f"{where}, {text.size(float(row['storage_bytes']))}"
 
 

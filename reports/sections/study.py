@@ -110,7 +110,7 @@ class StudyView:
     def labels(self, width: int = 0) -> dict[str, list[str]]:
         """Return each point's values of the keys as text, by their short names; cut to `width` if it is given."""
         each = {title: labels_of(self.frame, key, self.about) for key, title in self.keys.items()}
-        return {title: [text.shortened(one, width or len(one)) for one in own] for title, own in each.items()}
+        return {title: [text.shorten(one, width or len(one)) for one in own] for title, own in each.items()}
 
     def points(self, rows: pd.DataFrame) -> list[Cell]:
         """Return what names points and leads to their runs."""
@@ -156,7 +156,7 @@ def _best(view: StudyView) -> Iterator[ReportTable]:
         [point, *(own[at] for own in labels.values()), *(form(values[at]) for _, form, values in measures)]
         for point, at in zip(view.points(shown), view.at(shown), strict=True)
     ]
-    title = f"The best {len(rows)} of {text.counted(len(best), 'point')} by {SHOWN[goals[0].column][0]}"
+    title = f"The best {len(rows)} of {text.count_words(len(best), 'point')} by {SHOWN[goals[0].column][0]}"
     if len(goals) > 1:
         title += f"; {len(pareto(best, goals)):,} are on the front"
     yield ReportTable(title, ["", *labels, *(name for name, _, _ in measures)], rows, left=1 + len(labels))
@@ -246,7 +246,7 @@ def headline(frame: pd.DataFrame) -> str:
     points = frame[frame["index"] > 0]
     failed = int((points["status"] != "done").sum())
     same = len(points) - points["digest"].nunique()
-    words = text.counted(len(points), "point")
+    words = text.count_words(len(points), "point")
     words += f", {same:,} of them duplicates of others" if same else ""
     words += f"; {failed:,} failed" if failed else ""
     if "feasible" not in frame:
@@ -262,8 +262,8 @@ def plans(frame: pd.DataFrame) -> str:
     if not others:
         return ""
     return (
-        f"Tables are placed differently than in the baseline in {others:,} of {text.counted(len(points), 'point')}: the"
-        ' planner plans each point anew, unless "sharding.plan" in [set] names a plan to keep.'
+        f"Tables are placed differently than in the baseline in {others:,} of {text.count_words(len(points), 'point')}:"
+        ' the planner plans each point anew, unless "sharding.plan" in [set] names a plan to keep.'
     )
 
 

@@ -27,7 +27,7 @@ from reports.sections.model import (
     on_terminal,
 )
 from reports.terminal import text
-from reports.terminal.rows import named, operation_name, records
+from reports.terminal.rows import name_rows, operation_name, records
 from reports.terminal.text import between
 from reports.validation.folder import Validated
 from reports.validation.validation import Validation
@@ -67,7 +67,7 @@ def _summary(view: ValidationView) -> Iterator[model.Block]:
     known, scenarios = view.known, view.found.scenarios
     notes = [f"{row['scenario']}: ended early: {row['ended']}" for row in records(scenarios) if row["ended"]]
     if noisy := int(scenarios["is_too_noisy"].sum()):
-        notes.append(f"{text.counted(noisy, 'scenario')} measured less precisely than requested")
+        notes.append(f"{text.count_words(noisy, 'scenario')} measured less precisely than requested")
     if len(known):
         errors = statistics.errors(known["error"].tolist())
         inside = f"{int(known['inside'].sum())} of {len(known)}"
@@ -119,7 +119,7 @@ def _notes(view: ValidationView) -> Iterator[Words]:
             notes.append(f"{one.name}: TOO NOISY: {noise(one.measured, view.precision)}")
     if single := sum(one.predicted is not None and len(one.predicted.each) == 1 for one in live):
         notes.append(
-            f"Draws of {text.counted(single, 'scenario')} do not vary: the predicted interval covers only"
+            f"Draws of {text.count_words(single, 'scenario')} do not vary: the predicted interval covers only"
             " differences between steps and is too narrow for a measurement"
         )
     if notes:
@@ -128,8 +128,8 @@ def _notes(view: ValidationView) -> Iterator[Words]:
 
 def noise(plays: Plays, precision: float) -> str:
     """Why a measured median is not known as precisely as was asked for."""
-    sample, rounds = plays.sample, text.counted(len(plays.each), "round")
-    known = text.counted(sample.count, "step")
+    sample, rounds = plays.sample, text.count_words(len(plays.each), "round")
+    known = text.count_words(sample.count, "step")
     if not math.isnan(sample.uncertainty):
         known = f"median known to ±{text.percent(sample.uncertainty)}"
     lie = ""
@@ -162,7 +162,7 @@ def _explained(view: ValidationView) -> Iterator[ReportTable]:
     columns = {"name": "operation", "kind": "kind", **TIMES, "error_of_step": "of the step"}
     every = view.found.operations
     for name in view.by_error["scenario"].head(0 if view.live is None else _EXPLAINED):
-        own = named(every[(every["scenario"] == name).to_numpy(bool)])
+        own = name_rows(every[(every["scenario"] == name).to_numpy(bool)])
         title = f"{name}: where operations differ most"
         yield model.table_of(title, own, columns, left=2, most=_OPERATIONS, others="others")
 
@@ -174,10 +174,10 @@ def _verdict(view: ValidationView) -> Iterator[Words]:
         short = f"Median error {text.percent(errors.median)}, worst {text.signed_percent(errors.worst)}."
         yield Words(short, strong=True)
     elif not len(known):
-        yield Words(f"Errors: none of {text.counted(count, 'scenario')} was compared.", strong=True)
+        yield Words(f"Errors: none of {text.count_words(count, 'scenario')} was compared.", strong=True)
     else:
         said = (
-            f"Errors of {text.counted(len(known), 'scenario')}: median {text.signed_percent(errors.signed_median)};"
+            f"Errors of {text.count_words(len(known), 'scenario')}: median {text.signed_percent(errors.signed_median)};"
             f" absolute: median {text.percent(errors.median)}, 95th percentile {text.percent(errors.p95)};"
             f" worst {text.signed_percent(errors.worst)} ({known['scenario'].iloc[0]})"
         )

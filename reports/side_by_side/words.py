@@ -74,7 +74,8 @@ def about_run(info: RunInfo) -> str:
     """Return a line on a run: name, world, ranks, and whether it ended early."""
     early = "" if info.complete else f"; ENDED EARLY: {info.error or 'for an unknown reason'}"
     figures = f"; {text.printable(rests_on(info))}" if rests_on(info) else ""
-    return f"{info.name}, {WORLDS.get(info.world, info.world)}, {text.counted(info.world_size, 'rank')}{early}{figures}"
+    ranks = text.count_words(info.world_size, "rank")
+    return f"{info.name}, {WORLDS.get(info.world, info.world)}, {ranks}{early}{figures}"
 
 
 def settings_shown(found: SideBySide) -> list[list[str]]:
@@ -123,7 +124,7 @@ def _asked(found: SideBySide, at: int) -> str:
         if row[1 + at] != row[1] and row[0] not in _UNSAID
     ]
     rest = len(said) - _SETTINGS_SAID
-    more_differ = f" and {text.counted(rest, 'more setting')} differ{'' if rest > 1 else 's'}" if rest > 0 else ""
+    more_differ = f" and {text.count_words(rest, 'more setting')} differ{'' if rest > 1 else 's'}" if rest > 0 else ""
     return ", ".join(said[:_SETTINGS_SAID]) + more_differ if said else "the same settings"
 
 

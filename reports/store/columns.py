@@ -113,7 +113,7 @@ def is_later(row_type: type, name: str) -> bool:
     return name in _LATER.get(row_type, ())
 
 
-def completed(table: pa.Table, row_type: type, names: Sequence[str]) -> pa.Table:
+def complete_columns(table: pa.Table, row_type: type, names: Sequence[str]) -> pa.Table:
     """Return the table with those of `names` that its release did not know, filled with their defaults.
 
     Roles follow from labels: a table without them has `roles_by_label.COLUMNS`.
@@ -134,7 +134,7 @@ def lacks_roles(written: Sequence[str], row_type: type, names: Sequence[str]) ->
     return row_type is Span and "role" in names and "role" not in written
 
 
-def fixed(columns: Mapping[str, Any], kinds: Mapping[str, str]) -> pd.DataFrame:
+def frame_of_columns(columns: Mapping[str, Any], kinds: Mapping[str, str]) -> pd.DataFrame:
     """Return a frame of the columns of `kinds` ("int", "float", "str", "bool"), in that order, with those dtypes."""
     dtypes = {**_PANDAS, "bool": "bool"}
     return pd.DataFrame({name: _with_dtype(columns[name], dtypes[kinds[name]]) for name in kinds})

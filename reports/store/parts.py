@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from reports.analysis.intervals import Ints
 from reports.errors import ReportError
-from reports.store.columns import TABLES, completed, lacks_roles, mistake, schema_of, to_frame
+from reports.store.columns import TABLES, complete_columns, lacks_roles, mistake, schema_of, to_frame
 from reports.store.roles_by_label import COLUMNS
 
 Bools = npt.NDArray[np.bool_]
@@ -163,8 +163,8 @@ class SpansInFile:
 
     def _frame(self, table: pa.Table, names: Sequence[str]) -> pd.DataFrame:
         schema = pa.schema([self._schema.field(name) for name in names])
-        frame = to_frame(completed(table, TABLES["spans"], names).select(names).cast(schema), TABLES["spans"])
-        return checked(self._path, frame, TABLES["spans"])
+        frame = to_frame(complete_columns(table, TABLES["spans"], names).select(names).cast(schema), TABLES["spans"])
+        return check_frame(self._path, frame, TABLES["spans"])
 
     @contextmanager
     def _open(self) -> Iterator[pq.ParquetFile]:
@@ -186,7 +186,7 @@ def _extents(rows: pd.DataFrame, key: str) -> pd.DataFrame:
     return rows.groupby(rows[key].to_numpy(), sort=True).agg(ends).reset_index(drop=True)
 
 
-def checked(path: Path, frame: pd.DataFrame, row_type: type) -> pd.DataFrame:
+def check_frame(path: Path, frame: pd.DataFrame, row_type: type) -> pd.DataFrame:
     """Return the frame of a file after a check that its values are possible.
 
     Raises:

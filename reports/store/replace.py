@@ -14,7 +14,7 @@ from reports.errors import ReportError
 
 
 @contextmanager
-def replaced(path: Path) -> Iterator[Path]:
+def replace_file(path: Path) -> Iterator[Path]:
     """Yield a hidden sibling to fill, which then takes the file's place; an error leaves the older file unchanged.
 
     Raises:
@@ -64,7 +64,7 @@ def write_text(content: str, path: Path) -> None:
         ReportError: the file exists already, or the disk refuses.
     """
     check_free(path)
-    with replaced(path) as draft:
+    with replace_file(path) as draft:
         draft.write_text(content, encoding="utf-8", newline="")
 
 

@@ -24,10 +24,10 @@ import pyarrow.parquet as pq
 from reports.analysis.intervals import Ints
 from reports.errors import ReportError
 from reports.run import Run
-from reports.store.columns import LATER_TABLES, TABLES, completed, is_later, schema_of, to_arrow, to_frame
+from reports.store.columns import LATER_TABLES, TABLES, complete_columns, is_later, schema_of, to_arrow, to_frame
 from reports.store.drafts import SPANS_FILE, refuse_name, whole_folder
-from reports.store.parts import PART_ROWS, VERIFIED, Spans, SpansInFile, SpansInMemory, checked, unreadable
-from reports.store.replace import replaced
+from reports.store.parts import PART_ROWS, VERIFIED, Spans, SpansInFile, SpansInMemory, check_frame, unreadable
+from reports.store.replace import replace_file
 from scenarios import given_file
 from scenarios.seam.trace import SCHEMA_VERSION, Advice, ChangeRow, OperatorRow, Recording, RunInfo, Span, Thinned
 
@@ -185,7 +185,7 @@ def add_changes(folder: Path, rows: Sequence[ChangeRow]) -> None:
     Raises:
         ReportError: the disk refuses.
     """
-    with replaced(folder / "what_if.parquet") as draft:
+    with replace_file(folder / "what_if.parquet") as draft:
         pq.write_table(to_arrow(rows, ChangeRow), draft, **_PARQUET)
 
 
@@ -341,7 +341,7 @@ def _load_table(path: Path, row_type: type) -> pd.DataFrame:
     try:
         table = pq.read_table(path, **VERIFIED)
         names = schema_of(row_type).names
-        return checked(path, to_frame(completed(table, row_type, names).select(names), row_type), row_type)
+        return check_frame(path, to_frame(complete_columns(table, row_type, names).select(names), row_type), row_type)
     except (OSError, pa.ArrowException, ValueError) as error:  # also raised for cells without a value
         raise unreadable(path, error) from error
 

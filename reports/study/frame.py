@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 
 from reports.study.measures import MEASURES
-from reports.study.rows import COLUMNS, about_of, kind_of, stored
+from reports.study.rows import COLUMNS, about_of, kind_of, stored_rows
 
 # Stages in the order in which points pass through them.
 _ORDER = {"": 0, "estimate": 1, "links": 2, "flows": 3}
@@ -35,7 +35,7 @@ def study_frame(folder: Path, *, stages: bool = False) -> pd.DataFrame:
     """
     about = about_of(folder)
     latest: dict[tuple[int, str], dict[str, Any]] = {}
-    for row in stored(folder):
+    for row in stored_rows(folder):
         if row["index"] >= 0:
             latest[row["index"], row["fidelity"]] = dict(row)
     rows = sorted(latest.values(), key=lambda row: (row["index"], _ORDER.get(row["fidelity"], 0)))

@@ -150,7 +150,7 @@ def gain_of(base: Sequence[Sequence[float]], changed: Sequence[Sequence[float]])
     return found.median, found.median_low, found.median_high
 
 
-def estimated(
+def estimated_measures(
     shards: Sequence[tuple[int, float]],
     memory: Sequence[MemoryRow],
     *,

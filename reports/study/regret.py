@@ -63,7 +63,7 @@ def cost_ns(row: Mapping[Any, Any], goal: str) -> float:
     return 1e9 / float(row["samples_per_s"]) if goal == "samples_per_s" else float(row["step_ns"])
 
 
-def judged(
+def judged_points(
     predicted: pd.DataFrame, rounds: Iterable[Mapping[str, Any]], keys: Sequence[str], goal: str
 ) -> pd.DataFrame:
     """Return the points that succeeded in both worlds, by index; the first of those with one scenario.
@@ -94,7 +94,7 @@ def judged(
 
 
 def regret_of(points: pd.DataFrame) -> Regret:
-    """Return the regret of the predictions of `judged` points."""
+    """Return the regret of the predictions of `judged_points` points."""
     predicted, measured = (points[name].to_numpy(float) for name in ("predicted_ns", "measured_ns"))
     chosen, best = int(predicted.argmin()), int(measured.argmin())
     one, other = np.triu_indices(len(points), 1)

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from reports.errors import ReportError
 from reports.store.parts import VERIFIED, unreadable
-from reports.store.replace import replaced
+from reports.store.replace import replace_file
 from reports.study.measures import MEASURES
 from scenarios import given_file
 
@@ -45,7 +45,7 @@ Row = Mapping[str, Any]
 
 
 class StudyRows:
-    """A study's data set, which one command at a time adds to; see `opened`."""
+    """A study's data set, which one command at a time adds to; see `open_rows`."""
 
     def __init__(self, folder: Path, kinds: Mapping[str, pa.DataType], *, version: str, again: bool) -> None:
         self._folder, self._kinds = folder, kinds
@@ -55,7 +55,7 @@ class StudyRows:
         paths = parts_of(folder)
         self._loose: list[Path] = []
         self._next = 1 + (_number(paths[-1]) if paths else 0)
-        for row in stored(folder):
+        for row in stored_rows(folder):
             if row["version"] == version and not (again and row["status"] in BY_CHANCE):
                 self._known[row["digest"], row["fidelity"]] = row
 
@@ -83,7 +83,7 @@ class StudyRows:
         name = f"{RUNS}/{digest[:16]}-{fidelity}"
         path = self._folder / name
         try:
-            with replaced(path) as draft, tarfile.open(fileobj=io.BytesIO(archive)) as packed:
+            with replace_file(path) as draft, tarfile.open(fileobj=io.BytesIO(archive)) as packed:
                 packed.extractall(draft, filter="data")
                 shutil.rmtree(path, ignore_errors=True)  # left by a command that was killed before it wrote the row
         finally:
@@ -99,7 +99,9 @@ class StudyRows:
         """
         whole = list(rows)
         now = {(row["digest"], row["fidelity"]) for row in whole}
-        earlier = [{**row, "index": -1} for row in stored(self._folder) if (row["digest"], row["fidelity"]) not in now]
+        earlier = [
+            {**row, "index": -1} for row in stored_rows(self._folder) if (row["digest"], row["fidelity"]) not in now
+        ]
         left = list({(row["digest"], row["fidelity"]): row for row in earlier}.values())
         before = parts_of(self._folder)
         if whole or left:
@@ -114,7 +116,7 @@ class StudyRows:
 
     def _write(self, rows: list[Row]) -> Path:
         path = self._folder / ROWS / f"part-{self._next:08}.parquet"
-        with replaced(path) as draft:
+        with replace_file(path) as draft:
             pq.write_table(self._table(rows), draft, compression="zstd", write_page_checksum=True)
         self._next += 1
         return path
@@ -145,7 +147,7 @@ def _plain(value: object, kind: pa.DataType) -> object:
 
 
 @contextmanager
-def opened(
+def open_rows(
     folder: Path,
     about: Mapping[str, Any],
     study: bytes | None,
@@ -178,10 +180,10 @@ def opened(
         except OSError:
             raise ReportError(f"{folder}: another command is adding to this study; wait until it ends") from None
         kinds = {key: kind_of(each) for key, each in values.items()}
-        with replaced(folder / STUDY_FILE) as draft:
+        with replace_file(folder / STUDY_FILE) as draft:
             draft.write_text(json.dumps({"schema_version": SCHEMA_VERSION, **about}, indent=2, default=str) + "\n")
         if study is not None:
-            with replaced(folder / COPY) as draft:
+            with replace_file(folder / COPY) as draft:
                 draft.write_bytes(study)
         yield StudyRows(folder, kinds, version=about["version"], again=again)
 
@@ -210,7 +212,7 @@ def about_of(folder: Path) -> dict[str, Any]:
     return about
 
 
-def stored(folder: Path) -> list[Row]:
+def stored_rows(folder: Path) -> list[Row]:
     """Return all rows on disk in the order of writing, including those that later ones replace.
 
     Raises:

@@ -21,7 +21,7 @@ from reports.sections.run.subject import RunView
 from reports.store import drafts, replace
 from reports.store import run_folder as store
 from reports.terminal import text
-from reports.terminal.render import rendered
+from reports.terminal.render import render_report
 from scenarios.progress_line import ProgressLine
 
 _QUIET_S = 1.0
@@ -77,7 +77,7 @@ def print_report(report: Report, of: Any, *, as_json: bool = False) -> None:
     if as_json:
         print_json(document(report, of))
     else:
-        text.show(rendered(report, of), sys.stdout)
+        text.show(render_report(report, of), sys.stdout)
 
 
 def write_kernels(run: Run, path: Path) -> None:

@@ -18,7 +18,7 @@ _LEAST_SHARE, _NOTHING = 0.005, 0.0005
 _REST, _GAP = "the rest", "   "
 
 
-def rendered(report: Report, of: Any) -> RenderableType:
+def render_report(report: Report, of: Any) -> RenderableType:
     """Return the whole report; `text.as_text` makes it a string."""
     shown = (section.shown(of, "terminal") for section in report.sections)
     lines = report.lines(of)

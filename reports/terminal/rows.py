@@ -42,7 +42,7 @@ _FORMS: tuple[tuple[re.Pattern[str], Callable[[Any], str]], ...] = (
 )
 
 
-def written(column: str, value: Any) -> str:
+def write_cell(column: str, value: Any) -> str:
     """Return a cell of a table: text unchanged, a number in the form of its column."""
     if isinstance(value, str):
         return value
@@ -55,8 +55,8 @@ def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def cells(frame: pd.DataFrame, columns: Sequence[str]) -> list[list[str]]:
-    """Return the rows of a table that shows these columns, as `written`."""
-    return [[written(name, row[name]) for name in columns] for row in records(frame[list(dict.fromkeys(columns))])]
+    """Return the rows of a table that shows these columns, as `write_cell`."""
+    return [[write_cell(name, row[name]) for name in columns] for row in records(frame[list(dict.fromkeys(columns))])]
 
 
 def operation_name(row: dict[str, Any]) -> str:
@@ -70,7 +70,7 @@ def kind(row: dict[str, Any]) -> str:
     return str(row["kind"]) if row["label"] else ""
 
 
-def named(frame: pd.DataFrame) -> pd.DataFrame:
+def name_rows(frame: pd.DataFrame) -> pd.DataFrame:
     """Return rows of operations with their `name`, and `kind` only where it is not the name."""
     rows = records(frame)
     return frame.assign(name=[operation_name(row) for row in rows], kind=[kind(row) for row in rows])
@@ -86,7 +86,7 @@ def operation_names(frame: pd.DataFrame) -> list[str]:
     ]
 
 
-def represented(frame: pd.DataFrame, name: str = "rank") -> list[str]:
+def represent_rows(frame: pd.DataFrame, name: str = "rank") -> list[str]:
     """Return each row's `name` ("rank" or "link") as a representative of `NAME_count` members: "4139 & 15 more"."""
     return [text.representative(one, count) for one, count in zip(frame[name], frame[f"{name}_count"], strict=True)]
 

@@ -109,7 +109,7 @@ def between(low: float, high: float) -> str:
     return f"{number}-{second}" if second.endswith(f" {unit}") else f"{first}-{second}"
 
 
-def counted(count: int, noun: str) -> str:
+def count_words(count: int, noun: str) -> str:
     """Return "1 rank", "2 ranks", "3 classes"."""
     plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
     return f"{count:,} {noun if count == 1 else plural}"
@@ -143,7 +143,7 @@ def printable(name: object) -> str:
     return words if words.isprintable() else repr(words)
 
 
-def shortened(words: str, width: int) -> str:
+def shorten(words: str, width: int) -> str:
     """Return text cut in its middle to fit, since labels differ at both ends; numbers are cut whole."""
     middle = width - 1 - (width - 1) // 2
     return words if cell_len(words) <= width else _cut(words, width, _head(words, width, middle))
@@ -155,7 +155,7 @@ def told_apart(names: Iterable[str], width: int) -> dict[str, str]:
     Where no single cut keeps names distinct, the differing part is kept between two cuts; failing that they are
     numbered.
     """
-    short = {name: shortened(name, width) for name in names}
+    short = {name: shorten(name, width) for name in names}
     for group in _alike(short):
         others = {cut for name, cut in short.items() if name not in group}
         ways = [[_cut(name, width, head) for name in group] for head in range(width)]
@@ -232,7 +232,7 @@ class _Fitted:
         grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0), header_style="")
         for at, width in zip(columns, widths, strict=True):
             justify: Literal["left", "right"] = "left" if at < self.left else "right"
-            grid.add_column(Text(shortened(self.columns[at], width)), justify=justify, width=width, no_wrap=True)
+            grid.add_column(Text(shorten(self.columns[at], width)), justify=justify, width=width, no_wrap=True)
         short = [
             told_apart(dict.fromkeys(row[at] for row in self.rows), width)
             for at, width in zip(columns, widths, strict=True)

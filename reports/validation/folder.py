@@ -14,8 +14,8 @@ import pandas as pd
 
 from reports.analysis.repeats import Plays
 from reports.errors import ReportError
-from reports.store.columns import fixed
-from reports.store.replace import replaced
+from reports.store.columns import frame_of_columns
+from reports.store.replace import replace_file
 from reports.store.run_folder import RUN_FILE
 from reports.terminal import text
 from reports.terminal.rows import records
@@ -110,7 +110,7 @@ def _frame(rows: list[dict[str, Any]], kinds: Mapping[str, str]) -> pd.DataFrame
     columns = {
         name: [unknown.get(kind) if row[name] is None else row[name] for row in rows] for name, kind in kinds.items()
     }
-    return fixed(columns, kinds)
+    return frame_of_columns(columns, kinds)
 
 
 @text.json_ready
@@ -130,7 +130,7 @@ def content(head: Mapping[str, Any], validations: Sequence[Validation]) -> dict[
     return {"schema_version": SCHEMA_VERSION, **head, "errors": errors, "scenarios": scenarios}
 
 
-def held(folder: Path, head: Mapping[str, Any], validations: Sequence[Validation]) -> Validated:
+def as_validated(folder: Path, head: Mapping[str, Any], validations: Sequence[Validation]) -> Validated:
     """Return what `load` does, of what `write` writes."""
     return _validated(folder, content(head, validations))
 
@@ -147,7 +147,7 @@ def write(folder: Path, head: Mapping[str, Any], validations: Sequence[Validatio
         files["validation.csv"] = _frame_of(validations).to_csv(index=False)
         files["operations.csv"] = _operations_of(validations).to_csv(index=False)
     for name, words in sorted(files.items()):  # validation.json comes last
-        with replaced(folder / name) as draft:
+        with replace_file(folder / name) as draft:
             draft.write_text(words, encoding="utf-8")
 
 

@@ -10,7 +10,7 @@ from scenarios.do_nothing import do_nothing
 from scenarios.seam.arguments import dtype_name
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.operations.operation import Operation
-from scenarios.seam.operations.pointwise import streamed
+from scenarios.seam.operations.pointwise import stream_call
 from scenarios.seam.rank import Rank
 
 # Kinds of kernels that stream through memory.
@@ -40,7 +40,7 @@ def cost(
         bytes_written=written * size,
         dtype=dtype,
         launches=launches,
-        operations=(streamed(kind, dtype, read=read, written=written),) if plain else operations,
+        operations=(stream_call(kind, dtype, read=read, written=written),) if plain else operations,
     )
 
 

@@ -45,19 +45,19 @@ def default_library(gpu_kind: str) -> LibraryName:
     return next(name for name, facts in LIBRARIES.items() if facts.device == gpu_kind)
 
 
-def quoted(names: list[LibraryName]) -> str:
+def quote_names(names: list[LibraryName]) -> str:
     """Format names for a sentence: "'gloo' or 'nccl'"."""
     return " or ".join(f"'{name}'" for name in names)
 
 
 def serving(gpu_kind: str) -> str:
     """Return the libraries that a kind of GPU may use, formatted for a sentence."""
-    return quoted([name for name, facts in LIBRARIES.items() if gpu_kind in facts.serves])
+    return quote_names([name for name, facts in LIBRARIES.items() if gpu_kind in facts.serves])
 
 
 def folding() -> str:
     """Return the libraries that allow host classes, formatted for a sentence."""
-    return quoted([name for name, facts in LIBRARIES.items() if facts.can_fold])
+    return quote_names([name for name, facts in LIBRARIES.items() if facts.can_fold])
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,7 @@ class Declared:
 
 
 @cache
-def declared(kind: Any) -> tuple[Declared, ...]:
+def declared_keys(kind: Any) -> tuple[Declared, ...]:
     """Return the keys of a dataclass in the order of its fields, tables behind plain values."""
     found = sorted(_declared(kind), key=lambda one: one.table is not None)
     for one in [one for one in found if one.key.after]:
@@ -98,7 +98,7 @@ def declared(kind: Any) -> tuple[Declared, ...]:
 @cache
 def conditional(kind: Any) -> tuple[Declared, ...]:
     """Return the keys of a dataclass that have a `OnlyWith`, and the tables in which there are some."""
-    keys = () if kind is None else declared(kind)
+    keys = () if kind is None else declared_keys(kind)
     return tuple(one for one in keys if one.where or (one.table is not None and conditional(one.table)))
 
 

@@ -160,10 +160,10 @@ def _registry() -> UnitRegistry[Fraction]:
 @lru_cache(maxsize=256)
 def _factor(unit: str, target: str) -> Fraction | None:
     """Return how many `target` one `unit` is; None for an unknown unit or another dimension."""
-    return COMMON.get((unit, target)) or converted(unit, target)
+    return COMMON.get((unit, target)) or convert_with_pint(unit, target)
 
 
-def converted(unit: str, target: str) -> Fraction | None:
+def convert_with_pint(unit: str, target: str) -> Fraction | None:
     """Compute `_factor` with pint."""
     from pint.errors import PintError  # noqa: PLC0415 - see _registry
 

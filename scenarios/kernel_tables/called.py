@@ -147,8 +147,8 @@ class _Walk:
                 rest += [(one, call.name) for one in reversed(call.calls)]
             elif not operations:
                 self._leave_out(call, _kernels(call))
-            elif checks_us and embeddings.checked(operations) != operations:
-                yield embeddings.checked(operations), _us(call) + checks_us
+            elif checks_us and embeddings.with_bounds_check(operations) != operations:
+                yield embeddings.with_bounds_check(operations), _us(call) + checks_us
                 checks_us = 0.0
             else:
                 yield operations, _us(call)
@@ -179,7 +179,7 @@ class _Walk:
         listed: list[CallInTrace] = [call]
         for one in listed:
             try:
-                if traced := embeddings.described(one.name, _given(one, self._sixteen_bits)):
+                if traced := embeddings.describe_call(one.name, _given(one, self._sixteen_bits)):
                     return traced
             except _NOT_AS_DECLARED:
                 return ()

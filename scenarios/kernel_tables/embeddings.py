@@ -29,7 +29,7 @@ _POOLED = frozenset({"fbgemm::permute_pooled_embs", "fbgemm::permute_pooled_embs
 _BUCKETIZES = "fbgemm::block_bucketize_sparse_features"
 
 
-def described(name: str, given: Sequence[TracedArgument]) -> tuple[Operation, ...]:
+def describe_call(name: str, given: Sequence[TracedArgument]) -> tuple[Operation, ...]:
     """Return the description of an fbgemm operator; empty if it is unknown or consists of other operators."""
     if match := _FORWARD.match(name):
         bags = _bags(given, 0, is_pooled=not match["nobag"], is_weighted=match["kind"].startswith("weighted"))
@@ -40,7 +40,7 @@ def described(name: str, given: Sequence[TracedArgument]) -> tuple[Operation, ..
     return _of_ids(name, given)
 
 
-def checked(operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
+def with_bounds_check(operations: tuple[Operation, ...]) -> tuple[Operation, ...]:
     """Return lookups with the bounds check before them."""
     return tuple(replace(one, checks_bounds=True) if isinstance(one, BagsForward) else one for one in operations)
 

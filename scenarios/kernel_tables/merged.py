@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from scenarios.kernel_tables.row import MeasuredOperator
 
 
-def merged(tables: Iterable[Iterable[MeasuredOperator]]) -> list[MeasuredOperator]:
+def merge_rows(tables: Iterable[Iterable[MeasuredOperator]]) -> list[MeasuredOperator]:
     """Return one row for each description and state of caches, with the mean over the calls of all tables."""
     by_key: dict[object, list[MeasuredOperator]] = defaultdict(list)
     for rows in tables:

@@ -107,7 +107,7 @@ def _fake_copy(tensor: Tensor) -> Tensor:
 
 
 @contextmanager
-def explained(module: str) -> Iterator[None]:
+def explain_error(module: str) -> Iterator[None]:
     """Turn torch's error about an operator that cannot be traced into one sentence.
 
     Raises:

@@ -36,7 +36,7 @@ class _Group:
         return self.operators[0].kernel.kind in _LEADS or self.operators[0].name in COPIES
 
 
-def fused(operators: Sequence[Operator]) -> list[Kernel]:
+def fuse_operators(operators: Sequence[Operator]) -> list[Kernel]:
     """Return the kernels that result from fusing the operators, which are in their order."""
     groups: list[_Group] = []
     writer: dict[int, int] = {}  # tensor -> the group that wrote it last

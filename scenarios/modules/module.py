@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_flatten
 
 from scenarios.config.scenario import DenseParallel, Scenario
 from scenarios.modules.ddp_buckets import assign_buckets, assign_registered
-from scenarios.modules.fake import build_fake, explained, fake
+from scenarios.modules.fake import build_fake, explain_error, fake
 from scenarios.modules.fully_sharded.replica import ShardedReplica, check_windows
 from scenarios.modules.fully_sharded.shards import check_elementwise, shard_like
 from scenarios.modules.fully_sharded.units import Unit, units_of
@@ -26,7 +26,7 @@ from scenarios.modules.precision import LossScaler, LossScaling, rounding_to_tf3
 from scenarios.modules.recorder import Recorder
 from scenarios.modules.replica import Replica
 from scenarios.modules.trace import Arguments, Trace, cost_of, size_of, tensors_of, trace, trainable
-from scenarios.seam.errors import Note, ProgramError, told
+from scenarios.seam.errors import Note, ProgramError, tell_error
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
 
@@ -295,7 +295,7 @@ class Module:
     def update(self, shards: int = 1) -> Update:
         """Trace the optimizer's step, after its state exists, on the first of `shards` shards of each parameter."""
         assert self.optimizer is not None
-        with fake(on_gpu=self._on_gpu), explained(self.name):
+        with fake(on_gpu=self._on_gpu), explain_error(self.name):
             parameters = trainable(build_fake(self.make))
             if self.parallel.shards:
                 parameters = [shard_like(each, shards) for each in parameters]
@@ -329,7 +329,7 @@ class Module:
         """Cost of dividing all gradients by the losses' scale and checking that they are finite."""
         assert self.optimizer is not None, "there is an update"
         assert self.loss_scaling is not None, "there is a scale"
-        with fake(on_gpu=self._on_gpu), explained(self.name):
+        with fake(on_gpu=self._on_gpu), explain_error(self.name):
             parameters = trainable(build_fake(self.make))
             for parameter in parameters:
                 parameter.grad = torch.empty_like(parameter)
@@ -375,7 +375,7 @@ def _stepping(module: str, optimizer: torch.optim.Optimizer) -> Iterator[None]:
     except Exception as error:
         raise ProgramError(
             f"module {module}: optimizer {type(optimizer).__name__}: expected one that steps without a closure, on"
-            f" tensors without values, but it raised {told(error)}"
+            f" tensors without values, but it raised {tell_error(error)}"
         ) from error
 
 

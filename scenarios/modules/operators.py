@@ -91,7 +91,7 @@ def price(
     operators that it does not know have none.
     """
     name = _name(func)
-    operands, results = touched(func, args, kwargs, result)
+    operands, results = touched_tensors(func, args, kwargs, result)
     if not results or name in _FREE or func.is_view or func.namespace == "prim":
         return None, True
     if name.startswith(("_foreach_", "_fused_")) and name not in _KIND_OF:
@@ -118,7 +118,9 @@ def price(
     return kernel, is_known
 
 
-def touched(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> tuple[list[Tensor], list[Tensor]]:
+def touched_tensors(
+    func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any
+) -> tuple[list[Tensor], list[Tensor]]:
     """Return the tensors that a call of an operator reads, and those that it writes."""
     changed, overwritten = _written_tensors(func, args, kwargs)
     name = _name(func)

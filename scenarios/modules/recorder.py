@@ -19,7 +19,7 @@ from torch.utils.hooks import RemovableHandle
 
 from scenarios.modules.describing.host import HostCounter
 from scenarios.modules.fake import users_line
-from scenarios.modules.operators import price, size_bytes, touched
+from scenarios.modules.operators import price, size_bytes, touched_tensors
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import Kernel
@@ -151,7 +151,7 @@ class Recorder(TorchDispatchMode):
                 self._hold(leaf)
         if kernel is not None:
             name = func.overloadpacket.__name__
-            read, written = touched(func, args, kwargs, result)
+            read, written = touched_tensors(func, args, kwargs, result)
             self._add(name, kernel, self._sizes(read), self._sizes(written))
             if not is_known:
                 self.unknown[name] = None

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map_only
 
-from scenarios.modules.fake import build_fake, explained, fake
+from scenarios.modules.fake import build_fake, explain_error, fake
 from scenarios.modules.fully_sharded.units import Mark, Unit, UnitMarks
-from scenarios.modules.fusion import fused
+from scenarios.modules.fusion import fuse_operators
 from scenarios.modules.late_arguments import Needs
 from scenarios.modules.recorder import Operator, Recorder
 from scenarios.seam.host_work import total
@@ -160,7 +160,7 @@ class Trace:
 def cost_of(operators: Sequence[Operator], *, fuses: bool = False) -> Kernel:
     """Return all operators as one computation, fused or not; fused code leaves the host no work per operator."""
     if fuses:
-        return together(fused(operators))
+        return together(fuse_operators(operators))
     return replace(together(each.kernel for each in operators), host=total(each.host for each in operators))
 
 
@@ -196,7 +196,7 @@ def trace(
     Raises:
         ProgramError: the module depends on values, or an operator cannot run without values.
     """
-    with fake(on_gpu=on_gpu), explained(name):
+    with fake(on_gpu=on_gpu), explain_error(name):
         module = build_fake(make)
         given = tree_map_only(Tensor, _without_values, arguments)
         # Tensors that exist before the pass do not count as its memory.

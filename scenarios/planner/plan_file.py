@@ -22,7 +22,7 @@ from typing import Any
 
 from scenarios.compute_kernel import COPIES_KERNEL, DEFAULT_KERNEL, SCENARIO_KERNELS, ComputeKernel
 from scenarios.config.toml.look import utf8_content
-from scenarios.given_file import parsed
+from scenarios.given_file import parse_json
 from scenarios.planner.placed import Plan, PlannedTable
 from scenarios.seam.trace import PlanRow
 from scenarios.sharding_kind import ShardingKind
@@ -78,7 +78,7 @@ def read_plan(path: Path) -> dict[str, GivenTable]:
     """
     content = utf8_content(path)
     try:
-        modules = parsed(content)
+        modules = parse_json(content)
     except ValueError as error:
         raise ValueError(f"a plan in JSON, but {path} is none: {error}") from None
     found: dict[str, GivenTable] = {}

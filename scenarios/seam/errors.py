@@ -61,7 +61,7 @@ class RankLostError(ProgramError):
     """A rank of a real run died, raised or never started: the sentence names the rank."""
 
 
-def told(error: BaseException) -> str:
+def tell_error(error: BaseException) -> str:
     """Return the error's type and message in one line, with the user's line that raised it."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{type(error).__name__}: {error.msg} (at {error.filename}:{error.lineno})"

@@ -52,7 +52,7 @@ def take(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Payload:
             break
     else:
         return NO_PAYLOAD
-    kept = tuple(resolved(tensor).clone() for tensor in inputs)
+    kept = tuple(resolve_views(tensor).clone() for tensor in inputs)
     for tensor in outputs:
         poison(tensor)
     return Payload(kept, tuple(outputs))
@@ -75,7 +75,7 @@ def poison(tensor: Tensor) -> None:
         as_bytes(tensor).fill_(255)
 
 
-def resolved(tensor: Tensor) -> Tensor:
+def resolve_views(tensor: Tensor) -> Tensor:
     """Return the detached tensor; copied if it is a conjugate or negative view, whose memory has other values."""
     if tensor.is_conj() or tensor.is_neg():
         return tensor.detach().resolve_conj().resolve_neg()
@@ -90,4 +90,4 @@ def without_grad(tensor: Tensor) -> Tensor:
 def as_bytes(tensor: Tensor) -> Tensor:
     """Return a contiguous tensor's memory as a flat uint8 view, for any dtype."""
     # A contiguous tensor of one element or none may have any strides: as numpy's empty arrays, 0.
-    return resolved(tensor).as_strided((tensor.numel(),), (1,)).view(torch.uint8)
+    return resolve_views(tensor).as_strided((tensor.numel(),), (1,)).view(torch.uint8)

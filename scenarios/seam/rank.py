@@ -19,7 +19,7 @@ from torch.distributed import ReduceOp
 from scenarios.seam.arguments import Issue, check_label, check_role
 from scenarios.seam.backend import Backend, Done, Work
 from scenarios.seam.calls import MISTAKES
-from scenarios.seam.collectives import Collective, coalesced, exchange, lists, reduction, refused, rooted
+from scenarios.seam.collectives import Collective, coalesced, exchange, lists, reduction, refused_call, rooted
 from scenarios.seam.errors import CollectiveError
 from scenarios.seam.group import Group, Groups
 from scenarios.seam.host_work import HostWork
@@ -381,7 +381,7 @@ class Rank:
                 raise CollectiveError(f"{issue}: tensors are on {call.device}, expected {' or '.join(self._devices)}")
         except MISTAKES as mistake:
             if meets_in is not None:
-                backend.refuse(refused(issue, mistake), meets_in)
+                backend.refuse(refused_call(issue, mistake), meets_in)
             raise
         assert meets_in is not None, "what passed the checks has a peer"
         return backend.issue(call, meets_in, issue)

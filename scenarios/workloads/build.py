@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from scenarios.config.scenario import Scenario
-from scenarios.seam.errors import ProgramError, ScenarioError, told, users_traceback
+from scenarios.seam.errors import ProgramError, ScenarioError, tell_error, users_traceback
 from scenarios.seam.program import Program
 from scenarios.seam.trace import CACHED
 from scenarios.workloads.device_memory import CONTEXT, FRAGMENTATION, check_fits, device_rows
@@ -35,7 +35,7 @@ def build(scenario: Scenario) -> Program:
     except Exception as error:
         if scenario.program in BUILT_IN:
             raise
-        sentence = f"{key}: expected a program made of the scenario, but {_name(make)} raised {told(error)}"
+        sentence = f"{key}: expected a program made of the scenario, but {_name(make)} raised {tell_error(error)}"
         raise ScenarioError("\n".join([sentence, *users_traceback(error)])) from error
     if not isinstance(program, Program):
         raise ScenarioError(

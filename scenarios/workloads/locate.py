@@ -17,7 +17,7 @@ from typing import Any
 
 from scenarios import given_file
 from scenarios.config.scenario import Source
-from scenarios.seam.errors import told
+from scenarios.seam.errors import tell_error
 from scenarios.workloads import by_path
 from scenarios.workloads.sources import Code, closure, code_of, sources_of
 
@@ -42,7 +42,7 @@ _RUNS_CODE = ContextVar("runs_code", default=True)
 
 @contextmanager
 def without_code() -> Iterator[None]:
-    """Import no code that a scenario names: `imported` only checks that it could be found."""
+    """Import no code that a scenario names: `import_named` only checks that it could be found."""
     token = _RUNS_CODE.set(False)
     try:
         yield
@@ -61,9 +61,9 @@ def factory(name: str, folder: Path) -> Any:
     Raises:
         ValueError: there is none; the message is what was expected instead.
     """
-    found = imported(BUILT_IN[name]) if name in BUILT_IN else imported(place_of(name), folder)
+    found = import_named(BUILT_IN[name]) if name in BUILT_IN else import_named(place_of(name), folder)
     further = getattr(found, "factory", None)  # a `ProgramSpec` names its factory
-    return imported(further, folder) if isinstance(further, str) else found
+    return import_named(further, folder) if isinstance(further, str) else found
 
 
 def sources(name: str, factory: str, folder: Path) -> tuple[Source, ...]:
@@ -85,7 +85,7 @@ def place_of(name: str) -> str:
     raise ValueError(f"{', '.join(first)} or {last}")
 
 
-def imported(place: str, folder: Path | None = None) -> Any:
+def import_named(place: str, folder: Path | None = None) -> Any:
     """Return the object that "module:attribute" or "path/file.py:attribute" names; ValueError as for `factory`.
 
     A module is searched on Python's path; if a `folder` is given, then in the working directory and in that folder,
@@ -134,7 +134,7 @@ def _import(name: str, load: Callable[[], Any]) -> Any:
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and error.name == name.partition(".")[0]:
             raise ValueError(f"a module that can be imported, but there is no module {name}") from None
-        raise ValueError(f"a module that can be imported, but importing {name} raised {told(error)}") from error
+        raise ValueError(f"a module that can be imported, but importing {name} raised {tell_error(error)}") from error
 
 
 def _import_beside(module: str, folder: Path) -> Any:

@@ -13,7 +13,7 @@ from scenarios.config.toml.program_spec import ProgramSpec, ScenarioTable
 from scenarios.config.toml.section import FreeOptions
 from scenarios.config.toml.sections import Document
 from scenarios.workloads.gradient_tables import BUCKETS, COMPRESSION
-from scenarios.workloads.locate import BUILT_IN, imported, place_of
+from scenarios.workloads.locate import BUILT_IN, import_named, place_of
 from scenarios.workloads.options import Shape, shape_of
 
 BATCH_SIZE = "run.batch_size"  # an entry of a program's `reads`: the key is required
@@ -22,7 +22,7 @@ BATCH_SIZE = "run.batch_size"  # an entry of a program's `reads`: the key is req
 @lru_cache(maxsize=1)
 def built_in() -> dict[str, ProgramSpec]:
     """Return the built-in programs by name."""
-    return {name: _spec(name, place, imported(place)) for name, place in BUILT_IN.items()}
+    return {name: _spec(name, place, import_named(place)) for name, place in BUILT_IN.items()}
 
 
 def find(name: str, folder: Path) -> ProgramSpec:
@@ -34,7 +34,7 @@ def find(name: str, folder: Path) -> ProgramSpec:
     if name in BUILT_IN:
         return built_in()[name]
     place = place_of(name)
-    return _spec(name, place, imported(place, folder))
+    return _spec(name, place, import_named(place, folder))
 
 
 def _spec(name: str, place: str, found: Any) -> ProgramSpec:

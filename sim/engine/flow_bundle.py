@@ -126,7 +126,7 @@ class FlowPool:
 
     def __init__(self, number: int, parts: Sequence[PooledFlows], now_ns: int) -> None:
         """Pool parts as they are now, and set `pool` of their capacities to this one."""
-        self._first = compiled().FIRST
+        self._first = compiled_solver().FIRST
         self.number, self.version = number, 0
         self.end_ns, self._settled_ns, self._last_ns = now_ns, now_ns, 0.0
         every = dict.fromkeys(chain.from_iterable(part.capacities for part in parts))
@@ -141,9 +141,9 @@ class FlowPool:
         self._rows = np.concatenate([part.rows for part in parts])
         crossed = self._crossed(parts)
         self._counts = np.bincount(crossed.ravel(), minlength=self._first + len(self._capacities))
-        self._flows = compiled().flows(crossed, np.concatenate([part.remaining for part in parts]), self._counts)
+        self._flows = compiled_solver().flows(crossed, np.concatenate([part.remaining for part in parts]), self._counts)
         self._left, self._under_way = len(self._rows), np.bincount(self._owners, minlength=len(self._bundles))
-        self._alone = compiled().no_others()
+        self._alone = compiled_solver().no_others()
         self._set_merging()
 
     def shared(self) -> list[Capacity]:
@@ -187,8 +187,8 @@ class FlowPool:
             numbers |= {capacity: self._numbers[capacity] for capacity in used if capacity.pool is self}
             few = _others(activities, numbers)
             per_ns = np.concatenate([per_ns, [capacity.per_ns for capacity in more]])
-        capacities = compiled().Capacities(per_ns, self._counts)
-        first_ns, self._last_ns, rates = compiled().solve(self._flows, few, capacities, self._within_ns)
+        capacities = compiled_solver().Capacities(per_ns, self._counts)
+        first_ns, self._last_ns, rates = compiled_solver().solve(self._flows, few, capacities, self._within_ns)
         self.version += 1
         self.end_ns = now_ns + int(first_ns)
         return dict(zip(activities, rates.tolist(), strict=True))
@@ -196,7 +196,7 @@ class FlowPool:
     def finish(self, now_ns: int) -> tuple[list[Bundle], list[Capacity]]:
         """End the flows that are due; return the bundles with ended flows, and the capacities that became free."""
         elapsed_ns, self._settled_ns = now_ns - self._settled_ns, now_ns
-        ended, freed = compiled().advance(self._flows, self._counts, elapsed_ns, self._last_ns)
+        ended, freed = compiled_solver().advance(self._flows, self._counts, elapsed_ns, self._last_ns)
         self.version += 1
         bundles = self._report(ended)
         free = [self._capacities[number - self._first] for number in freed.tolist()]
@@ -223,11 +223,13 @@ class FlowPool:
     def _crossed(self, parts: Sequence[PooledFlows]) -> Array:
         """Return the capacities that flows cross, in this pool's numbers; all rows as wide as the widest part."""
         width = max(part.crossed.shape[1] for part in parts)
-        crossed = np.full((len(self._rows), width), compiled().NONE, np.uint32)
+        crossed = np.full((len(self._rows), width), compiled_solver().NONE, np.uint32)
         begin = 0
         for part in parts:
             # -1, which means none, indexes the last number.
-            numbers = np.array([*(self._numbers[capacity] for capacity in part.capacities), compiled().NONE], np.uint32)
+            numbers = np.array(
+                [*(self._numbers[capacity] for capacity in part.capacities), compiled_solver().NONE], np.uint32
+            )
             end = begin + len(part.rows)
             crossed[begin:end, : part.crossed.shape[1]] = numbers[part.crossed]
             begin = end
@@ -236,7 +238,7 @@ class FlowPool:
     def _settle(self, now_ns: int) -> None:
         """Subtract the bytes moved at the current rates since the last call."""
         if now_ns > self._settled_ns:
-            compiled().book(self._flows.remaining, self._flows.rates, now_ns - self._settled_ns)
+            compiled_solver().book(self._flows.remaining, self._flows.rates, now_ns - self._settled_ns)
             self._settled_ns = now_ns
 
     def _set_merging(self) -> None:
@@ -248,13 +250,13 @@ class FlowPool:
         # The solver marks ended rows with infinitely many bytes left.
         flows, kept = self._flows, np.isfinite(self._flows.remaining)
         self._owners, self._rows = self._owners[kept], self._rows[kept]
-        self._flows = compiled().flows(flows.crossed[kept], flows.remaining[kept], self._counts)
+        self._flows = compiled_solver().flows(flows.crossed[kept], flows.remaining[kept], self._counts)
 
 
 def _others(activities: Sequence[Activity], numbers: Mapping[Capacity, int]) -> Others:
     """Return the activities in arrays, as the compiled solver takes them."""
     uses = [(numbers[capacity], per_unit) for activity in activities for capacity, per_unit in activity.uses.items()]
-    others: Others = compiled().Others(
+    others: Others = compiled_solver().Others(
         starts=np.cumsum([0, *(len(activity.uses) for activity in activities)]),
         capacities=np.array([number for number, _ in uses], np.int64),
         per_unit=np.array([per_unit for _, per_unit in uses], np.float64),
@@ -264,7 +266,7 @@ def _others(activities: Sequence[Activity], numbers: Mapping[Capacity, int]) -> 
 
 
 @cache
-def compiled() -> ModuleType:
+def compiled_solver() -> ModuleType:
     """Import the compiled solver at first use, as loading numba takes 0.3 s."""
     from sim.engine import max_min_compiled  # noqa: PLC0415
 

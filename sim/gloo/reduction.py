@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from scenarios.seam.calls import Call
-from scenarios.seam.payload import resolved
+from scenarios.seam.payload import resolve_views
 from sim.gloo.segments import Segments, all_reduce_segments, reduce_segments
 from sim.rank.reduction import in_group_order
 
@@ -50,7 +50,7 @@ def _round_the_ring(
 
 
 def _as_real(tensor: Tensor) -> Tensor:
-    return torch.view_as_real(resolved(tensor)) if tensor.is_complex() else tensor
+    return torch.view_as_real(resolve_views(tensor)) if tensor.is_complex() else tensor
 
 
 # Arguments: a member's own value and the received one. gloo compares as C++ does: no value is less than NaN, nor NaN

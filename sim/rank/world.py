@@ -13,7 +13,7 @@ from scenarios.config.compute_times import ComputeCounter
 from scenarios.config.host_classes import HostClasses
 from scenarios.config.interconnect import LibraryName
 from scenarios.config.scenario import Scenario
-from scenarios.seam.errors import ProgramError, told, users_traceback
+from scenarios.seam.errors import ProgramError, tell_error, users_traceback
 from scenarios.seam.group import Group
 from scenarios.seam.trace import Metric
 from sim.engine.machine import Machine
@@ -230,11 +230,11 @@ async def _named(rank: int, begin: Callable[[], Coroutine[Any, Any, None]]) -> N
     except ProgramError:
         raise
     except Exception as error:
-        raise raised(rank, error) from error
+        raise error_of_rank(rank, error) from error
 
 
-def raised(rank: int, error: BaseException) -> ProgramError:
+def error_of_rank(rank: int, error: BaseException) -> ProgramError:
     """Return the error for a program's own exception, naming the rank; verbs' messages name it already."""
     if str(error).startswith(f"rank {rank}: "):
         return ProgramError(str(error))
-    return ProgramError("\n".join([f"rank {rank} raised {told(error)}", *users_traceback(error)]))
+    return ProgramError("\n".join([f"rank {rank} raised {tell_error(error)}", *users_traceback(error)]))

@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 from hypothesis import given
 
-from real.check.cases.bags import block_of, unbucketized, unsigned
+from real.check.cases.bags import as_unsigned, block_of, unbucketize
 from real.check.cases.bucketize import Bucketize
 from real.check.cases.plans import PlanCase
 from real.check.cases.twrw import Twrw
@@ -45,8 +45,8 @@ def looked_up(case: Twrw) -> Counter[tuple[int, int]]:
         for key in range(first, first + case.features[host]):
             at += sum(len(case.bags(source)[key]) for source in range(case.hosts * case.gpus))
             for item in values[start : ends[at - 1] if at else 0].tolist():
-                local, block = unsigned(item, case.dtypes[0]), block_of(case.rows[key], case.gpus)
-                found[key, unbucketized(local, bucket, block, case.gpus)] += 1
+                local, block = as_unsigned(item, case.dtypes[0]), block_of(case.rows[key], case.gpus)
+                found[key, unbucketize(local, bucket, block, case.gpus)] += 1
             start = ends[at - 1] if at else 0
     return found
 
@@ -57,7 +57,7 @@ def test_the_oracle_loses_and_invents_no_id(cases: tuple[Twrw, ...]) -> None:
     for case in cases:
         bags = [case.bags(rank) for rank in range(case.hosts * case.gpus)]
         given_ids = Counter(
-            (key, unsigned(item, case.dtypes[0]))
+            (key, as_unsigned(item, case.dtypes[0]))
             for of_rank in bags
             for key, of_key in enumerate(of_rank)
             for bag in of_key

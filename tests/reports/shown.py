@@ -10,12 +10,12 @@ from reports.json_document import document
 from reports.run import Run
 from reports.sections.run.report import RUN
 from reports.sections.run.subject import RunView
-from reports.terminal.render import rendered
+from reports.terminal.render import render_report
 
 
 def summarize(run: Run, step: int | None = None) -> RenderableType:
     """Return what a terminal shows; `step` as for `RunView.of`."""
-    return rendered(RUN, RunView.of(run, step))
+    return render_report(RUN, RunView.of(run, step))
 
 
 def as_json(run: Run) -> dict[str, Any]:

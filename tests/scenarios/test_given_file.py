@@ -48,21 +48,21 @@ def test_pipes_and_devices_are_no_files(pipe: Path) -> None:
 def test_json_that_cannot_be_read_is_a_phrase(data: bytes, said: str) -> None:
     for given in (data, gzip.compress(data)):
         with pytest.raises(ValueError, match=said):
-            given_file.parsed(given_file.unpacked(given))
+            given_file.parse_json(given_file.unpack(given))
 
 
 def test_an_integer_beyond_all_floats_is_infinite() -> None:
-    assert given_file.parsed(b"[" + b"9" * 5000 + b", " + b"9" * 308 + b"]") == [math.inf, int("9" * 308)]
+    assert given_file.parse_json(b"[" + b"9" * 5000 + b", " + b"9" * 308 + b"]") == [math.inf, int("9" * 308)]
 
 
 def test_damaged_and_endless_gzip_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     packed = gzip.compress(os.urandom(1000))
     for data in (packed[:-10], packed[:20] + bytes([packed[20] ^ 255]) + packed[21:]):
         with pytest.raises(ValueError, match="not readable as gzip"):
-            given_file.unpacked(data)
+            given_file.unpack(data)
     monkeypatch.setattr(given_file, "_UNSUSPICIOUS", 1 << 20)
     with pytest.raises(ValueError, match="unpacks to more than 1 MiB"):
-        given_file.unpacked(gzip.compress(bytes(4 << 20)))
+        given_file.unpack(gzip.compress(bytes(4 << 20)))
 
 
 @pytest.mark.parametrize("kind", ["pipe", "/dev/zero", "/"])

@@ -25,7 +25,7 @@ from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Recording, Span
 from scenarios.workloads.build import build
 from sim.run import RunProgress, play, simulate
-from sim.span_filter import Keeping, chosen
+from sim.span_filter import Keeping, chosen_numbers
 from tests.small import Play, cluster, scenario
 from twinstep.prediction import main
 from twinstep.reporting.cli import main as show
@@ -290,7 +290,7 @@ def test_leftovers_of_a_killed_prediction_are_named_and_removed(
     ],
 )
 def test_a_choice_names_numbers(words: str, numbers: set[int] | None) -> None:
-    assert chosen(words, 10) == numbers
+    assert chosen_numbers(words, 10) == numbers
 
 
 @pytest.mark.parametrize(
@@ -305,7 +305,7 @@ def test_a_choice_names_numbers(words: str, numbers: set[int] | None) -> None:
 )
 def test_an_invalid_choice_raises_the_expected_form(words: str, expected: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(expected)}$"):
-        chosen(words, 10)
+        chosen_numbers(words, 10)
 
 
 def test_steps_are_always_kept_and_phases_are_known_without_their_spans() -> None:

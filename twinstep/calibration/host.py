@@ -100,7 +100,7 @@ def calibrate_host(options: argparse.Namespace, command: str) -> None:
         print(json.dumps({"profile": str(options.out), **plain(result)}, indent=1))
         return
     if not options.quiet:
-        text.show(shown(result, like.host.gpu.eager), sys.stdout)
+        text.show(price_tables(result, like.host.gpu.eager), sys.stdout)
     print(options.out)
 
 
@@ -180,7 +180,7 @@ def plain(result: HostFound) -> dict[str, Any]:
     return {"eager": dataclasses.asdict(result.fit.eager), "unseen": result.fit.unseen, "snippets": rows}
 
 
-def shown(result: HostFound, before: Eager) -> RenderableType:
+def price_tables(result: HostFound, before: Eager) -> RenderableType:
     """Return tables of prices, old and measured, and of snippets."""
     eager = result.fit.eager
     prices = [

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 
 from rich.console import Group, RenderableType
 
-from real.calibration.kernels.device import Reached, cpu_here, reached
+from real.calibration.kernels.device import Reached, cpu_here, reached_rates
 from real.calibration.kernels.fit import KernelFit, fit, observe
 from real.calibration.kernels.probes import ROUNDS, WARM_UP
 from real.calibration.play import play, scenario_on
@@ -55,7 +55,7 @@ def calibrate_kernels(options: argparse.Namespace, command: str) -> None:
     like = load_profile(options.like)
     with ProgressLine(quiet=options.quiet, ticks=True) as bar:
         timed = observe(one.spans for one in _play(like, options.ranks_per_host, bar))
-    result, rates = fit(timed, cpu_here(like.host.gpu)), reached(timed)
+    result, rates = fit(timed, cpu_here(like.host.gpu)), reached_rates(timed)
     cluster = dataclasses.replace(like, host=dataclasses.replace(like.host, gpu=result.gpu))
     measured = measured_here(command, options.ranks_per_host, began_s, result.groups)
     description = f"{result.gpu.name}: kernels calibrated, all else as in {options.like}"

@@ -27,7 +27,7 @@ from real.calibration.operators.making.arena import Arena
 from real.calibration.operators.measuring import measure
 from real.calibration.operators.of_run import by_share, refuse_world, scenario_of
 from real.calibration.operators.part import SUFFIX, MeasuredRepeats, PartialMeasurement, UnmeasuredOperator, keeping
-from real.calibration.operators.ranges import families, planned
+from real.calibration.operators.ranges import families, plan_operators
 from real.calibration.operators.timers import CpuTimer, CudaTimer, Timer
 from real.calibration.profile import measured_here, profile_text
 from real.machine import device_name
@@ -226,7 +226,7 @@ def arena_of(device: torch.device) -> Arena:
 def _planned(gpu: Gpu, device: str, prices: Prices) -> Iterator[Operation]:
     """Yield operators of all families in turn, without slow ones."""
     scale = CPU_SCALE if device == "cpu" else GPU_SCALE
-    every = planned(families(gpu, has_fbgemm=fbgemm.is_installed()), scale)
+    every = plan_operators(families(gpu, has_fbgemm=fbgemm.is_installed()), scale)
     return (one for _, one in every if prices.seconds(one) <= _LONGEST_S)
 
 
@@ -390,7 +390,7 @@ def _shown(result: _Found, like: Cluster) -> RenderableType:
     if lines := _sentences(result):
         parts.append(text.paragraph("\n".join(lines)))
     if result.host is not None:
-        parts.append(eager_host.shown(result.host, like.host.gpu.eager))
+        parts.append(eager_host.price_tables(result.host, like.host.gpu.eager))
     return Group(*parts)
 
 

@@ -41,7 +41,7 @@ SNIPPETS: dict[str, _Make] = {
     "pointwise": pieces.pointwise,
     "passes": pieces.passes,
     "heads": pieces.heads,
-    "normalized": pieces.normalized,
+    "normalized": pieces.normalized_layers,
     "functions and hooks": pieces.functions,
     "AdamW": pieces.adamw,
     "SGD by parameter": pieces.sgd_by_parameter,
@@ -78,7 +78,7 @@ def count(runs: dict[str, Run]) -> None:
             twinstep.step()
 
 
-def timed(runs: dict[str, Run], device: torch.device, seconds: float) -> dict[str, list[int]]:
+def time_snippets(runs: dict[str, Run], device: torch.device, seconds: float) -> dict[str, list[int]]:
     """Time the host for each snippet in ns, round after round, so that caches are as cold as in a program."""
     wait: Callable[[], object] = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     times_ns: dict[str, list[int]] = {name: [] for name in runs}
@@ -106,7 +106,7 @@ def main() -> None:
     if mode == "count":
         count(runs)
     else:
-        times_ns = timed(runs, device, float(sys.argv[3]))
+        times_ns = time_snippets(runs, device, float(sys.argv[3]))
         with open(sys.argv[4], "w", encoding="utf-8") as file:
             json.dump(times_ns, file)
     if dist.is_initialized():

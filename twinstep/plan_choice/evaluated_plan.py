@@ -31,10 +31,12 @@ def with_plan(scenario: Scenario, plan: Plan, folder: Path) -> Scenario:
     types = {table.name: (table.sharding_type,) for table in plan.tables}
     given = PlanFile(path=file, sha256=hashlib.sha256(text.encode()).hexdigest(), is_found=True)
     planner = dataclasses.replace(Recommender.of(scenario.workload).planner, choose="estimated", plan=given)
-    return changed(scenario.with_workload(planner=planner), lambda table: {"sharding": types[table.name], "ranks": ()})
+    return change_tables(
+        scenario.with_workload(planner=planner), lambda table: {"sharding": types[table.name], "ranks": ()}
+    )
 
 
-def changed(scenario: Scenario, changes: Callable[[Table], dict[str, Any]]) -> Scenario:
+def change_tables(scenario: Scenario, changes: Callable[[Table], dict[str, Any]]) -> Scenario:
     """Return the scenario with changed fields of its tables."""
     model = Recommender.of(scenario.workload).model
     tables = tuple(dataclasses.replace(each, **changes(each)) for each in model.tables)

@@ -31,7 +31,7 @@ from scenarios.seam.trace import Recording
 from scenarios.sharding_kind import ShardingKind
 from scenarios.workloads.build import build_simulation
 from sim.run import simulate
-from twinstep.plan_choice.evaluated_plan import Tried, changed, with_plan
+from twinstep.plan_choice.evaluated_plan import Tried, change_tables, with_plan
 from twinstep.plan_choice.exchanges import Exchanges
 from twinstep.plan_choice.placing import RankLoads, Shards, place
 from twinstep.plan_choice.shard_options import CUT_ROWS, PHASES, UPDATE, WITH_ALL_ROWS, ShardOption, Ways
@@ -147,7 +147,7 @@ class PlanSearch:
         plans: dict[ShardingKind, Plan] = {}
         kinds = dict.fromkeys(ShardingKind(kind) for number in self._free for kind in self._tables[number].sharding)
         for kind in kinds:
-            alone = changed(self._scenario, partial(_alone, kind))
+            alone = change_tables(self._scenario, partial(_alone, kind))
             with suppress(ScenarioError):  # the plan does not fit
                 plans[kind] = plan_tables(alone)
         expected = {kind: max(plan.perf_ms) for kind, plan in plans.items() if max(plan.perf_ms) <= most_ms}

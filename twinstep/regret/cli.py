@@ -28,11 +28,11 @@ from reports.json_document import document
 from reports.sections.regret import REGRET, RegretView
 from reports.sections.study import headline
 from reports.store import run_folder
-from reports.store.replace import replaced
+from reports.store.replace import replace_file
 from reports.study.frame import came_out, goals_of, study_frame
 from reports.study.measures import measures_of
-from reports.study.regret import judged
-from reports.study.rows import StudyRows, opened, stored
+from reports.study.regret import judged_points
+from reports.study.rows import StudyRows, open_rows, stored_rows
 from reports.terminal import text
 from reports.terminal.present import output, print_report
 from scenarios.config.scenario import Scenario
@@ -147,7 +147,7 @@ def _measure(folder: Path, study: Study, points: Sequence[MeasurablePoint], opti
     }
     values = {key: study.values_of(key) for key in study.keys}
     with (
-        opened(folder / MEASURED, about, study.file.read_bytes(), values, again=options.again) as rows,
+        open_rows(folder / MEASURED, about, study.file.read_bytes(), values, again=options.again) as rows,
         _Places(options.emulate) as places,
         ProgressLine(quiet=options.quiet, ticks=True) as bar,
     ):
@@ -267,20 +267,22 @@ def _round_name(number: int) -> str:
 def _show(folder: Path, study: Study, digests: Mapping[int, str], options: argparse.Namespace) -> int:
     frame = study_frame(folder / PREDICTED)
     frame["digest"] = [digests.get(index, "") for index in frame["index"]]  # measurements are stored by digest
-    rounds = {(row["digest"], row["fidelity"]): row for row in stored(folder / MEASURED)}
+    rounds = {(row["digest"], row["fidelity"]): row for row in stored_rows(folder / MEASURED)}
     goal = goals_of(frame, {"goals": {study.goal: ""}})[0].column
-    points = judged(frame, rounds.values(), study.keys, goal)
+    points = judged_points(frame, rounds.values(), study.keys, goal)
     failed = {
         row["digest"]: row["sentence"] for row in rounds.values() if row["status"] != "done" and row["index"] >= 0
     }
     failures = (
-        [f"{text.counted(len(failed), 'point')} ended early, such as: {next(iter(failed.values()))}"] if failed else []
+        [f"{text.count_words(len(failed), 'point')} ended early, such as: {next(iter(failed.values()))}"]
+        if failed
+        else []
     )
     if not len(points):
         say([f"{folder}: no point came out: {headline(frame)}", *failures])
         return 1
     view = RegretView(points, study.keys, goal)
-    with replaced(folder / REGRET_FILE) as draft:
+    with replace_file(folder / REGRET_FILE) as draft:
         draft.write_text(json.dumps(document(REGRET, view), indent=1, allow_nan=False) + "\n")
     with output():
         if options.quiet:

@@ -141,7 +141,7 @@ def _write_table(table: trace_table.Table, file: Path) -> dict[str, Any]:
 
 def _say_table(table: dict[str, Any] | None) -> None:
     if table is not None:
-        print(f"table: {table['file']}, {text.counted(table['rows'], 'row')}")
+        print(f"table: {table['file']}, {text.count_words(table['rows'], 'row')}")
 
 
 def recover(options: Namespace) -> None:

@@ -100,7 +100,7 @@ def calibrate(options: Namespace) -> None:
     fitted = fit.fit(rows, _figures(name), lambda row, figures: _predict(row, name, figures).predicted_us)
     base = Path(profile_file(name) or name).read_text(encoding="utf-8")
     today = date.today().isoformat()
-    replace.write_text(profile.calibrated(base, name, fitted, command=options.typed, date=today), options.out)
+    replace.write_text(profile.calibrated_profile(base, name, fitted, command=options.typed, date=today), options.out)
     say_notes([*found.notes, *notes, *fitted.notes])
     if worse := fit_tables.worse(fitted):
         print(f"warning: {worse}", file=sys.stderr)

@@ -17,10 +17,10 @@ from reports.json_document import document
 from reports.sections.study import STUDY, StudyView
 from reports.study.frame import front_of, goals_of, study_frame
 from reports.study.measures import MEASURES, SHOWN
-from reports.study.rows import about_of, opened
+from reports.study.rows import about_of, open_rows
 from reports.terminal import text
 from reports.terminal.present import output, print_json
-from reports.terminal.render import rendered
+from reports.terminal.render import render_report
 from scenarios.config.load import report_mistakes
 from scenarios.config.overrides.option import given_by
 from scenarios.interruption import code_of
@@ -176,7 +176,7 @@ def sweep_into(
     }
     values = {key: study.values_of(key) for key in study.keys}
     with (
-        opened(folder, about, study.file.read_bytes(), values, again=again) as rows,
+        open_rows(folder, about, study.file.read_bytes(), values, again=again) as rows,
         SweepBar(study.goal, quiet=quiet, constraints=study.constraints) as bar,
     ):
         source = None
@@ -223,6 +223,6 @@ def _show(folder: Path, options: argparse.Namespace) -> None:
     if options.quiet:
         print(folder)
         return
-    text.show(rendered(STUDY, StudyView(frame, about)), sys.stdout)
+    text.show(render_report(STUDY, StudyView(frame, about)), sys.stdout)
     print(f"study folder: {folder}; its rows: {folder}/rows; its best points as scenarios: {folder}/front")
     print(f"page: {page}")

@@ -10,7 +10,7 @@ from scenarios.config.scenario import Scenario
 from scenarios.planner.plan_file import PLAN_FILE, plan_json
 from scenarios.seam.trace import PlanRow
 from scenarios.sharding_kind import COPIED_TYPES
-from scenarios.workloads.locate import imported
+from scenarios.workloads.locate import import_named
 
 
 def kept_plan(scenario: Scenario, folder: Path) -> dict[str, object]:
@@ -28,7 +28,7 @@ def kept_plan(scenario: Scenario, folder: Path) -> dict[str, object]:
     from twinstep.plan_choice import with_simulated_plan
 
     with with_simulated_plan(scenario) as planned:
-        plan = imported(planner, planned.scenario.program_folder)(planned.scenario)
+        plan = import_named(planner, planned.scenario.program_folder)(planned.scenario)
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / PLAN_FILE
     file.write_text(plan_json(plan, scenario.sharding_host_ranks, scenario.cluster.host.gpu.kind))
@@ -57,6 +57,6 @@ def digest_of(tables: Mapping[str, str]) -> str:
     return hashlib.sha256(repr(sorted(tables.items())).encode()).hexdigest()[:16] if tables else ""
 
 
-def moved(before: Mapping[str, str], after: Mapping[str, str]) -> int:
+def count_moved(before: Mapping[str, str], after: Mapping[str, str]) -> int:
     """Return the number of tables with other places than before."""
     return sum(after.get(table) != place for table, place in before.items())

@@ -18,11 +18,11 @@ from distributed import get_worker
 from reports.errors import NoStepError
 from reports.run import Run
 from reports.store import run_folder
-from reports.study.measures import estimated, measures_of, speeds_of, with_draws
+from reports.study.measures import estimated_measures, measures_of, speeds_of, with_draws
 from reports.writer import write
 from scenarios.config.scenario import Recommender
 from scenarios.owned_folder import scratch_folder
-from scenarios.seam.errors import Note, ProgramError, ScenarioError, told
+from scenarios.seam.errors import Note, ProgramError, ScenarioError, tell_error
 from scenarios.seam.program import Program
 from scenarios.seam.trace import Recording, Span
 from scenarios.workloads.build import build
@@ -60,7 +60,7 @@ def play_point(task: Task) -> Result:
             result = Result(status="timed out", sentence=str(error))
         # A point's error must not end its worker: it becomes the point's row.
         except Exception as error:
-            result = Result(status="error", sentence=told(error))
+            result = Result(status="error", sentence=tell_error(error))
         return replace(result, seconds=time.monotonic() - began_s, worker=_worker())
 
 
@@ -84,7 +84,7 @@ def _estimate(task: Task) -> Result:
             " estimate is the planner's"
         )
     cluster = task.scenario.cluster
-    measures = estimated(
+    measures = estimated_measures(
         shards,
         program.memory,
         samples=task.scenario.run.batch_size * cluster.world_size,

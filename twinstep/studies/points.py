@@ -60,7 +60,7 @@ def points_of(study: Study) -> Iterator[Point]:
 
 def _combinations(axes: tuple[StudyAxis, ...]) -> Iterator[dict[str, object]]:
     for rows in product(*(axis.rows for axis in axes)):
-        yield combined(axes, rows)
+        yield combine_axes(axes, rows)
 
 
 def text_of(values: Mapping[str, object]) -> str:
@@ -68,7 +68,7 @@ def text_of(values: Mapping[str, object]) -> str:
     return json.dumps(values, default=str)
 
 
-def combined(axes: Sequence[StudyAxis], rows: Sequence[Sequence[object]]) -> dict[str, object]:
+def combine_axes(axes: Sequence[StudyAxis], rows: Sequence[Sequence[object]]) -> dict[str, object]:
     """Return the values by key of a row of each axis, without None and without axes whose condition does not hold."""
     whole = {
         key: value for axis, row in zip(axes, rows, strict=True) for key, value in zip(axis.keys, row, strict=True)

@@ -115,7 +115,7 @@ class Sweep:
                     for key, result in play_all(client, self.player, chain([first], calls), self.watch.tick):
                         of_stage.take(key, result)
                 whole += of_stage.rows
-                source = Listed(chosen(of_stage.rows, stage, self.study))
+                source = Listed(choose_points(of_stage.rows, stage, self.study))
         return whole
 
     def row(self, resolved: Resolved, fidelity: str, result: Result) -> dict[str, Any]:
@@ -200,7 +200,7 @@ def _batch(point: Point) -> tuple[bool, str]:
     return point.index != BASELINE, str([point.values.get(key) for key in ("run.seed", "run.batch_size")])
 
 
-def chosen(rows: Iterable[Row], stage: StudyStage, study: Study) -> list[Point]:
+def choose_points(rows: Iterable[Row], stage: StudyStage, study: Study) -> list[Point]:
     """Return the points that go on to the next stage: the best of a stage, and the baseline.
 
     Points that keep the constraints, or break them least, come first; then fronts of the goals, and the first goal

@@ -30,7 +30,7 @@ from reports.sections.validation import VALIDATION, ValidationView
 from reports.store import run_folder as store
 from reports.terminal import text
 from reports.terminal.present import check_free, output, print_json
-from reports.terminal.render import rendered
+from reports.terminal.render import render_report
 from reports.validation import folder as validation_folder
 from reports.validation.validation import Validation
 from reports.writer import write
@@ -201,9 +201,9 @@ class _Session:
             elif options.json:
                 print_json(validation_folder.content(self._head, self._results))
             else:
-                held = validation_folder.held(self._folder, self._head, self._results)
+                held = validation_folder.as_validated(self._folder, self._head, self._results)
                 view = ValidationView(held, self._results, options.precision, max_error)
-                text.show(rendered(VALIDATION, view), sys.stdout)
+                text.show(render_report(VALIDATION, view), sys.stdout)
                 print(f"validation folder: {self._folder}")
         past = [one for one in self._results if max_error is not None and one.is_past(max_error)]
         say(f"{one.name}: error {one.error:+.1%}: expected at most --max-error = {max_error:g}" for one in past)

@@ -12,7 +12,7 @@ from scenarios.config.toml.tree import Tree
 from scenarios.seam.program import Program
 from scenarios.workloads.registry import find
 from sim.rank.observed import Rewrite
-from twinstep.studies.curves.parameters import scaled
+from twinstep.studies.curves.parameters import scale_quantity
 
 Group = Literal["setting", "hardware", "diagnosis"]
 
@@ -165,5 +165,5 @@ def _found(tree: Tree, key: str) -> Any:
 
 def _doubled(tree: Tree, keys: list[str]) -> dict[str, object]:
     """Return twice the quantities that the scenario or its profile has under these keys."""
-    doubled = {key: scaled(_found(tree, key), 2) for key in keys}
+    doubled = {key: scale_quantity(_found(tree, key), 2) for key in keys}
     return {key: value for key, value in doubled.items() if value is not None}

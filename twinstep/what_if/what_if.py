@@ -14,7 +14,7 @@ from scenarios.seam.errors import ScenarioError
 from scenarios.seam.program import Program
 from scenarios.seam.trace import ChangeRow
 from sim.rank.observed import Observed, as_it_is
-from twinstep.studies.kept_plan import moved
+from twinstep.studies.kept_plan import count_moved
 from twinstep.studies.play import play_point
 from twinstep.studies.task import Result, Speeds, Task
 from twinstep.what_if.counterfactuals import Counterfactual, counterfactuals
@@ -83,7 +83,7 @@ class WhatIf:
                 break
         if result is None or (result.status == "scenario error" and not one.takes_memory):
             return None
-        count = moved(self.places, result.places) if result.status == "done" else 0
+        count = count_moved(self.places, result.places) if result.status == "done" else 0
         gain = self.gain(result.speeds)
         if (one.rewrite or one.program) and result.status == "done" and gain[0] - 1 < LEAST_GAIN:
             return None

@@ -246,7 +246,7 @@ def heads(device: torch.device) -> Run:
     return run
 
 
-def normalized(device: torch.device) -> Run:
+def normalized_layers(device: torch.device) -> Run:
     """Return layers that Python wraps, normalizations, dropout and a loss, with the backward pass."""
     x, aims = torch.rand(BATCH, WIDTH, device=device), torch.arange(BATCH, device=device)
     layers = (m for _ in range(5) for m in (nn.LayerNorm(WIDTH), nn.GELU(), nn.Dropout(0.1), nn.Softplus()))

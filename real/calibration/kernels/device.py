@@ -40,7 +40,7 @@ class Reached:
     per_s: float
 
 
-def reached(timed: Sequence[TimedKernel]) -> list[Reached]:
+def reached_rates(timed: Sequence[TimedKernel]) -> list[Reached]:
     """Return the memory's rate, and the rate of products of each dtype."""
     streams = [each for each in timed if each.kind in _STREAMING]
     large_bytes = _LARGE * max(each.moved_bytes for each in streams)

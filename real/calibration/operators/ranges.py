@@ -22,7 +22,7 @@ class Family:
     share: int = 1
 
 
-def planned(families: Sequence[Family], scale: Scale) -> Iterator[tuple[str, Operation]]:
+def plan_operators(families: Sequence[Family], scale: Scale) -> Iterator[tuple[str, Operation]]:
     """Yield the families' operators without end, with their family's name, in turn; no operator comes twice."""
     streams = [(family, _stream(family, scale)) for family in families]
     seen: set[Operation] = set()
@@ -50,7 +50,9 @@ def families(gpu: Gpu, *, has_fbgemm: bool) -> list[Family]:
     dtypes = [each for each in ("float32", "tf32", "bfloat16", "float16") if each in gpu.flops_per_s]
     floats = [each for each in dtypes if each != "tf32"]
     all_families = [Family(name=f"products {each}", make=_of(shapes.product, each), share=4) for each in dtypes]
-    all_families += [Family(name=f"batched products {each}", make=_of(shapes.batched, each)) for each in dtypes]
+    all_families += [
+        Family(name=f"batched products {each}", make=_of(shapes.draw_batched_product, each)) for each in dtypes
+    ]
     all_families += [
         Family(name=f"convolutions {each}", make=_of(shapes.convolution, each), share=2) for each in dtypes
     ]
@@ -58,7 +60,7 @@ def families(gpu: Gpu, *, has_fbgemm: bool) -> list[Family]:
         all_families += [Family(name=f"attention {each}", make=_of(shapes.attention, each, False), share=2)]
         all_families += [Family(name=f"attention backward {each}", make=_of(shapes.attention, each, True), share=2)]
         all_families += [Family(name=f"elementwise {each}", make=_of(shapes.pointwise, each), share=4)]
-        all_families += [Family(name=f"strided {each}", make=_of(shapes.laid, each), share=3)]
+        all_families += [Family(name=f"strided {each}", make=_of(shapes.draw_laid_out, each), share=3)]
         all_families += [Family(name=f"reductions {each}", make=_of(shapes.reduction, each), share=3)]
         all_families += [Family(name=f"rows of {each}", make=_of(shapes.rows, each), share=4)]
         all_families += [Family(name=f"batch norm {each}", make=_of(shapes.batch_norm, each))]

@@ -15,7 +15,7 @@ from scenarios.seam.operations.moves import Cat, HostCopy
 from scenarios.seam.operations.normalisations import BatchNorm, NllLoss, RowNorm, Softmax
 from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.optimizers import Foreach
-from scenarios.seam.operations.pointwise import Operand, Pointwise, contiguous, strided
+from scenarios.seam.operations.pointwise import Operand, Pointwise, contiguous, strided_call
 from scenarios.seam.operations.reductions import Pool, Qr, Reduction
 from scenarios.seam.operations.rows import EmbeddingBackward, Gather, Index, IndexPut, ScatterAdd
 from scenarios.seam.operations.sorting import BucketizeSparse, PermutePooled, PermuteSparse, Sort
@@ -42,7 +42,7 @@ def _bytes(dtype: str) -> int:
     return ELEMENT_BYTES.get(dtype, 4)
 
 
-def batched(draw: Draw, dtype: str) -> Operation:
+def draw_batched_product(draw: Draw, dtype: str) -> Operation:
     """Draw a batched product."""
     batch = draw.size(2, min(8192, draw.scale.elements >> 8))
     most = max(64, draw.scale.multiplications // batch)
@@ -126,7 +126,7 @@ def pointwise(draw: Draw, dtype: str) -> Operation:
     return contiguous(name, elements, dtype, inputs=inputs)
 
 
-def laid(draw: Draw, dtype: str) -> Operation:
+def draw_laid_out(draw: Draw, dtype: str) -> Operation:
     """Draw an operator whose operands are broadcast, transposed, slices of wider tensors, or heads of attention."""
     elements, width = draw.elements(1 << 12), draw.one_of((64, 96, 128, 256, 512, 768, 1024, 1600, 2048, 4096))
     rows = max(2, elements // width)
@@ -134,19 +134,19 @@ def laid(draw: Draw, dtype: str) -> Operation:
     shape: tuple[int, ...] = (rows, width)
     match kind:
         case "bias":
-            return strided(draw.one_of(("add", "mul")), shape, [whole, (dtype, (0, 1))], [whole])
+            return strided_call(draw.one_of(("add", "mul")), shape, [whole, (dtype, (0, 1))], [whole])
         case "column":
-            return strided(draw.one_of(("mul", "div", "sub")), shape, [whole, (dtype, (1, 0))], [whole])
+            return strided_call(draw.one_of(("mul", "div", "sub")), shape, [whole, (dtype, (1, 0))], [whole])
         case "transposed":
-            return strided(draw.one_of(("copy_", "clone")), shape, [(dtype, (1, rows))], [whole])
+            return strided_call(draw.one_of(("copy_", "clone")), shape, [(dtype, (1, rows))], [whole])
         case "slice":
-            return strided(draw.one_of(("copy_", "add")), shape, [(dtype, (width + 64, 1))], [whole])
+            return strided_call(draw.one_of(("copy_", "add")), shape, [(dtype, (width + 64, 1))], [whole])
     heads = draw.one_of((8, 12, 16))
     positions = max(2, rows // heads // 8)
     shape = (8, heads, positions, 64)
     head_steps = (heads * positions * 64, 64, heads * 64, 1)
     contiguous_steps = (heads * positions * 64, positions * 64, 64, 1)
-    return strided("clone", shape, [(dtype, head_steps)], [(dtype, contiguous_steps)])
+    return strided_call("clone", shape, [(dtype, head_steps)], [(dtype, contiguous_steps)])
 
 
 def cast(draw: Draw, floats: Sequence[str]) -> Operation:

@@ -83,11 +83,11 @@ def ids_tensor(ids: Sequence[int], dtype: str) -> Tensor:
     """Return unsigned ids in their signed dtype."""
     width = 8 * torch_dtype(dtype).itemsize
     # torch refuses numbers beyond the signed range: the upper half of unsigned ids becomes negative.
-    signed = [unsigned(item, dtype) - (1 << width) * (unsigned(item, dtype) >> width - 1) for item in ids]
+    signed = [as_unsigned(item, dtype) - (1 << width) * (as_unsigned(item, dtype) >> width - 1) for item in ids]
     return torch.tensor(signed, dtype=torch_dtype(dtype))
 
 
-def unsigned(item: int, dtype: str) -> int:
+def as_unsigned(item: int, dtype: str) -> int:
     """Return an id as an unsigned number of its dtype's width."""
     return item % (1 << 8 * torch_dtype(dtype).itemsize)
 
@@ -97,7 +97,7 @@ def bucket_of(item: int, block: int, buckets: int) -> tuple[int, int]:
     return divmod(item, block) if item < block * buckets else (item % buckets, item // buckets)
 
 
-def unbucketized(item: int, bucket: int, block: int, buckets: int) -> int:
+def unbucketize(item: int, bucket: int, block: int, buckets: int) -> int:
     """Invert `bucket_of`: return the unsigned id; ids beyond all rows are beyond their block too."""
     return bucket * block + item if item < block else item * buckets + bucket
 

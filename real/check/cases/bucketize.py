@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from real.check.cases.bags import bags_of, bucket_of, flat, ids_tensor, positions_of, unsigned, weights_of
+from real.check.cases.bags import as_unsigned, bags_of, bucket_of, flat, ids_tensor, positions_of, weights_of
 from real.check.cases.case import Case, RankGroups
 from real.check.cases.error_classes import torch_dtype
 from scenarios.sparse.blocks import Bucketized
@@ -53,7 +53,7 @@ class Bucketize(Case):
         count, at, cells = len(places), 0, list[tuple[int, int, int, int]]()
         for number, (feature, bag) in enumerate(places):
             for item in bag:
-                bucket, local = self._bucket(feature, unsigned(item, self.dtypes[0]))
+                bucket, local = self._bucket(feature, as_unsigned(item, self.dtypes[0]))
                 cells.append((bucket, number, at, local))
                 at += 1
         # Within a bucket, ids keep the order of their bags, and of a bag.

@@ -12,14 +12,14 @@ from torch import Tensor
 
 from real.check.cases.bags import (
     Bag,
+    as_unsigned,
     bags_of,
     block_of,
     bucket_of,
     features_of,
     ids_tensor,
     positions_of,
-    unbucketized,
-    unsigned,
+    unbucketize,
     weights_of,
 )
 from real.check.cases.case import Case, RankGroups, ShortRepr
@@ -145,7 +145,7 @@ class PlanCase(Case):
         if self._sends_positions(self.tables[at].sharding_kind):
             counts = positions_of(bags)[at]
         return [
-            [Cell(unsigned(item, self.dtype), count) for item, count in zip(*pair, strict=True)]
+            [Cell(as_unsigned(item, self.dtype), count) for item, count in zip(*pair, strict=True)]
             for pair in zip(bags[at], counts, strict=True)
         ]
 
@@ -166,10 +166,11 @@ class PlanCase(Case):
         buckets = kind.row_blocks(rank.world_size, rank.local_world_size)
         slot = rank.rank % buckets
         items = [
-            unsigned(item, self.dtype) for item in torch.split(features.values, features.length_per_key())[key].tolist()
+            as_unsigned(item, self.dtype)
+            for item in torch.split(features.values, features.length_per_key())[key].tolist()
         ]
         if buckets > 1:
-            items = [unbucketized(item, slot, block_of(rows, buckets), buckets) for item in items]
+            items = [unbucketize(item, slot, block_of(rows, buckets), buckets) for item in items]
         weights = (
             [1.0] * len(items)
             if features.weights is None

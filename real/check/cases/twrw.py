@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from real.check.cases.bags import (
+    as_unsigned,
     bags_of,
     block_of,
     bucket_of,
     features_of,
     ids_tensor,
     positions_of,
-    unsigned,
     weights_of,
 )
 from real.check.cases.case import Case, RankGroups
@@ -96,7 +96,7 @@ class Twrw(Case):
         weights, positions = weights_of(bags, self.seed, source)[key], positions_of(bags)[key]
         cut = []
         for bag, places, numbers in zip(bags[key], positions, weights, strict=True):
-            placed = [bucket_of(unsigned(item, self.dtypes[0]), self._block(key), self.gpus) for item in bag]
+            placed = [bucket_of(as_unsigned(item, self.dtypes[0]), self._block(key), self.gpus) for item in bag]
             cells = zip(placed, places, numbers, strict=True)
             cut.append([(item, place, weight) for (bucket, item), place, weight in cells if bucket == local])
         return cut

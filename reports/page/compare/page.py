@@ -8,7 +8,7 @@ from reports.compare.calls import errors_by_size
 from reports.page.blocks import Chart, Page
 from reports.page.compare import error_charts
 from reports.page.compare.error_charts import COLORS
-from reports.page.sections import drawn
+from reports.page.sections import draw_sections
 from reports.run import Run
 from reports.sections.comparison import COMPARISON, TITLES, CompareView, Comparison, about, named_operations, names_of
 from reports.terminal import text
@@ -29,8 +29,8 @@ def page(comparison: Comparison, predicted_page: str, measured_page: str) -> Pag
     info, view = comparison.measured.info, CompareView(comparison, (predicted_page, measured_page))
     return Page(
         title=f"{info.name}: predicted against measured",
-        about=[text.counted(info.world_size, "rank"), *about(comparison)[1:]],
-        sections=drawn(COMPARISON, view),
+        about=[text.count_words(info.world_size, "rank"), *about(comparison)[1:]],
+        sections=draw_sections(COMPARISON, view),
         foot=[_foot("predicted", comparison.predicted), _foot("measured", comparison.measured)],
     )
 

@@ -8,7 +8,7 @@ from reports.page import theme
 from reports.page.blocks import Chart, Page
 from reports.page.compare import error_charts
 from reports.page.compare.error_charts import COLORS
-from reports.page.sections import drawn
+from reports.page.sections import draw_sections
 from reports.sections import validation as sections
 from reports.sections.comparison import SIDES
 from reports.sections.validation import VALIDATION, ValidationView
@@ -27,12 +27,12 @@ def page(found: Validated) -> Page:
     """Return the whole page, for the validation's folder."""
     head = found.head
     machine = ", ".join(str(value) for value in head.get("machine", {}).values())
-    about = [f"{text.counted(len(found.scenarios), 'scenario')}, begun {head.get('started', 'at an unknown time')}"]
+    about = [f"{text.count_words(len(found.scenarios), 'scenario')}, begun {head.get('started', 'at an unknown time')}"]
     if not head.get("is_complete", True):
         about.append("ENDED EARLY: not every scenario had its turn")
     versions = ", ".join(f"{name} {version}" for name, version in head.get("versions", {}).items())
     foot, title = [str(head.get("command", "")), f"on {machine}" if machine else "", versions], found.folder.resolve()
-    shown = drawn(VALIDATION, ValidationView(found))
+    shown = draw_sections(VALIDATION, ValidationView(found))
     return Page(title=f"Validation {title.name}", about=about, sections=shown, foot=foot)
 
 

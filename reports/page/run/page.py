@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reports.page.blocks import Page
-from reports.page.sections import drawn
+from reports.page.sections import draw_sections
 from reports.run import Run
 from reports.sections.run.report import RUN
 from reports.sections.run.subject import RunView
@@ -26,4 +26,4 @@ def page(run: Run, asked: int | None = None, also: Sequence[tuple[int, int]] = (
     view = RunView.of(run, asked, also=also)
     where = f"All numbers are those of the tables in {tables}; docs/reports.md describes every column."
     foot = [where] if tables else []
-    return Page(title=run.info.name, about=RUN.lines(view), sections=drawn(RUN, view), foot=foot)
+    return Page(title=run.info.name, about=RUN.lines(view), sections=draw_sections(RUN, view), foot=foot)

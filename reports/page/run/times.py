@@ -14,7 +14,7 @@ from reports.page.blocks import Chart
 from reports.run import Run
 from reports.sections.run.subject import RunView
 from reports.terminal import text
-from reports.terminal.rows import operation_name, operation_names, records, represented
+from reports.terminal.rows import operation_name, operation_names, records, represent_rows
 
 _BARS = 24
 _METRICS = 6
@@ -65,13 +65,13 @@ def _parts_bars(run: Run, kept: list[int]) -> Any:
     for column in ("compute_ns", "transfer_ns", "wait_ns", "idle_ns"):
         worst = each.iloc[[int(each[column].to_numpy().argmax())]]
         if worst[column].any():
-            names.append(f"max {PARTS[column]}: rank {represented(worst)[0]}")
+            names.append(f"max {PARTS[column]}: rank {represent_rows(worst)[0]}")
             rows += records(worst)
     layers = {PARTS[name]: ([row[name] / 1e6 for row in rows], color) for name, color in theme.PARTS.items()}
     return charts.stacked_bars(names, layers, x="ms per step")
 
 
-def hidden(view: RunView) -> Iterator[Chart]:
+def draw_hidden(view: RunView) -> Iterator[Chart]:
     """Draw the communication that compute hides, the exposed rest, and the computations."""
     frame = view.run.operations_of(view.kept)
     frame = frame.sort_values(["mean_ns", "label", "kind"], ascending=[False, True, True])

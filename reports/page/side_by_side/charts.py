@@ -31,7 +31,7 @@ def colors(found: SideBySide) -> dict[str, str]:
 
 def legend_words(run: str) -> str:
     """Return a run's label, shortened so that a legend fits several into a line."""
-    return text.shortened(run, _LEGEND)
+    return text.shorten(run, _LEGEND)
 
 
 def dots(
@@ -97,7 +97,7 @@ def over_steps(frames: Mapping[str, pd.DataFrame], colored: Mapping[str, str]) -
     tooltips = [("", "@run"), ("step", "@step"), ("took", "@took{0.000} ms")]
     drawn = charts.over_steps(height=240, y="ms", tooltips=tooltips)
     for label, frame in frames.items():
-        shown = charts.thinned(frame, {"step": "first", "step_ns": "median"})
+        shown = charts.thin_rows(frame, {"step": "first", "step_ns": "median"})
         data = {"step": shown["step"].to_numpy(), "took": charts.ms(shown["step_ns"]), "run": [label] * len(shown)}
         source = ColumnDataSource(data)
         charts.line(drawn, source, x="step", y="took", color=colored[label], title=legend_words(label))

@@ -9,7 +9,7 @@ from bokeh.models import BasicTicker
 from reports.analysis.step_breakdown import PARTS
 from reports.page import charts, theme
 from reports.page.blocks import Chart, Page
-from reports.page.sections import drawn
+from reports.page.sections import draw_sections
 from reports.page.side_by_side.charts import colors, dots, over_steps
 from reports.sections.side_by_side import BESIDE, BesideView, lines, loads, memory_by_part, steps_of
 from reports.side_by_side.frames import SideBySide
@@ -25,8 +25,8 @@ def page(found: SideBySide, hrefs: Sequence[str], tables: str = "") -> Page:
     """Return the whole page; `hrefs` lead to each run's own ("": it has none), `tables` is the path of the tables."""
     where = f"All numbers are those of the tables in {tables}; docs/reports.md describes every column."
     view = BesideView(found, hrefs)
-    title = f"{text.counted(len(found.names), 'run')} side by side"
-    return Page(title=title, about=lines(view), sections=drawn(BESIDE, view), foot=[where] if tables else [])
+    title = f"{text.count_words(len(found.names), 'run')} side by side"
+    return Page(title=title, about=lines(view), sections=draw_sections(BESIDE, view), foot=[where] if tables else [])
 
 
 def parts(view: BesideView) -> list[Chart] | str:

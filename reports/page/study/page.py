@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from reports.page.blocks import Chart, Own, Page
-from reports.page.sections import drawn
+from reports.page.sections import draw_sections
 from reports.page.study.front import figure
 from reports.page.study.payload import links, payload
 from reports.sections.study import STUDY, StudyView
@@ -25,7 +25,7 @@ def page(frame: pd.DataFrame, about: Mapping[str, Any], folder: Path, away: str 
     lines = [*STUDY.lines(view), f"Variations of {about['scenario']}."]
     foot = ["All numbers are those of the data set in rows/; docs/study.md describes every column."]
     own = Own(["study/study.css"], _SCRIPTS, payload(frame, about, folder, away)) if len(frame) else Own()
-    return Page(title=Path(about["study"]).stem, about=lines, sections=drawn(STUDY, view), foot=foot, own=own)
+    return Page(title=Path(about["study"]).stem, about=lines, sections=draw_sections(STUDY, view), foot=foot, own=own)
 
 
 def front(view: StudyView) -> list[Chart]:

@@ -77,7 +77,7 @@ def _key(name: str, title: str, frame: pd.DataFrame, about: Mapping[str, Any]) -
         "labels": ordered,
         "options": ["" if one == ABSENT else option(name, one) for one in ordered],
         "codes": [at[one] for one in labels],
-        **grouped(ordered),
+        **group_titles(ordered),
     }
 
 
@@ -90,7 +90,7 @@ def in_order(labels: Iterable[str]) -> list[str]:
     return [*([ABSENT] if ABSENT in labels else []), *rest]
 
 
-def grouped(labels: Sequence[str]) -> dict[str, Any]:
+def group_titles(labels: Sequence[str]) -> dict[str, Any]:
     """Return `groups`, the titles of neighbours shown together, and `group`, the index of each label's group."""
     size = 1 if len(labels) <= _MOST_LEVELS else -(-len(labels) // _MOST_LEVELS)
     parts = [labels[at : at + size] for at in range(0, len(labels), size)]

@@ -39,7 +39,7 @@ _MAY_LACK = {"samples/s": "samples_per_s", "$": "usd_per_1e9_samples"}
 _SHARES = ("transfer", "waiting")
 
 
-def ranked(run: Run) -> pd.DataFrame:
+def rank_changes(run: Run) -> pd.DataFrame:
     """Return `what_if` with shares of a step and gains: the scenario as it is, then by group, the best first.
 
     `transfer_share` and `wait_share` are of a step. `ratio` is samples per second, or steps per second where there are
@@ -72,7 +72,7 @@ def ranked(run: Run) -> pd.DataFrame:
 
 def best(run: Run) -> str:
     """Return which change of each group gains most, in a sentence without a full stop; "" where none gains."""
-    changes = ranked(run).iloc[1:]
+    changes = rank_changes(run).iloc[1:]
     gaining = changes[((changes["gain"] > 0) & changes["is_clear"]).to_numpy(bool)]
     first = gaining.drop_duplicates("group")
     said = [f"{_BEST[row['group']]}: {row['change']}, {text.signed_percent(row['gain'])}" for row in records(first)]
@@ -80,7 +80,7 @@ def best(run: Run) -> str:
 
 
 def tables(changes: pd.DataFrame) -> Iterator[ReportTable]:
-    """Yield the table of each group of `ranked`, whose rows begin with the scenario as it is.
+    """Yield the table of each group of `rank_changes`, whose rows begin with the scenario as it is.
 
     Rows are the changes whose simulation completed; samples/s and $ have no column where none is known.
     """
@@ -150,7 +150,7 @@ def _absent(view: RunView) -> str:
 
 
 def _blocks(view: RunView) -> Iterator[Block]:
-    changes = ranked(view.run)
+    changes = rank_changes(view.run)
     yield from tables(changes)
     if said := [*notes(changes), *not_played(changes)]:
         yield Words("\n".join(said))
@@ -162,5 +162,5 @@ CHANGES = ReportSection(
     "What would help",
     [_blocks],
     absent=lacking(lambda view: view.run.what_if, _absent),
-    data=lambda view: {"what_if": ranked(view.run)},
+    data=lambda view: {"what_if": rank_changes(view.run)},
 )

@@ -27,7 +27,7 @@ from reports.sections.run.headline import of_recording
 from reports.sections.run.subject import RunView
 from reports.sections.run.uncertainty import bar
 from reports.terminal import text
-from reports.terminal.rows import records, represented, straggler_sentence
+from reports.terminal.rows import records, represent_rows, straggler_sentence
 from scenarios.seam import roles
 from scenarios.seam.traits import TRAITS
 
@@ -98,12 +98,12 @@ def _part_facts(view: RunView) -> Iterator[Fact]:
 
 def _machine_facts(run: Run) -> Iterator[Fact]:
     if len(run.rank_memory):
-        share, (rank,) = float(run.rank_memory["used_share"].iloc[0]), represented(run.rank_memory.head(1))
+        share, (rank,) = float(run.rank_memory["used_share"].iloc[0]), represent_rows(run.rank_memory.head(1))
         free_bytes = float(run.rank_memory["free_bytes"].iloc[0])
         room = f"{text.size(abs(free_bytes))} {'to spare' if free_bytes >= 0 else 'too much'}"
         yield Fact("fullest memory", text.percent(share), f"rank {rank}; {room}", share)
     if len(run.links):
-        load, (link,) = float(run.links["utilisation"].iloc[0]), represented(run.links.head(1), "link")
+        load, (link,) = float(run.links["utilisation"].iloc[0]), represent_rows(run.links.head(1), "link")
         busy = text.percent(float(run.links["busy_utilisation"].iloc[0]))
         yield Fact("hottest link", text.percent(load), f"{link}, mean over the run; {busy} while busy", load)
 

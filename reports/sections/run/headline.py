@@ -32,7 +32,7 @@ from reports.sections.run.causes import group_name, waiting
 from reports.sections.run.costs import costs_line
 from reports.sections.run.uncertainty import bar, why
 from reports.terminal import text
-from reports.terminal.rows import operation_name, records, represented
+from reports.terminal.rows import operation_name, records, represent_rows
 from scenarios.seam.memory import remedy
 from scenarios.seam.trace import EMULATED_HOSTS, RunInfo
 
@@ -57,11 +57,11 @@ def headline(run: Run, spread: str = "") -> list[str]:
     hosts = info.hosts if info.world == "real" else ()
     hosts_known = run.outline.hosts if not hosts else len(hosts)
     host = "emulated host" if info.played_on == EMULATED_HOSTS else "host"
-    where = f"{text.counted(info.world_size, 'rank')} on {text.counted(hosts_known, host)}"
+    where = f"{text.count_words(info.world_size, 'rank')} on {text.count_words(hosts_known, host)}"
     if info.host_counts:
-        where = f"{text.counted(info.world_size, 'rank')} on {text.counted(_hosts(info), host)}"
+        where = f"{text.count_words(info.world_size, 'rank')} on {text.count_words(_hosts(info), host)}"
     elif run.outline.is_folded:
-        where = f"{text.counted(info.world_size, 'rank')}, identical ranks simulated once"
+        where = f"{text.count_words(info.world_size, 'rank')}, identical ranks simulated once"
     keys = ("library", "payload", "fidelity") if info.world == "sim" else ("library", "payload")
     given = [(key, info.scenario[key]) for key in keys if key in info.scenario]
     playing = [_PAYLOADS.get(value, f"{key} {value}") for key, value in given]
@@ -73,11 +73,11 @@ def headline(run: Run, spread: str = "") -> list[str]:
     lines += filter(None, [without_a_law(run)])
     lines += [text.printable(note) for note in info.plan_notes if note.startswith(_OF_SEARCH)]
     if info.host_counts:
-        lines.append(folded(info))
+        lines.append(folding_line(info))
     if not info.complete:
         lines.append(f"THIS RUN ENDED EARLY: {info.error or 'for an unknown reason'}")
     if info.thinned is not None:
-        lines.append(thinned(info))
+        lines.append(thinning_line(info))
         if info.thinned.ranks:
             lines.append("waiting for ranks without kept spans counts as transfer")
     lines += filter(None, [warm_up(run)])
@@ -139,7 +139,7 @@ def fits(run: Run) -> str:
     if not len(run.rank_memory):
         return ""
     fullest = run.rank_memory.head(1)
-    (rank,), free_bytes = represented(fullest), float(fullest["free_bytes"].iloc[0])
+    (rank,), free_bytes = represent_rows(fullest), float(fullest["free_bytes"].iloc[0])
     if free_bytes >= 0:
         return f"memory: fits with {text.size(free_bytes)} to spare on the fullest rank ({rank})"
     held = memory_at_peak(run.memory, fullest)
@@ -176,26 +176,26 @@ def _untold_warm_up(run: Run) -> str:
     return f"the first step took {took}: it may be warm-up, which 3 or more steps would show, and is in the median"
 
 
-def folded(info: RunInfo) -> str:
+def folding_line(info: RunInfo) -> str:
     """Return how many representative hosts were simulated for all, in one line; "" if every host was."""
     if not info.host_counts:
         return ""
-    hosts = text.counted(len(info.host_counts), "representative host")
-    return f"{text.counted(info.world_size, 'rank')}, simulated as {hosts}"
+    hosts = text.count_words(len(info.host_counts), "representative host")
+    return f"{text.count_words(info.world_size, 'rank')}, simulated as {hosts}"
 
 
 def _hosts(info: RunInfo) -> int:
     return sum(count for _, count in info.host_counts)
 
 
-def thinned(info: RunInfo) -> str:
+def thinning_line(info: RunInfo) -> str:
     """Return which spans of a run were left out, in one line; "" if none."""
     kept = info.thinned
     if kept is None:
         return ""
     ranks = "all ranks" if kept.ranks is None else _of_ranks(kept.ranks, info)
-    steps = "" if kept.steps is None else f" in {text.counted(len(kept.steps), 'step')}"
-    return f"spans kept of {ranks}{steps}; {text.counted(kept.left_out, 'other')} left out"
+    steps = "" if kept.steps is None else f" in {text.count_words(len(kept.steps), 'step')}"
+    return f"spans kept of {ranks}{steps}; {text.count_words(kept.left_out, 'other')} left out"
 
 
 def _of_ranks(ranks: Sequence[int], info: RunInfo) -> str:
@@ -223,7 +223,7 @@ def of_recording(run: Run) -> str:
 
 def remarks(run: Run) -> list[str]:
     """Return what else to know of a run's times: ranks simulated once, spans left out, warm-up, recording."""
-    return list(filter(None, (folded(run.info), thinned(run.info), warm_up(run), of_recording(run))))
+    return list(filter(None, (folding_line(run.info), thinning_line(run.info), warm_up(run), of_recording(run))))
 
 
 def _step_time(timed: pd.DataFrame, run: Run) -> list[str]:

@@ -16,7 +16,7 @@ from reports.sections.model import (
     table_of,
 )
 from reports.sections.run.subject import RunView
-from reports.terminal.rows import represented
+from reports.terminal.rows import represent_rows
 
 _CLASSES_TITLE = "Links: load, mean over the run, and of the hottest also while it is busy"
 
@@ -44,7 +44,7 @@ def _hottest(view: RunView) -> Iterator[ReportTable]:
         "busy_share": "busy",
         "busy_utilisation": "while busy",
     }
-    shown, most = links.assign(link=represented(links, "link")), Most(5, 24)
+    shown, most = links.assign(link=represent_rows(links, "link")), Most(5, 24)
     yield table_of("Hottest links", shown, columns, left=3, most=most, others="cooler ones", file="links.csv")
 
 

@@ -11,7 +11,7 @@ from reports.sections.run.headline import fits
 from reports.sections.run.ranks import rank_names
 from reports.sections.run.subject import RunView
 from reports.terminal import text
-from reports.terminal.rows import represented
+from reports.terminal.rows import represent_rows
 from scenarios.seam.trace import ALWAYS
 
 _FULLEST = 16
@@ -37,7 +37,7 @@ def _parts(view: RunView) -> Iterator[ReportTable]:
     )
     parts, capacity = pd.concat([own, total]), float(fullest["capacity_bytes"].iloc[0])
     parts["share"] = parts["size_bytes"] / parts["capacity_bytes"].where(parts["capacity_bytes"] > 0)
-    title = f"Memory of the fullest rank, {represented(fullest)[0]}, capacity {text.size(capacity)}"
+    title = f"Memory of the fullest rank, {represent_rows(fullest)[0]}, capacity {text.size(capacity)}"
     columns = {"part": "part", "size_bytes": "size", "share": "of capacity", "phases": "in phase"}
     yield table_of(title, parts, columns)
 

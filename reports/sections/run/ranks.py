@@ -8,7 +8,7 @@ import pandas as pd
 
 from reports.sections.model import PAGE, Most, ReportSection, ReportTable, figure, on_page, table_of
 from reports.sections.run.subject import RunView
-from reports.terminal.rows import represented
+from reports.terminal.rows import represent_rows
 
 SPENT = ["compute_ns", "transfer_ns", "wait_ns", "hidden_ns", "idle_ns", "step_ns"]
 _WORST, _CLASSES = 16, 16
@@ -27,7 +27,7 @@ def of_one_step(view: RunView) -> pd.DataFrame:
 
 def rank_names(frame: pd.DataFrame) -> list[str]:
     """Return each row's rank, as a representative of its peers: "rank 4139 & 15 more"."""
-    return [f"rank {name}" for name in represented(frame)]
+    return [f"rank {name}" for name in represent_rows(frame)]
 
 
 def _worst(view: RunView) -> Iterator[ReportTable]:

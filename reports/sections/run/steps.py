@@ -12,7 +12,7 @@ from reports.sections import model
 from reports.sections.model import PAGE, Column, Columns, Most, ReportSection, ReportTable, figure, on_page, on_terminal
 from reports.sections.run.subject import RunView
 from reports.terminal import text
-from reports.terminal.rows import cells, named, records, represented, written
+from reports.terminal.rows import cells, name_rows, records, represent_rows, write_cell
 
 # If there are more steps, each phase is a row.
 _STEPS_SHOWN = 12
@@ -72,7 +72,7 @@ def _breakdown(view: RunView) -> Iterator[ReportTable]:
     shown = spent[(spent["part"] != PARTS["exposed_ns"]).to_numpy(bool)]
     columns = {"part": "part", "mean_ns": "mean", "share": "share", "max_ns": "max", "rank": "on rank"}
     columns["max_over_mean"] = "max/mean"
-    frame, title = shown.assign(rank=represented(shown)), f"Step breakdown over ranks, {view.which}"
+    frame, title = shown.assign(rank=represent_rows(shown)), f"Step breakdown over ranks, {view.which}"
     yield model.table_of(title, frame, columns, note=_PARTS_NOTE, raw=raw, name="Breakdown over ranks")
 
 
@@ -92,11 +92,11 @@ def _path(view: RunView) -> Iterator[ReportTable]:
     def rows(most: int) -> list[list[str]]:
         """Return the longest segments, in order, then all others together, and the sum."""
         kept = own.sort_values("duration_ns", ascending=False, kind="stable").head(most).sort_values("order")
-        found = cells(named(kept), ["name", "kind", "part", "segments", "duration_ns", "share"])
+        found = cells(name_rows(kept), ["name", "kind", "part", "segments", "duration_ns", "share"])
         rest = own.drop(kept.index)
         others = {f"({len(rest)} others)": rest} if len(rest) else {}
         for name, frame in {**others, "total": own}.items():
-            sums = (written(column, float(frame[column].sum())) for column in ("duration_ns", "share"))
+            sums = (write_cell(column, float(frame[column].sum())) for column in ("duration_ns", "share"))
             found.append([name, "", "", f"{int(frame['segments'].sum()):,}", *sums])
         return found
 

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from scenarios.config.hardware import Cluster
-from scenarios.config.keys import declared
+from scenarios.config.keys import declared_keys
 from scenarios.config.toml.document import editors_document
 from scenarios.config.toml.sections import RunSection
 
@@ -75,7 +75,7 @@ def _in_cluster(path: tuple[str, ...]) -> Sequence[str]:
         return path
     kind, done, rest = Cluster, ["cluster"], path[1:]
     while rest and kind is not None:
-        one = next((one for one in declared(kind) if one.path == rest[: len(one.path)]), None)
+        one = next((one for one in declared_keys(kind) if one.path == rest[: len(one.path)]), None)
         if one is None:
             break
         done.append(one.key.name)

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Optional, Union, get_args, get_origin, get_ty
 from pydantic import BaseModel, Discriminator, Strict, Tag, ValidationError, WrapValidator, create_model
 from pydantic_core import PydanticCustomError
 
-from scenarios.config.keys import REST, Declared, declared
+from scenarios.config.keys import REST, Declared, declared_keys
 from scenarios.config.toml.reading import phrase_of
 from scenarios.config.toml.section import TAG, FreeOptions, Section, about
 from scenarios.config.toml.values import Accept
@@ -25,8 +25,8 @@ Extra = tuple[tuple[str, Any, str], ...]  # keys without a field: name, accepted
 @cache
 def section_of(kind: Any, title: str = "", first: Extra = (), last: Extra = ()) -> type[Section]:
     """Return the table that a dataclass declares; its description is the first line of the class's docstring."""
-    keys = [(one.key.name, _accepted(one), one.key.doc) for one in declared(kind) if one.key.name != REST]
-    base = Section if len(keys) == len(declared(kind)) else FreeOptions
+    keys = [(one.key.name, _accepted(one), one.key.doc) for one in declared_keys(kind) if one.key.name != REST]
+    base = Section if len(keys) == len(declared_keys(kind)) else FreeOptions
     fields: dict[str, Any] = {name: _field(accepts, doc) for name, accepts, doc in (*first, *keys, *last)}
     doc = str(kind.__doc__).partition("\n")[0]
     made: type[Section] = create_model(title or f"{kind.__name__}Section", __base__=base, __doc__=doc, **fields)
@@ -40,7 +40,7 @@ def frozen(kind: Any, section: Section | None, **given: object) -> Any:
     `given` are fields whose values come from elsewhere.
     """
     values: dict[tuple[str, ...], dict[str, object]] = {(): dict(given)}
-    for one in declared(kind):
+    for one in declared_keys(kind):
         if section is None or not one.path or one.path[0] in given:
             continue
         value = section.model_extra if one.key.name == REST else getattr(section, one.key.name)
@@ -72,7 +72,7 @@ def _either(accepts: Any) -> Any:
     if not tables:
         return accepts
 
-    firsts = {declared(kind)[0].key.name: f"{TAG}{kind.__name__}" for kind in tables}
+    firsts = {declared_keys(kind)[0].key.name: f"{TAG}{kind.__name__}" for kind in tables}
 
     def tag(value: object) -> str:
         if not isinstance(value, dict):

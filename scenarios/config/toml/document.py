@@ -14,7 +14,7 @@ from scenarios.config.toml.program_spec import ProgramSpec, ScenarioTable
 from scenarios.config.toml.reading import read_section
 from scenarios.config.toml.section import FreeOptions, about
 from scenarios.config.toml.sections import Document
-from scenarios.workloads.locate import imported, place_of, runs_code
+from scenarios.workloads.locate import import_named, place_of, runs_code
 from scenarios.workloads.registry import built_in, find
 
 _OWN = Annotated[str, Field(pattern=r"^[^:]+:[^:]+$")]
@@ -42,7 +42,7 @@ def read_document(mistakes: Mistakes) -> tuple[Document, ProgramSpec | None]:
             if runs_code():
                 program = find(name, Path(mistakes.tree.origin(("program",))).parent)
             else:
-                imported(place_of(name), Path(mistakes.tree.origin(("program",))).parent)
+                import_named(place_of(name), Path(mistakes.tree.origin(("program",))).parent)
         except ValueError as error:
             mistakes.add(("program",), str(error))
         if program is not None:

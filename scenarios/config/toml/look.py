@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from scenarios import given_file
-from scenarios.config.keys import conditional, declared
+from scenarios.config.keys import conditional, declared_keys
 from scenarios.config.toml.mistakes import Mistakes, path_text
-from scenarios.config.toml.reading import expected
+from scenarios.config.toml.reading import expected_phrase
 from scenarios.config.toml.section import Section
 from scenarios.config.toml.tree import KeyPath
 
@@ -25,7 +25,7 @@ class Look:
         """Add a mistake for each of these keys that is missing in the table at `path`."""
         for key in keys:
             if section is not None and getattr(section, key) is None:
-                self.mistakes.missing((*path, key), expected(type(section), key))
+                self.mistakes.missing((*path, key), expected_phrase(type(section), key))
 
     def refuse(self, path: KeyPath, section: Section, keys: tuple[str, ...], reason: str) -> None:
         """Add a mistake for each of these keys that is set in the table at `path`, where it has no effect."""
@@ -35,7 +35,7 @@ class Look:
 
     def refuse_elsewhere(self, path: KeyPath, section: Any) -> None:
         """Add a mistake for each key of the table at `path`, or inside it, whose `OnlyWith` does not hold."""
-        usual = {one.key.name: one.default for one in declared(section.declared_by)}
+        usual = {one.key.name: one.default for one in declared_keys(section.declared_by)}
         for one in conditional(section.declared_by):
             name, value = one.key.name, getattr(section, one.key.name)
             if isinstance(value, list):

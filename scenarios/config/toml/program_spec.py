@@ -14,7 +14,7 @@ from scenarios.config.scenario import Scenario, Workload
 from scenarios.config.toml.derive import frozen, section_of
 from scenarios.config.toml.look import Look
 from scenarios.config.toml.mistakes import Mistakes
-from scenarios.config.toml.reading import expected
+from scenarios.config.toml.reading import expected_phrase
 from scenarios.config.toml.sections import Document, RunSection
 from scenarios.config.toml.tree import KeyPath
 from scenarios.workloads.effort import Effort
@@ -117,7 +117,7 @@ class ProgramSpec:
         """Add a missing or meaningless batch size, and what `check` finds."""
         run, reason = document.run or RunSection(), f"with program = '{self.name}'"
         if self.batch_size == "required" and run.batch_size is None:
-            phrase = expected(RunSection, "batch_size")
+            phrase = expected_phrase(RunSection, "batch_size")
             if document.run is None:
                 look.mistakes.missing(("run",), f"batch_size = {phrase}")
             else:
@@ -131,5 +131,5 @@ def check_dtype(dtype: str | None, key: str, document: Document, look: Look) -> 
     """Add a missing peak rate of the GPU for the dtype in which the table `key` computes."""
     flops = document.cluster.gpu.flops if document.cluster and document.cluster.gpu else None
     if dtype not in (None, "float32") and flops is not None and getattr(flops, str(dtype)) is None:
-        phrase = f"{expected(type(flops), str(dtype))}, because {key}.dtype = '{dtype}'"
+        phrase = f"{expected_phrase(type(flops), str(dtype))}, because {key}.dtype = '{dtype}'"
         look.mistakes.missing(("cluster", "gpu", "flops", str(dtype)), phrase)

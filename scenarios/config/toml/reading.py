@@ -35,7 +35,7 @@ def read_section(mistakes: Mistakes, kind: type[S]) -> S:
     return found
 
 
-def expected(section: type[Section], key: str) -> str:
+def expected_phrase(section: type[Section], key: str) -> str:
     """Return what a key accepts, as a phrase."""
     try:
         section.model_validate({key: object()})

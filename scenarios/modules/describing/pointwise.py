@@ -10,7 +10,7 @@ from scenarios.modules.describing.call import OperatorCall, dtype_of
 from scenarios.seam.operations.moves import Cat
 from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.optimizers import Foreach
-from scenarios.seam.operations.pointwise import Strided, contiguous, strided
+from scenarios.seam.operations.pointwise import Strided, contiguous, strided_call
 from scenarios.seam.operations.reductions import Reduction
 
 # Fused optimizers: gradients are among their lists for unscaling, and are written only then.
@@ -23,7 +23,7 @@ def pointwise(call: OperatorCall) -> tuple[Operation, ...]:
     shape = tuple(result.shape)
     inputs = [found for each in call.read if (found := _expand(each, shape)) is not None]
     outputs = [found for each in call.results if (found := _expand(each, shape)) is not None]
-    return (strided(call.name, shape, inputs, outputs or [(dtype_of(result), result.stride())]),)
+    return (strided_call(call.name, shape, inputs, outputs or [(dtype_of(result), result.stride())]),)
 
 
 def insertion(call: OperatorCall) -> tuple[Operation, ...]:
@@ -91,7 +91,7 @@ def copies(call: OperatorCall) -> tuple[Operation, ...]:
 def chunk_cat(call: OperatorCall) -> tuple[Operation, ...]:
     """Return the single launch by which FSDP2 cuts gradients into padded, concatenated chunks."""
     operand, result, flat = call.lists[0][0], call.results[0], (1,)
-    return (strided("copy_", (result.numel(),), [(dtype_of(operand), flat)], [(dtype_of(result), flat)]),)
+    return (strided_call("copy_", (result.numel(),), [(dtype_of(operand), flat)], [(dtype_of(result), flat)]),)
 
 
 def all_gather_copy_in(call: OperatorCall) -> tuple[Operation, ...]:

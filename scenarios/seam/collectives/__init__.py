@@ -3,7 +3,7 @@ agree, and what their outputs hold. `Rank` has a verb for each; libraries find t
 """
 
 from scenarios.seam.collectives import coalesced, exchange, lists, reduction, rooted
-from scenarios.seam.collectives.collective import COLLECTIVES, Collective, deliver, disagreement, refused
+from scenarios.seam.collectives.collective import COLLECTIVES, Collective, deliver, disagreement, refused_call
 
 __all__ = [
     "COLLECTIVES",
@@ -14,6 +14,6 @@ __all__ = [
     "exchange",
     "lists",
     "reduction",
-    "refused",
+    "refused_call",
     "rooted",
 ]

@@ -72,7 +72,7 @@ class Collective:
 COLLECTIVES: dict[str, Collective] = {}
 
 
-def refused(issue: Issue, mistake: BaseException) -> Call:
+def refused_call(issue: Issue, mistake: BaseException) -> Call:
     """Return the call of a rank whose arguments were refused, to report the mistake to the other members."""
     return Call(op=issue.op, group=issue.group, rank=issue.rank, mistake=str(mistake) or type(mistake).__name__)
 

@@ -14,7 +14,7 @@ LONG_RUN = 32
 class Bags:
     """The ids of one call for `tables` tables of `rows` rows of `dim` elements each, `bags` bags a table.
 
-    If tables differ, `rows` and `bags` are means and `dim` is the mean weighted by ids (`mixed`).
+    If tables differ, `rows` and `bags` are means and `dim` is the mean weighted by ids (`mix_bags`).
 
     Attributes:
         ids: number of ids of all tables.
@@ -80,7 +80,7 @@ def uniform(
     )
 
 
-def mixed(parts: Sequence[Bags]) -> Bags:
+def mix_bags(parts: Sequence[Bags]) -> Bags:
     """Return one call's ids for all tables of `parts`, which share dtypes, pooling and weights."""
     tables, ids = sum(part.tables for part in parts), sum(part.ids for part in parts)
     return replace(

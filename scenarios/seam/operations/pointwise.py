@@ -44,14 +44,14 @@ def contiguous(name: str, elements: int, dtype: str, *, inputs: int = 1, outputs
     return Pointwise(name=name, elements=elements, inputs=(operand,) * inputs, outputs=(operand,) * outputs)
 
 
-def streamed(name: str, dtype: str, *, read: float, written: float) -> Pointwise:
+def stream_call(name: str, dtype: str, *, read: float, written: float) -> Pointwise:
     """Return a call that reads `read` and writes `written` contiguous elements."""
     inputs = (Operand(dtype=dtype, elements=round(read)),) if read else ()
     outputs = (Operand(dtype=dtype, elements=round(written)),) if written else ()
     return Pointwise(name=name, elements=round(max(read, written)), inputs=inputs, outputs=outputs)
 
 
-def strided(name: str, shape: Sequence[int], inputs: Sequence[Strided], outputs: Sequence[Strided]) -> Pointwise:
+def strided_call(name: str, shape: Sequence[int], inputs: Sequence[Strided], outputs: Sequence[Strided]) -> Pointwise:
     """Return a call of operands given by their strides, with neighbouring dimensions merged as torch merges them.
 
     `shape` is the result's; the strides are those of operands expanded to it. The innermost dimension is the one along

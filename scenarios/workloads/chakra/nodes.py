@@ -168,7 +168,7 @@ def _attribute(message: bytes) -> dict[str, Value]:
 
 def _value(number: int, kind: int, value: int | bytes) -> Value:
     if number in _FLOATS:
-        return wire.fixed(kind, value)
+        return wire.read_float(kind, value)
     if isinstance(value, int):
         if number in _SIGNED:
             return value - (1 << 64) if value >> 63 else value

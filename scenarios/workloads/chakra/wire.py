@@ -102,7 +102,7 @@ def text(value: int | bytes) -> str:
         raise WireError("a text in UTF-8") from None
 
 
-def fixed(kind: int, value: int | bytes) -> float:
+def read_float(kind: int, value: int | bytes) -> float:
     """Return a floating-point number of 4 or 8 bytes; raise WireError if the value is none."""
     if isinstance(value, int) or kind not in _FIXED:
         raise WireError("a floating-point number")

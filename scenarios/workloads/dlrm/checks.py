@@ -13,7 +13,7 @@ from scenarios.config.toml.hardware.sections import ClusterSection
 from scenarios.config.toml.look import Look, named_file
 from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.program_spec import ScenarioTable
-from scenarios.config.toml.reading import expected
+from scenarios.config.toml.reading import expected_phrase
 from scenarios.config.toml.sections import Document
 from scenarios.config.toml.tree import KeyPath
 from scenarios.config.toml.values import (
@@ -128,7 +128,7 @@ def _check_table(table: Any, path: KeyPath, model: Any, look: Look) -> None:
         if model.dense is None:
             mistakes.add((*path, "sequence"), "no sequence without model.dense, a module that takes one")
     if table.dim is None and model.embedding_dim is None and mistakes.sound(("model", "embedding_dim")):
-        mistakes.missing((*path, "dim"), f"{expected(type(table), 'dim')}, here or as model.embedding_dim")
+        mistakes.missing((*path, "dim"), f"{expected_phrase(type(table), 'dim')}, here or as model.embedding_dim")
     if table.sharding is not None:
         _check_types(table.sharding, (*path, "sharding"), mistakes)
     if table.index_dedup:

@@ -41,7 +41,7 @@ from scenarios.workloads.dlrm.ids.file import read_bags
 from scenarios.workloads.dlrm.optimizer_checks import check_precision
 from scenarios.workloads.effort import Effort
 from scenarios.workloads.gradient_tables import BUCKETS, COMPRESSION
-from scenarios.workloads.locate import imported
+from scenarios.workloads.locate import import_named
 from scenarios.workloads.qcomms_table import QCOMMS, check_qcomms_dtype
 from scenarios.workloads.step_tables import LAUNCHING, PIPELINE, REPLICATION, sharding_shape
 
@@ -140,7 +140,7 @@ def _check(document: Document, look: Look) -> None:
         check_precision(section, document, look)
     if section is not None and section.dense is not None:
         try:
-            imported(section.dense, Path(look.mistakes.tree.origin(("model", "dense"))).parent)
+            import_named(section.dense, Path(look.mistakes.tree.origin(("model", "dense"))).parent)
         except ValueError as error:
             look.mistakes.add(("model", "dense"), str(error))
 

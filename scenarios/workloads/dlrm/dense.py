@@ -20,10 +20,10 @@ from torch.utils._pytree import register_pytree_node
 from scenarios.config.scenario import Model, Recommender, Scenario, Table
 from scenarios.modules.module import Module
 from scenarios.modules.trace import TensorSpec, Trace
-from scenarios.seam.errors import ProgramError, ScenarioError, told, users_traceback
+from scenarios.seam.errors import ProgramError, ScenarioError, tell_error, users_traceback
 from scenarios.sparse.groups import TableGroup, outputs_to_tables
 from scenarios.workloads.dlrm.optimizer_checks import DENSE_OF
-from scenarios.workloads.locate import imported
+from scenarios.workloads.locate import import_named
 
 
 class Columns:
@@ -167,7 +167,7 @@ def build_dense(scenario: Scenario) -> Module:
     make: Callable[[], nn.Module] = partial(Dlrm, model)
     if model.dense:
         try:
-            found = imported(model.dense, scenario.program_folder)
+            found = import_named(model.dense, scenario.program_folder)
         except ValueError as error:
             raise ScenarioError(f"{scenario.path}: model.dense = '{model.dense}': expected {error}") from error
         dims = {feature.name: feature.dim for feature in model.features}
@@ -210,7 +210,9 @@ def told_as(scenario: Scenario, model: Model) -> Iterator[None]:
         if not model.dense:
             raise
         key = f"{scenario.path}: model.dense = '{model.dense}'"
-        sentence = f"{key}: expected a module of dense features, embeddings and labels, but it raised {told(error)}"
+        sentence = (
+            f"{key}: expected a module of dense features, embeddings and labels, but it raised {tell_error(error)}"
+        )
         raise ScenarioError("\n".join([sentence, *users_traceback(error)])) from error
 
 
@@ -276,7 +278,7 @@ def _optimizer(scenario: Scenario, model: Model) -> Callable[[Iterable[Tensor]],
         try:
             kind([torch.empty(0)], **options)
         except (TypeError, ValueError) as error:
-            sentence = f"expected what torch.optim.{kind.__name__} takes, but it raised {told(error)}"
+            sentence = f"expected what torch.optim.{kind.__name__} takes, but it raised {tell_error(error)}"
             raise ScenarioError(f"{scenario.path}: model.dense_optimizer: {sentence}") from error
         return partial(kind, **options)
     own = model.optimizer

@@ -73,13 +73,13 @@ class Drawer:
         count = self._workload.pipeline.accumulation
         drawn = MicroBatch(is_last=(number + 1) % count == 0, features=features, dense=dense)
         # Only copies from pinned memory run beside the host.
-        return moved(drawn, Tensor.pin_memory) if self._is_staged else self._with_lengths(drawn)
+        return move_batch(drawn, Tensor.pin_memory) if self._is_staged else self._with_lengths(drawn)
 
     def copy(self, batch: MicroBatch) -> MicroBatch:
         """Copy a batch to the GPU, if it is not there."""
         if not self._is_staged:
             return batch
-        return self._with_lengths(moved(batch, lambda tensor: tensor.to(self._rank.device, non_blocking=True)))
+        return self._with_lengths(move_batch(batch, lambda tensor: tensor.to(self._rank.device, non_blocking=True)))
 
     def copy_kernel(self, batch: MicroBatch) -> Kernel:
         """Return the kernel of copying a batch: each tensor is copied from host memory by itself."""
@@ -223,7 +223,7 @@ def loader_of(scenario: Scenario, drawer: Drawer, rank: Rank, taken: int) -> Dra
     return Loader(drawer, rank, lasts_ns=lasts_ns, prefetch=data.prefetch, taken=taken)
 
 
-def moved(batch: MicroBatch, move: Callable[[Tensor], Tensor]) -> MicroBatch:
+def move_batch(batch: MicroBatch, move: Callable[[Tensor], Tensor]) -> MicroBatch:
     """Return a drawn batch with all its tensors moved."""
     dense = replace(batch.dense, features=move(batch.dense.features), labels=move(batch.dense.labels))
     features = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from scenarios.config.toml.look import Look
-from scenarios.config.toml.reading import expected
+from scenarios.config.toml.reading import expected_phrase
 from scenarios.config.toml.sections import Document
 from scenarios.workloads.dense_parallel_table import DENSE_PARALLEL
 from scenarios.workloads.gradient_tables import COMPRESSION
@@ -36,7 +36,7 @@ def check_precision(model: Any, document: Document, look: Look) -> None:
         if model.dtype == "float16":
             look.refuse(("model",), model, ("loss_scaling",), f"{reason}: GradScaler takes gradients of float32 only")
     elif model.autocast is not None and flops is not None and getattr(flops, model.autocast) is None:
-        phrase = f"{expected(type(flops), model.autocast)}, because model.autocast = '{model.autocast}'"
+        phrase = f"{expected_phrase(type(flops), model.autocast)}, because model.autocast = '{model.autocast}'"
         look.mistakes.missing(("cluster", "gpu", "flops", model.autocast), phrase)
 
 

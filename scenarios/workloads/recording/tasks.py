@@ -20,7 +20,7 @@ from scenarios.workloads.script.events.tasks import (
     SpawnTask,
     WaitWork,
 )
-from scenarios.workloads.script.recording.lines import Replays, parsed
+from scenarios.workloads.script.recording.lines import Replays, parse_line
 from scenarios.workloads.script.recording.recorded import Recorded
 
 _SOUND = "a recording of a program"
@@ -103,7 +103,7 @@ def calls_of(recorded: Recorded, rank: int) -> dict[tuple[str, int], IssueCall]:
     streams, issued = ["main"], Counter[str]()
     found = dict[tuple[str, int], IssueCall]()
     for line in recorded.sequences[recorded.ranks[rank]]:
-        event = parsed(recorded.lines[line])
+        event = parse_line(recorded.lines[line])
         if isinstance(event, OpenStream):
             streams.append(event.name)
         elif isinstance(event, IssueCall | RankCompute | BeginStep):
@@ -131,7 +131,7 @@ def tasks_of(recorded: Recorded) -> Sequence[RankTasks]:
         ValueError: an event does not fit those before it; the message is a phrase with its place.
     """
     try:
-        events = [parsed(line) for line in recorded.lines]
+        events = [parse_line(line) for line in recorded.lines]
     except (AttributeError, KeyError, TypeError, ValueError):
         raise ValueError(f"{_SOUND}, but it is damaged: a line is no request of a program") from None
     found = list[RankTasks]()

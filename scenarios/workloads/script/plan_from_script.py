@@ -43,7 +43,7 @@ class ScriptPlan:
     notes: tuple[str, ...] = ()
 
 
-def planned(found: Mapping[str, Any], scenario: Scenario) -> ScriptPlan:
+def rate_plans(found: Mapping[str, Any], scenario: Scenario) -> ScriptPlan:
     """Rate a script's plan (from `torchrec_plan.plan_found`) and our own on the scenario's cluster.
 
     Notes explain missing ratings and plans.

@@ -51,7 +51,7 @@ from scenarios.workloads.script.further_groups import recorded_host_classes
 from scenarios.workloads.script.meeting.mail import Mail
 from scenarios.workloads.script.meeting.stores import Meeting, Stores
 from scenarios.workloads.script.outcome import Outcome, Outcomes, memory_of
-from scenarios.workloads.script.plan_from_script import planned
+from scenarios.workloads.script.plan_from_script import rate_plans
 from scenarios.workloads.script.recording.classes import Classes
 from scenarios.workloads.script.recording.few import MOST_PROCESSES, Few
 from scenarios.workloads.script.recording.file import NAME, read
@@ -172,7 +172,7 @@ class ScriptProgram(Program):
     def place(self, found: Mapping[str, Any]) -> None:
         """Store the plan that a rank has found, once per program."""
         if not self.plan:
-            made = planned(found, self.scenario)
+            made = rate_plans(found, self.scenario)
             self.plan, self.own_plan, self.plan_notes = made.rows, made.own, made.notes
 
     def kept(self) -> dict[str, bytes]:

@@ -102,7 +102,7 @@ class LivePlayer:
         self._connection, other = start.context.Pipe()
         self._stands = start.folder / f"rank-{rank.rank}-stands"
         env = environment_of(script, rank, address="localhost", port=29500, folder=start.folder)
-        given = (other, script, env, start.folder, seen(scenario))
+        given = (other, script, env, start.folder, gpu_properties(scenario))
         self._process = start.context.Process(target=main, args=given, daemon=True)
         with without_main():
             self._process.start()
@@ -196,7 +196,7 @@ def _starved_s(pid: int) -> float:
     return 0.0
 
 
-def seen(scenario: Scenario) -> SeenGpu | None:
+def gpu_properties(scenario: Scenario) -> SeenGpu | None:
     """Return the properties of the scenario's GPUs that a script can query; None on CPUs."""
     host = scenario.cluster.host
     if not host.gpu.device.is_launched:

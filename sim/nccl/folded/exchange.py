@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sim.engine.flow_bundle import compiled
+from sim.engine.flow_bundle import compiled_solver
 from sim.engine.network import ClusterNetwork
 from sim.engine.network.routes import Array, Numbers
 from sim.nccl import rings_and_trees as nccl_paths
@@ -99,7 +99,7 @@ class Transfers:
         latest_s = needed_s * (1 + _NO_LATER)
         if (sizes / least).max() <= latest_s:
             return 0.0
-        solver = compiled()
+        solver = compiled_solver()
         flows, capacities = solver.counted_flows(crossed, counts, sizes, per_s)
         solver.set_rates(flows, solver.no_others(), capacities)
         if (sizes / flows.rates).max() <= latest_s:

@@ -18,7 +18,7 @@ from scenarios.kernel_tables.row import MeasuredOperator
 from scenarios.seam.operations.words import words
 from sim.operators.tables.signature import COORDINATES
 from sim.operators.tables.table import OperatorTable
-from sim.operators.tables.wheel import measured
+from sim.operators.tables.wheel import measured_medians
 
 # The key of the file's metadata under which `Quality` stands.
 QUALITY = b"quality"
@@ -29,7 +29,7 @@ _MACHINE = "machine"
 class Quality:
     """The errors of an operator's predicted time: means of |predicted / measured - 1|.
 
-    `law_error` is that of the law alone on all `measured` shapes, `table_error` that of law and table on shapes that
+    `law_error` is that of the law alone on all measured shapes, `table_error` that of law and table on shapes that
     are not in the table. `is_whole`: the table has all shapes, and each is predicted from the others of its line, which
     differ in one size only.
     """
@@ -59,7 +59,7 @@ def about(file: Path, table: Callable[[], OperatorTable]) -> About:
         table: returns the table's contents; called if the file does not state its quality.
     """
     if file.is_dir():
-        rows = pa.concat_tables([measured(file, operator) for operator in COORDINATES])
+        rows = pa.concat_tables([measured_medians(file, operator) for operator in COORDINATES])
         sources: tuple[str, ...] = (source(_release()),)
     else:
         rows = pq.read_table(file)

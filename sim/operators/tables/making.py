@@ -20,7 +20,7 @@ from sim.operators.laws import seconds
 from sim.operators.tables.about import Quality, source
 from sim.operators.tables.signature import COORDINATES, FIXED, signature
 from sim.operators.tables.table import OPERATIONS, surfaces_of
-from sim.operators.tables.wheel import measured
+from sim.operators.tables.wheel import measured_medians
 
 # Largest relative error of an interpolated time; a measurement with a larger one is kept.
 TOLERANCE = 0.03
@@ -38,7 +38,7 @@ def table_of(system: Traversable, release: str, gpu: Gpu) -> tuple[pd.DataFrame,
     """
     kept, found = [], []
     for operator in COORDINATES:
-        rows = measured(system, operator).to_pandas()
+        rows = measured_medians(system, operator).to_pandas()
         if rows.empty:
             continue
         priced = _price(operator, rows, gpu)

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scenarios.config.gpu import Gpu
-from scenarios.kernel_tables.merged import merged
+from scenarios.kernel_tables.merged import merge_rows
 from scenarios.kernel_tables.row import MeasuredOperator
 from scenarios.seam.operations.bags import Bags, BagsBackward, BagsForward
 from scenarios.seam.operations.operation import Operation
@@ -77,7 +77,7 @@ class Nearest:
 
     def __init__(self, rows: Sequence[MeasuredOperator], gpu: Gpu) -> None:
         members: dict[tuple[object, ...], list[_MeasuredMember]] = defaultdict(list)
-        for row in merged([rows]):
+        for row in merge_rows([rows]):
             for operation in row.operations:
                 members[_features(operation).family].append(_MeasuredMember(operation, row))
         self._families = {family: _Family(_best(own), gpu) for family, own in members.items()}

@@ -53,7 +53,7 @@ _FAMILIES = {
 }
 
 
-def measured(system: Traversable, operator: str) -> pa.Table:
+def measured_medians(system: Traversable, operator: str) -> pa.Table:
     """Return the medians of an operator's times in the folder of one system, by shape and machine.
 
     Columns are those of docs/kernels.md but `over_law`, `date` and `source`; rows are sorted by `SIZES`.
@@ -134,6 +134,6 @@ class MeasuredSystem(Mapping[str, Surface]):
         found = self._families.get(operator)
         if found is None:
             with reading(self._system):
-                found = surfaces_of(operator, measured(self._system, operator), self._gpu)
+                found = surfaces_of(operator, measured_medians(self._system, operator), self._gpu)
             self._families[operator] = found
         return found

@@ -20,7 +20,7 @@ import pytest
 
 from real.emulate import cli as emulate_cli
 from real.emulate import netns
-from real.emulate.cluster import EmulatedHosts, clusters, emulated, sweep, traffic
+from real.emulate.cluster import EmulatedHosts, clusters, emulate_hosts, sweep, traffic
 from real.emulate.fabric import EmulatedFabric, data_address, fabric_of
 from real.emulate.netns import EmulationError
 from real.launch.job import Job
@@ -74,7 +74,7 @@ def able() -> None:
 @pytest.fixture(scope="module")
 def leaves(able: None) -> Iterator[EmulatedHosts]:
     """Four hosts on two leaves, whose uplinks are half as fast as a host."""
-    with emulated(
+    with emulate_hosts(
         EmulatedFabric(
             hosts=4, nic_bytes_per_s=NIC_BYTES_PER_S, hosts_per_leaf=2, uplink_bytes_per_s=NIC_BYTES_PER_S / 2
         )
@@ -188,7 +188,7 @@ def test_ranks_on_two_hosts_reduce_at_the_rate_of_their_interfaces(
     """Each of two ranks sends as many bytes as it reduces. Another cluster of the same addresses is not disturbed."""
     monkeypatch.chdir(ROOT)
     fabric = EmulatedFabric(hosts=2, nic_bytes_per_s=NIC_BYTES_PER_S / 2)
-    with emulated(fabric) as hosts, emulated(replace(fabric, nic_bytes_per_s=NIC_BYTES_PER_S)) as others:
+    with emulate_hosts(fabric) as hosts, emulate_hosts(replace(fabric, nic_bytes_per_s=NIC_BYTES_PER_S)) as others:
         launch(_job(scenario(2, 1, timeout_s=60.0), tmp_path / "run"), hosts=hosts)
         assert sum(row.sent_bytes for row in traffic(others)) == 0
         assert_shaped(min(transfer_s(others, 0, 1) for _ in range(3)), NIC_BYTES_PER_S)

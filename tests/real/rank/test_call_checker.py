@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from real.launch.job import Check
-from real.libraries.errors import failed
+from real.libraries.errors import failure_of
 from real.rank.run import is_second_hand, sentence_of
 from scenarios.seam.errors import CollectiveError, ProgramError, RankLostError
 from scenarios.seam.kernel import Kernel
@@ -154,7 +154,7 @@ REFUSED = "[enforce fail at /somewhere/gloo/gloo/transport/tcp/pair.cc:922] nbyt
     ids=["broken", "store", "nccl", "enforce", "refused"],
 )
 def test_only_what_the_transport_raises_is_a_lost_connection(error: RuntimeError, kind: type) -> None:
-    lost = failed(1, "all_reduce", error)
+    lost = failure_of(1, "all_reduce", error)
     assert type(lost) is kind
     assert str(lost) == f"rank 1: all_reduce failed: {str(error).splitlines()[0]}"
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from real.rank.journal import Entry, Journal, entered, span
+from real.rank.journal import Entry, Journal, span, with_true_starts
 from real.rank.lanes import StreamLane
 from scenarios.seam.kernel import Kernel, PricedLater, elementwise, together
 from scenarios.seam.operations.as_json import text_of
@@ -36,7 +36,7 @@ def call(index: int, issued_ns: int, end_ns: int, *, rank: int = 0, group: str =
 
 
 def starts(spans: list[Span], lanes: int) -> list[int]:
-    return [item.start_ns for item in entered(spans, lanes)]
+    return [item.start_ns for item in with_true_starts(spans, lanes)]
 
 
 def test_a_call_starts_when_a_worker_of_its_group_is_free() -> None:
@@ -59,7 +59,7 @@ def test_a_start_is_never_before_the_issue_nor_after_the_end(times: list[tuple[i
     for index, (gap_ns, length_ns) in enumerate(times):
         now_ns += gap_ns
         calls.append(call(index, now_ns, now_ns + length_ns))
-    for item in entered(calls, lanes):
+    for item in with_true_starts(calls, lanes):
         assert item.issued_ns <= item.start_ns <= item.end_ns
 
 

@@ -26,7 +26,7 @@ from reports.sections.side_by_side import BESIDE, BesideView
 from reports.side_by_side.frames import side_by_side
 from reports.study.measures import measures_of
 from reports.terminal import text
-from reports.terminal.render import rendered
+from reports.terminal.render import render_report
 from scenarios.seam.trace import Recording, Span
 from tests.reports import shown as run_tables
 from tests.reports.recordings import info, rows_as, span
@@ -140,7 +140,7 @@ def test_tables_pages_and_json_name_it_and_leave_it_out(run: Run):
     assert {row["steps"] for row in content["operations"]} == {6}
     assert said in render.html(run_page.page(run))
     both = side_by_side([("a", run), ("b", run)])
-    assert said in " ".join(text.as_text(rendered(BESIDE, BesideView(both))).split())
+    assert said in " ".join(text.as_text(render_report(BESIDE, BesideView(both))).split())
     assert both.results["steps"].tolist() == [6, 6]
 
 
@@ -277,7 +277,7 @@ def test_tables_pages_and_json_say_that_the_recording_was_off():
     assert [row["step_ns"] for row in content["unrecorded_steps"]] == [80, 81, 82]
     assert said in render.html(run_page.page(run))
     both = side_by_side([("a", run), ("b", run)])
-    assert said in " ".join(text.as_text(rendered(BESIDE, BesideView(both))).split())
+    assert said in " ".join(text.as_text(render_report(BESIDE, BesideView(both))).split())
     assert both.results["step_ns"].tolist() == [81, 81]
     assert said in " ".join(render.html(side_by_side_page.page(both, ["a", "b"])).split())
 

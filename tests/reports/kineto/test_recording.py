@@ -16,7 +16,7 @@ from reports.kineto import recording as kineto
 from reports.kineto import tables as kineto_tables
 from reports.run import Run
 from reports.sections.kineto import KERNELS, KernelsView
-from reports.terminal.render import rendered
+from reports.terminal.render import render_report
 from reports.terminal.text import as_text
 from tests.reports import shown as run_tables
 from tests.reports.kineto.events import CPU, OLD, event, kernel, launch, spans
@@ -117,7 +117,7 @@ def test_a_kernel_launched_outside_all_steps_belongs_to_none(trace):
     )  # fmt: skip
     found = kineto.read([path], "r")
     assert {s.label: s.step for s in spans(found, kind="compute")} == {"a": -1, "b": 3, "c": -1}
-    assert "2 kernels outside any step" in as_text(rendered(KERNELS, KernelsView(found)))
+    assert "2 kernels outside any step" in as_text(render_report(KERNELS, KernelsView(found)))
 
 
 def test_a_step_without_kernels_is_its_annotation(trace):

@@ -21,7 +21,7 @@ from reports.nccl import profile as nccl_profile
 from reports.nccl.fit import Figures, Fit, fit
 from reports.published.collectives import PublishedRow
 from reports.sections.nccl_fit import NCCL_FIT, FitView
-from reports.terminal.render import rendered
+from reports.terminal.render import render_report
 from reports.terminal.text import WIDTH, as_text
 from scenarios.config.catalogue import profile_file, profile_names
 from scenarios.config.load import load, load_measured, load_profile
@@ -224,7 +224,7 @@ def base(name: str = "dgx_h100") -> str:
 
 
 def written(found: Fit, of: str | None = None) -> str:
-    return nccl_profile.calibrated(
+    return nccl_profile.calibrated_profile(
         of or base(), "dgx_h100", found, command="python -m reports calibrate m.txt", date="2026-01-02"
     )
 
@@ -255,7 +255,7 @@ def test_whatever_names_are_given_the_profile_reads_back(tmp_path_factory, true,
     rows = [dataclasses.replace(one, file=name, gpu=name) for one in measured(true)]
     found = fit(rows, DGX, by_hand)
     command = command.encode("utf-8", "replace").decode()
-    text = nccl_profile.calibrated(base(), name, found, command=command, date="2026-01-02")
+    text = nccl_profile.calibrated_profile(base(), name, found, command=command, date="2026-01-02")
     path = tmp_path_factory.mktemp("any") / "mine.toml"
     path.write_text(text, encoding="utf-8", newline="")
     loaded, said = load_profile(str(path)), load_measured(str(path))
@@ -329,7 +329,7 @@ def test_repeats_give_a_spread():
 )
 def test_no_line_is_wider_than_a_terminal(true, ops, nodes):
     found = fit(measured(true, ["all_reduce", *sorted(ops)], nodes=nodes), DGX, by_hand)
-    shown = as_text(rendered(NCCL_FIT, FitView(found, "a_profile_with_a_rather_long_name.toml", Path("p.toml"))))
+    shown = as_text(render_report(NCCL_FIT, FitView(found, "a_profile_with_a_rather_long_name.toml", Path("p.toml"))))
     assert max(map(cell_len, shown.splitlines())) <= WIDTH
 
 

@@ -22,7 +22,7 @@ from reports.published import collectives
 from reports.published.collectives import Prediction, PublishedRow
 from reports.published.errors import centred, collective_errors, nccl_profiles
 from reports.sections.published import COLLECTIVES, PublishedView
-from reports.terminal.render import rendered
+from reports.terminal.render import render_report
 from reports.terminal.text import as_text
 from scenarios.config.load import load_profile
 from tests.reports.recordings import PATIENT
@@ -407,7 +407,7 @@ def test_with_the_efficiency_that_centres_the_signed_median_is_none(times, own):
 
 def test_an_efficiency_above_1_is_not_offered():
     joined = collectives.join([measured(80.0) for _ in range(3)], at(1.0))
-    assert words(as_text(rendered(COLLECTIVES, PublishedView(joined=joined, present={"p": 1.0})))).endswith(
+    assert words(as_text(render_report(COLLECTIVES, PublishedView(joined=joined, present={"p": 1.0})))).endswith(
         "p: no nccl_efficiency would centre the 3 rows of 16 MiB and more: at 1 their median error is still +25.0 %"
     )
 

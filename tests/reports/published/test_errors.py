@@ -19,7 +19,7 @@ from reports.published import collectives
 from reports.published.collectives import PREDICTED, Prediction, PublishedRow
 from reports.published.errors import CENTRED, COLLECTIVE_ERRORS, collective_errors
 from reports.sections.published import COLLECTIVES, PublishedView
-from reports.terminal.render import rendered
+from reports.terminal.render import render_report
 from reports.terminal.text import WIDTH, as_text
 from tests.reports.recordings import PATIENT
 
@@ -43,7 +43,7 @@ def always_100_us(one: PublishedRow, profile: str | None) -> Prediction:
 
 
 def printed(joined: pd.DataFrame) -> str:
-    return as_text(rendered(COLLECTIVES, PublishedView(joined=joined)))
+    return as_text(render_report(COLLECTIVES, PublishedView(joined=joined)))
 
 
 def content() -> dict[str, Any]:

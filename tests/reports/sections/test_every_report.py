@@ -18,7 +18,7 @@ from reports.kineto.recording import read
 from reports.nccl.fit import fit
 from reports.page import render
 from reports.page.blocks import Page
-from reports.page.sections import drawn
+from reports.page.sections import draw_sections
 from reports.published import collectives, kernels, steps
 from reports.published.kernels import PublishedTime
 from reports.run import Run
@@ -36,7 +36,7 @@ from reports.sections.validation import ValidationView
 from reports.side_by_side.frames import side_by_side
 from reports.study.frame import study_frame
 from reports.terminal import text
-from reports.terminal.render import rendered
+from reports.terminal.render import render_report
 from scenarios.seam.trace import Recording
 from tests.reports.kineto.events import GPU
 from tests.reports.nccl.test_fit import DGX, measured
@@ -137,8 +137,8 @@ def test_every_section_says_what_it_has_wherever_it_is_shown(
     name: str, make: Callable[[Path], Any], tmp_path: Path
 ) -> None:
     report, of = report_of(name), make(tmp_path)
-    page = render.html(Page(title="", about=[], sections=drawn(report, of)))
-    text.as_text(rendered(report, of))
+    page = render.html(Page(title="", about=[], sections=draw_sections(report, of)))
+    text.as_text(render_report(report, of))
     keys = [*report.data(of)]
     for section in report.sections:
         assert section.title

@@ -11,13 +11,13 @@ from rich.console import Group
 from reports.json_document import document
 from reports.page import render
 from reports.page.blocks import Page
-from reports.page.sections import drawn
+from reports.page.sections import draw_sections
 from reports.run import Run
 from reports.sections.model import BOTH, Block, Most, Report, ReportSection, ReportTable, Words, on_page, table_of
 from reports.sections.run.report import RUN
 from reports.sections.run.subject import RunView
 from reports.terminal import text
-from reports.terminal.render import rendered
+from reports.terminal.render import render_report
 from scenarios.seam.trace import Recording
 from tests.reports.recordings import (
     by_hand,
@@ -54,7 +54,7 @@ def only(section: ReportSection) -> Report:
 
 
 def page_of(section: ReportSection, view: RunView) -> str:
-    return render.html(Page(title="", about=[], sections=drawn(only(section), view))).split("<main>")[1]
+    return render.html(Page(title="", about=[], sections=draw_sections(only(section), view))).split("<main>")[1]
 
 
 @pytest.mark.parametrize("section", RUN.sections, ids=lambda section: section.name)
@@ -64,7 +64,7 @@ def test_a_section_is_rendered_by_each_renderer_that_it_names(section: ReportSec
     assert not absent or absent.endswith(".")
     if "page" in outputs:
         assert f'<section id="{section.name}"' in page_of(section, view)
-    shown, printed = section.shown(view, "terminal"), text.as_text(rendered(only(section), view)).strip()
+    shown, printed = section.shown(view, "terminal"), text.as_text(render_report(only(section), view)).strip()
     assert bool(printed) == (shown is not None)
     assert shown is None or "terminal" in outputs
     assert document(only(section), view).keys() == section.data(view).keys()
@@ -84,10 +84,10 @@ def test_a_new_section_shows_up_in_the_terminal_on_the_page_and_in_json() -> Non
         data=lambda view: {"slowest": view.run.steps},
     )
     report, view = dataclasses.replace(RUN, sections=[*RUN.sections, new]), RunView.of(Run.of(by_hand()))
-    printed = text.as_text(rendered(report, view))
+    printed = text.as_text(render_report(report, view))
     assert printed.endswith("Slowest steps; 2 quicker ones not shown\nstep    took\n────────────\n0     100 ns\n\n")
     assert "\nthe slowest step stands first\n" in printed
-    words = render.html(Page(title="", about=[], sections=drawn(report, view)))
+    words = render.html(Page(title="", about=[], sections=draw_sections(report, view)))
     assert '<a href="#slowest">Slowest</a>' in words
     assert "<p>The slowest step stands first.</p>" in words
     assert '<tr><td>1</td><td class="number">100 ns</td></tr>' in words
@@ -101,4 +101,4 @@ def test_an_output_has_only_the_columns_and_rows_that_are_for_it() -> None:
     assert table.grid("page").left_out == 0
     section = ReportSection("s", "S", [on_page(lambda of: [table])])
     assert section.shown(None, "terminal") is None
-    assert isinstance(rendered(Report(lines=lambda of: [], sections=[section]), None), Group)
+    assert isinstance(render_report(Report(lines=lambda of: [], sections=[section]), None), Group)

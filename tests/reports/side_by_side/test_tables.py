@@ -12,14 +12,14 @@ from reports.sections.side_by_side import BESIDE, BesideView
 from reports.side_by_side.frames import SideBySide, side_by_side
 from reports.side_by_side.words import marks, more, sentences, value_shown
 from reports.terminal import text
-from reports.terminal.render import rendered
+from reports.terminal.render import render_report
 from scenarios.seam.trace import Recording
 from tests.reports.recordings import SCENARIO, by_hand, span, thinned, with_spans
 from tests.reports.side_by_side.test_frames import changed, of, slower
 
 
 def printed(both: SideBySide) -> str:
-    return text.as_text(rendered(BESIDE, BesideView(both)))
+    return text.as_text(render_report(BESIDE, BesideView(both)))
 
 
 def section(summary: str, title: str) -> list[str]:

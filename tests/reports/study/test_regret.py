@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from reports.json_document import document
 from reports.sections.regret import REGRET, RegretView, shortlists
-from reports.study.regret import judged, regret_by_value, regret_of
+from reports.study.regret import judged_points, regret_by_value, regret_of
 from reports.terminal import text
-from reports.terminal.render import rendered
+from reports.terminal.render import render_report
 
 KEYS = ["a.x", "b"]
 
@@ -45,7 +45,7 @@ def round_of(point: int, samples_per_s: float, number: int = 1, status: str = "d
 
 def points_of(ours: list[float], theirs: list[float]) -> pd.DataFrame:
     rounds = [round_of(at, one) for at, one in enumerate(theirs, 1)]
-    return judged(predicted(*ours), rounds, KEYS, "samples_per_s")
+    return judged_points(predicted(*ours), rounds, KEYS, "samples_per_s")
 
 
 def test_regret_is_how_much_longer_the_predicted_best_takes_as_measured() -> None:
@@ -96,13 +96,13 @@ def test_a_points_time_is_the_median_of_its_rounds_and_one_scenario_counts_once(
         *(round_of(1, 100), round_of(1, 80, 2), round_of(1, 125, 3), round_of(3, 100), round_of(3, 1, 2, "error")),
         *(round_of(4, 100), round_of(5, 100, status="error"), round_of(9, 100)),
     ]
-    points = judged(frame, rounds, KEYS, "samples_per_s")
+    points = judged_points(frame, rounds, KEYS, "samples_per_s")
     assert points["index"].tolist() == [1, 3]
     assert points["rounds"].tolist() == [3, 1]
     assert points["measured_ns"].tolist() == [1e7, 1e7]
     assert points["disagreement"].tolist() == [pytest.approx((125 - 80) / 2 / 100), 0]
     assert points["error"].tolist() == [pytest.approx(0), pytest.approx(-2 / 3)]
-    steps = judged(frame, rounds, KEYS, "step_ns")
+    steps = judged_points(frame, rounds, KEYS, "step_ns")
     assert steps["measured_ns"].tolist() == [1e10, 1e10]
 
 
@@ -130,7 +130,7 @@ def test_a_longer_shortlist_has_less_regret() -> None:
 
 def test_output_states_the_regret_and_its_points() -> None:
     points = points_of([100, 400, 300, 50], [100, 200, 250, 50])
-    shown = text.as_text(rendered(REGRET, RegretView(points, KEYS, "samples_per_s")))
+    shown = text.as_text(render_report(REGRET, RegretView(points, KEYS, "samples_per_s")))
     assert "#3  1       250        300  -16.7 %      2" in shown
     assert "Regret: 25.0 %: the predicted best (#2) takes that much longer than the measured" in shown
     assert "In the right order: 5 of 6 pairs (83.3 %) that differ by more than 5 %" in " ".join(shown.split("\n"))

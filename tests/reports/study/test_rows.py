@@ -15,9 +15,9 @@ from reports.json_document import document
 from reports.sections.study import STUDY, StudyView, failures, headline, plans
 from reports.study import rows as rowing
 from reports.study.frame import Goal, best_first, front_of, goals_of, pareto, short_names, study_frame
-from reports.study.rows import opened, parts_of, stored
+from reports.study.rows import open_rows, parts_of, stored_rows
 from reports.terminal import text
-from reports.terminal.render import rendered
+from reports.terminal.render import render_report
 
 ABOUT = {
     "keys": ["a.x", "b"],
@@ -30,7 +30,7 @@ VALUES: Mapping[str, list[object]] = {"a.x": [1, 2, 3], "b": ["nccl", ["row_wise
 
 
 def printed(frame: pd.DataFrame, about: Mapping[str, Any]) -> str:
-    return text.as_text(rendered(STUDY, StudyView(frame, about)))
+    return text.as_text(render_report(STUDY, StudyView(frame, about)))
 
 
 def row(index: int, **more: Any) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def row(index: int, **more: Any) -> dict[str, Any]:
 
 
 def kept(folder: Path, *rows: dict[str, Any], about: Mapping[str, Any] = ABOUT) -> None:
-    with opened(folder, about, b"", VALUES) as data:
+    with open_rows(folder, about, b"", VALUES) as data:
         for one in rows:
             data.add(one)
 
@@ -96,7 +96,7 @@ def test_small_files_are_put_together_and_nothing_is_lost(tmp_path: Path, monkey
     assert len(parts_of(tmp_path / "s")) == 4
     assert study_frame(tmp_path / "s")["index"].tolist() == list(range(1, 11))
     kept(tmp_path / "s", row(11))
-    assert len(stored(tmp_path / "s")) == 11
+    assert len(stored_rows(tmp_path / "s")) == 11
 
 
 def test_a_command_that_was_killed_leaves_drafts_that_the_next_one_removes(tmp_path: Path) -> None:
@@ -111,9 +111,9 @@ def test_a_command_that_was_killed_leaves_drafts_that_the_next_one_removes(tmp_p
 
 def test_rows_of_another_release_are_played_again(tmp_path: Path) -> None:
     kept(tmp_path / "s", row(1))
-    with opened(tmp_path / "s", {**ABOUT, "version": "2"}, b"", VALUES) as data:
+    with open_rows(tmp_path / "s", {**ABOUT, "version": "2"}, b"", VALUES) as data:
         assert data.known("d1", "flows") is None
-    with opened(tmp_path / "s", ABOUT, b"", VALUES) as data:
+    with open_rows(tmp_path / "s", ABOUT, b"", VALUES) as data:
         assert data.known("d1", "flows") == {**(data.known("d1", "flows") or {}), "values": {"a.x": 1, "b": "nccl"}}
         assert data.known("d1", "links") is None
 
@@ -124,7 +124,7 @@ def test_a_run_folder_is_unpacked_whole_and_in_place_of_an_earlier_one(tmp_path:
         entry = tarfile.TarInfo("run.json")
         entry.size = 2
         archive.addfile(entry, io.BytesIO(b"{}"))
-    with opened(tmp_path / "s", ABOUT, b"", VALUES) as data:
+    with open_rows(tmp_path / "s", ABOUT, b"", VALUES) as data:
         for _ in range(2):
             assert data.add_folder("d" * 64, "flows", content.getvalue()) == f"runs/{'d' * 16}-flows"
     assert [path.name for path in (tmp_path / "s" / "runs").iterdir()] == [f"{'d' * 16}-flows"]
@@ -145,7 +145,7 @@ def test_folders_that_are_none_and_files_that_are_damaged_are_a_sentence(tmp_pat
 
 
 def test_two_commands_do_not_add_to_one_study(tmp_path: Path) -> None:
-    with opened(tmp_path / "s", ABOUT, b"", VALUES), pytest.raises(ReportError, match="another command is adding"):
+    with open_rows(tmp_path / "s", ABOUT, b"", VALUES), pytest.raises(ReportError, match="another command is adding"):
         kept(tmp_path / "s")
 
 

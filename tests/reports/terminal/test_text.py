@@ -66,7 +66,7 @@ def test_shares_say_their_sign_where_it_matters():
 
 
 def test_things_are_counted_in_the_plural_except_one():
-    assert [text.counted(count, "rank") for count in (0, 1, 131072)] == ["0 ranks", "1 rank", "131,072 ranks"]
+    assert [text.count_words(count, "rank") for count in (0, 1, 131072)] == ["0 ranks", "1 rank", "131,072 ranks"]
 
 
 WORDS = st.text(st.characters(codec="utf-8", categories=["L", "N"]), max_size=90)
@@ -215,4 +215,4 @@ def test_rows_are_lists_where_no_column_has_room(monkeypatch):
     ],
 )
 def test_a_cut_takes_numbers_whole_where_it_can(words, width, short):
-    assert text.shortened(words, width) == short
+    assert text.shorten(words, width) == short

@@ -13,10 +13,10 @@ import pytest
 from reports.analysis.repeats import OUTSIDE, Play, Plays
 from reports.run import Run
 from reports.sections.validation import VALIDATION, ValidationView
-from reports.terminal.render import rendered
+from reports.terminal.render import render_report
 from reports.terminal.text import as_text, between
 from reports.validation import folder as validation_folder
-from reports.validation.folder import content, held
+from reports.validation.folder import as_validated, content
 from reports.validation.validation import Validation, errors_of
 from scenarios.seam.trace import Recording, Span
 from tests.reports.recordings import info, span
@@ -51,8 +51,8 @@ def validation(predicted: Plays | None, measured: Plays | None, **changes: objec
 
 
 def printed(validations: list[Validation], precision: float, max_error: float | None) -> str:
-    found = held(Path("folder"), {}, validations)
-    return as_text(rendered(VALIDATION, ValidationView(found, validations, precision, max_error)))
+    found = as_validated(Path("folder"), {}, validations)
+    return as_text(render_report(VALIDATION, ValidationView(found, validations, precision, max_error)))
 
 
 def test_warm_up_of_measured_plays_does_not_count() -> None:

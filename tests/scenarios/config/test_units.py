@@ -122,4 +122,4 @@ def test_people_read_three_digits(text: str, wanted: str) -> None:
 
 @pytest.mark.parametrize(("unit", "target"), units.COMMON)
 def test_common_units_are_those_of_pint(unit: str, target: str) -> None:
-    assert units.converted(unit, target) == units.COMMON[unit, target]
+    assert units.convert_with_pint(unit, target) == units.COMMON[unit, target]

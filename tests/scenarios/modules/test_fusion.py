@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from scenarios.modules.fusion import fused
+from scenarios.modules.fusion import fuse_operators
 from scenarios.modules.recorder import Operator
 from scenarios.modules.trace import Trace, trace
 from scenarios.seam.operations.normalisations import BatchNorm
@@ -24,7 +24,7 @@ def traced(function: object, *arguments: Tensor) -> Trace:
 
 
 def moved(operators: Sequence[Operator]) -> list[tuple[str, float, float]]:
-    return [(one.kind, one.bytes_read, one.bytes_written) for one in fused(operators)]
+    return [(one.kind, one.bytes_read, one.bytes_written) for one in fuse_operators(operators)]
 
 
 def rows(*, wants: bool = False) -> Tensor:
@@ -52,7 +52,7 @@ def test_fused_kernels_write_tensors_kept_for_the_backward_pass() -> None:
 
 def test_a_sum_ends_it() -> None:
     found = traced(lambda x: (x * 2).sum(1, keepdim=True) + x, rows())
-    assert [one.launches for one in fused(found.forward)] == [1, 1]
+    assert [one.launches for one in fuse_operators(found.forward)] == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_sum_ends_it() -> None:
 )
 def test_a_norm_is_not_fused_into_a_product(norm: Callable[[Tensor], Tensor]) -> None:
     found = traced(lambda x, w: norm(x @ w), rows(), torch.empty(WIDTH, WIDTH))
-    product, normed = fused(found.forward)
+    product, normed = fuse_operators(found.forward)
     assert (product.kind, product.bytes_written) == ("gemm", SIZE)
     assert (normed.kind, normed.bytes_read) == ("reduction", SIZE)
 
@@ -72,14 +72,14 @@ def test_a_batch_norm_passes_over_its_input_twice() -> None:
         return (functional.batch_norm(x * 2, None, None, training=True) + y).relu()
 
     found = traced(function, *(torch.empty(4, WIDTH, 8, 8) for _ in range(2)))
-    made = fused(found.forward)
+    made = fuse_operators(found.forward)
     (normed,) = [each for each in made if any(isinstance(one, BatchNorm) for one in each.operations)]
     assert [each.kind for each in made] == ["elementwise", normed.kind, "elementwise"]
 
 
 def test_products_stay_apart() -> None:
     found = traced(lambda x, w: x @ w @ w, rows(), torch.empty(WIDTH, WIDTH))
-    assert len(fused(found.forward)) == 2
+    assert len(fuse_operators(found.forward)) == 2
 
 
 def test_an_in_place_change_is_not_fused_ahead_of_an_earlier_reader() -> None:
@@ -104,7 +104,7 @@ def test_fusion_never_adds_bytes_or_kernels(name: str) -> None:
     make, arguments = ZOO[name]
     found = trace(make, name, (arguments(), {}), on_gpu=True)
     for operators in (found.forward, found.backward):
-        kernels, before = fused(operators), [one.kernel for one in operators]
+        kernels, before = fuse_operators(operators), [one.kernel for one in operators]
         assert sum(one.flops for one in kernels) == pytest.approx(sum(one.flops for one in before))
         assert len(kernels) <= len(before)
         for key in ("bytes_read", "bytes_written"):
@@ -123,5 +123,5 @@ def test_a_linear_layer_saves_as_a_compiler_does() -> None:
             return functional.relu(self.layer(x))
 
     found = trace(Layer, "layer", ((rows(wants=True),), {}), on_gpu=True)
-    assert [one.kind for one in fused(found.forward)] == ["gemm"]
-    assert [one.kind for one in fused(found.backward)] == ["elementwise", "gemm", "gemm"]
+    assert [one.kind for one in fuse_operators(found.forward)] == ["gemm"]
+    assert [one.kind for one in fuse_operators(found.backward)] == ["elementwise", "gemm", "gemm"]

@@ -12,7 +12,7 @@ from scenarios.config.scenario import Scenario
 from scenarios.workloads.script.command import scenario_of
 from scenarios.workloads.script.gpu.cuda.torch_cuda import answers_of_gpu
 from scenarios.workloads.script.gpu.memory.memory import DeviceMemory
-from scenarios.workloads.script.runner import seen
+from scenarios.workloads.script.runner import gpu_properties
 
 PROFILES = Path(__file__).parents[3] / "scenarios" / "profiles"
 KIB, MB = 1024, 10**6
@@ -50,14 +50,14 @@ def scenario(profile: str) -> Scenario:
 
 
 def torch_cuda(made: Scenario) -> dict[str, Any]:
-    gpu = seen(made)
+    gpu = gpu_properties(made)
     assert gpu is not None
     return answers_of_gpu(gpu, lambda _: DeviceMemory(gpu.memory_bytes))
 
 
 def test_ready_gpus_are_published_ones() -> None:
     ready = {file.stem for file in PROFILES.glob("*.toml")} - {"template"}
-    assert {name for name in ready if seen(scenario(name)) is not None} == set(PUBLISHED)
+    assert {name for name in ready if gpu_properties(scenario(name)) is not None} == set(PUBLISHED)
 
 
 @pytest.mark.parametrize("profile", PUBLISHED)

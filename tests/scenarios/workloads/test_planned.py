@@ -12,7 +12,7 @@ import torch
 from scenarios.config.scenario import Feature, Recommender, Scenario
 from scenarios.planner.plan import plan_tables
 from scenarios.seam.trace import PlanRow
-from scenarios.workloads.script.plan_from_script import planned
+from scenarios.workloads.script.plan_from_script import rate_plans
 from scenarios.workloads.script.process.torchrec_plan import _shards
 from tests.scenarios.planner.test_plan import MIB, cluster, scenario, table
 from tests.small import changed
@@ -56,7 +56,7 @@ def busiest(rows: tuple[PlanRow, ...]) -> float:
 
 
 def test_ours_is_that_of_program_dlrm_and_both_are_rated() -> None:
-    found = planned(described(), asked())
+    found = rate_plans(described(), asked())
     assert found.own == plan_tables(as_scenario()).rows
     costs = ("perf_ms", "ids_per_step", "forward_ms", "backward_ms", "look_up_bytes", "update_bytes")
     free: dict[str, Any] = dict.fromkeys(costs, 0.0)
@@ -76,7 +76,7 @@ def test_ours_is_that_of_program_dlrm_and_both_are_rated() -> None:
 def test_a_table_without_shards_leaves_the_plan_as_it_is() -> None:
     found = described()
     found["rows"] = [each for each in found["rows"] if each["table"] != "t1"]
-    plan = planned(found, asked())
+    plan = rate_plans(found, asked())
     assert (plan.rows, plan.own) == ((row("t0", 0),), ())
     assert plan.notes == ("not planned anew: no shard of t1 was seen",)
 
@@ -93,13 +93,13 @@ def test_a_copied_table_has_the_size_of_its_own_module() -> None:
 
 def test_weighted_bags_are_rated_so_in_either_plan() -> None:
     tables = described(row("t0", 0))["tables"]
-    weighted = planned(described(row("t0", 0), tables=[{**tables[0], "is_weighted": True}]), asked(hosts=1, gpus=1))
+    weighted = rate_plans(described(row("t0", 0), tables=[{**tables[0], "is_weighted": True}]), asked(hosts=1, gpus=1))
     assert not weighted.own  # of 8 ranks there is one
     one = {"rows": [asdict(row("t0", 0))], "ranks": [1]}
-    on_one = planned(
+    on_one = rate_plans(
         {**described(row("t0", 0), tables=[{**tables[0], "is_weighted": True}]), **one}, asked(hosts=1, gpus=1)
     )
-    plain = planned({**described(row("t0", 0)), **one}, asked(hosts=1, gpus=1))
+    plain = rate_plans({**described(row("t0", 0)), **one}, asked(hosts=1, gpus=1))
     assert busiest(on_one.rows) > busiest(plain.rows)
     assert busiest(on_one.own) <= busiest(on_one.rows)
 
@@ -109,7 +109,7 @@ def test_assumptions_are_noted() -> None:
     tables[0] |= {"dtype": "FP16", "features": {"a": None, "b": 3.0}}
     tables[1] |= {"dtype": None, "features": {}, "is_pooled": False}
     rows = (row("t0", 0, compute_kernel="key_value"), row("t1", 0))
-    found = planned(described(*rows, tables=tables, optimizers=["ADAM", "SHAMPOO"]), asked())
+    found = rate_plans(described(*rows, tables=tables, optimizers=["ADAM", "SHAMPOO"]), asked())
     assert found.notes == (
         "elements of type FP16 and unknown are planned as float16",
         "kernel key_value is rated as fused",
@@ -130,12 +130,12 @@ def test_assumptions_are_noted() -> None:
     ],
 )
 def test_without_what_a_planner_needs_the_script_s_stays_as_it_is(changes: dict[str, Any], said: str) -> None:
-    found = planned(described(**changes), asked())
+    found = rate_plans(described(**changes), asked())
     assert (found.rows, found.own, found.notes) == ((row("t0", 0), row("t1", 0)), (), (said,))
 
 
 def test_tables_that_fit_nowhere_are_a_sentence() -> None:
-    found = planned(described(row("t0", 0, rows=10**9)), asked(memory_bytes=MIB))
+    found = rate_plans(described(row("t0", 0, rows=10**9)), asked(memory_bytes=MIB))
     assert not found.own
     assert busiest(found.rows) > 0
     assert "TorchRec's plan does not fit: rank 0 holds" in found.notes[2]
@@ -145,7 +145,7 @@ def test_tables_that_fit_nowhere_are_a_sentence() -> None:
 
 def test_a_place_that_no_sharding_type_has_is_a_sentence() -> None:
     rows = (row("t0", 0), row("t0", 1), row("t1", 2))
-    found = planned(described(*rows), asked())
+    found = rate_plans(described(*rows), asked())
     assert found.rows == rows
     assert found.own
     assert found.notes[2].endswith("table 't0' (table_wise): expected one shard, not 2")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from scenarios.config.gpu import Gpu
-from scenarios.seam.operations.bags import Bags, BagsBackward, BagsForward, mixed, uniform
+from scenarios.seam.operations.bags import Bags, BagsBackward, BagsForward, mix_bags, uniform
 from sim.operators.laws import seconds
 from sim.operators.measuring import BAGS_BACKWARD_KERNELS, BAGS_FORWARD_KERNELS
 from tests.sim.operators.rows import GAP_US, H200, MEASURING_US, errors, mean_error, on_every_gpu
@@ -114,9 +114,9 @@ CRITEO_LOOK_UP_US, CRITEO_UPDATE_US = 133.2, 446.6
 
 def test_tables_that_differ_are_within_10_percent() -> None:
     parts = [uniform(tables=1, rows=rows, dim=128, bags=4096, length=length) for rows, length in CRITEO]
-    call = mixed(parts)
+    call = mix_bags(parts)
     assert call.ids == sum(part.ids for part in parts) == 4096 * 214
     look_up = seconds(BagsForward(bags=call, checks_bounds=False), H200) * 1e6
     assert abs(look_up / CRITEO_LOOK_UP_US - 1) < 0.1
     assert seconds(BagsBackward(bags=call), H200) * 1e6 > CRITEO_UPDATE_US
-    assert mixed([bags(), bags()]) == bags(tables=16)
+    assert mix_bags([bags(), bags()]) == bags(tables=16)

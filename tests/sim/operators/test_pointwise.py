@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from scenarios.config.gpu import Gpu
 from scenarios.seam.operations.pointwise import Operand, Pointwise, contiguous
-from scenarios.seam.operations.pointwise import strided as by_strides
+from scenarios.seam.operations.pointwise import strided_call as by_strides
 from sim.operators.laws import seconds
 from tests.sim.operators.rows import (
     A100_PCIE,

@@ -11,7 +11,7 @@ import pytest
 
 from real.calibration.network.fit import observe
 from real.calibration.network.probes import schedule
-from real.calibration.play import kept
+from real.calibration.play import read_kept
 from real.launch.job import PROGRAM, WRITER, Job, function
 from real.launch.launcher import launch, spool_folder
 from real.machine import cores
@@ -85,7 +85,7 @@ def test_the_network_probes_of_real_ranks_read_as_simulated_ones_do(tmp_path: Pa
             check="never",
         )
     )
-    recording = kept(out)
+    recording = read_kept(out)
     sight = observe(schedule(on), recording.spans, recording.metrics)
     assert set(sight) == {(probe.name, probe.size_bytes) for probe in schedule(on)}
     for key, seen in sight.items():

@@ -20,7 +20,7 @@ from scenarios.seam.trace import PlanRow
 from tests.commands import command
 from tests.reports.recordings import rows_as
 from tests.small import recommender
-from twinstep.studies.kept_plan import kept_plan, moved, places
+from twinstep.studies.kept_plan import count_moved, kept_plan, places
 from twinstep.studies.task import Result, Task
 from twinstep.what_if.what_if import WhatIf
 
@@ -44,7 +44,7 @@ def written(folder: Path, *, of_first: str = "") -> Path:
 def test_a_faster_network_keeps_the_plan_though_the_planner_would_move_a_table(tmp_path: Path) -> None:
     file, run = written(tmp_path), tmp_path / "run"
     planned = [places(plan_tables(load(file, values)).rows) for values in ({}, FASTER)]
-    assert moved(*planned) == 1
+    assert count_moved(*planned) == 1
     done = command("sim", file, "--what-if", "--json", "--out", run)
     assert done.returncode == 0, done.stderr
     found = {row["change"]: row for row in json.loads(done.stdout)["what_if"]}
@@ -101,7 +101,7 @@ def test_tables_of_a_program_of_ones_own_lie_somewhere_whatever_it_calls_their_s
     row = PlanRow(
         table="a", sharding_type="hashed", compute_kernel="mine", shard=0, rank=0, rows=1, columns=1, **places_of
     )
-    assert moved(places([row]), places([replace(row, rank=1)])) == 1
+    assert count_moved(places([row]), places([replace(row, rank=1)])) == 1
 
 
 @pytest.mark.parametrize("pin", ["ranks = [3]\n", "hosts = [1]\n"])

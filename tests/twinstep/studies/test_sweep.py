@@ -12,11 +12,11 @@ import pytest
 
 from reports.errors import ReportError
 from reports.study.frame import study_frame
-from reports.study.rows import opened, stored
+from reports.study.rows import open_rows, stored_rows
 from tests.twinstep.studies.players import play_in_this_process, quick
 from twinstep.studies.engine import Died, Where
 from twinstep.studies.study_file import Study, StudyStage, read_study
-from twinstep.studies.sweep import Sweep, chosen
+from twinstep.studies.sweep import Sweep, choose_points
 from twinstep.studies.task import Result, Task
 
 STUDY = """
@@ -59,7 +59,7 @@ def swept(text: str, player: Callable[[Task], Any] = quick, *, again: bool = Fal
         "stages": [one.fidelity for one in study.stages],
         "version": "1",
     }
-    with opened(Path("out"), about, b"", {key: study.values_of(key) for key in study.keys}, again=again) as rows:
+    with open_rows(Path("out"), about, b"", {key: study.values_of(key) for key in study.keys}, again=again) as rows:
         sweep = Sweep(study, rows, Where(jobs=1), Watched(), player, version="1")
         rows.finish(sweep.run())
     return study, sweep
@@ -90,7 +90,7 @@ def test_no_point_is_simulated_twice() -> None:
     frame = study_frame(Path("out"))
     assert len(frame) == 13
     assert frame.loc[frame["run.batch_size"] == 1024, "cluster.hosts"].tolist() == [8, 4, 2]
-    assert {row["index"] for row in stored(Path("out"))} >= {-1}
+    assert {row["index"] for row in stored_rows(Path("out"))} >= {-1}
     _, sweep = swept(STUDY)
     assert sweep.played == 0
 
@@ -193,6 +193,6 @@ def test_several_goals_and_constraints_choose_whole_fronts_first() -> None:
     study = read_study("study.toml")
 
     def kept(count: int) -> list[int]:
-        return [point.index for point in chosen(rows, StudyStage("links", count), study)]
+        return [point.index for point in choose_points(rows, StudyStage("links", count), study)]
 
     assert [kept(count) for count in (1, 3, 4, 5, 6)] == [[5], [1, 2, 5], [1, 2, 4, 5], [1, 2, 3, 4, 5], list(rates)]

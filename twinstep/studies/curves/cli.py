@@ -16,10 +16,10 @@ from reports.json_document import document
 from reports.sections.curves import CURVES, CurvesView
 from reports.study.curves import NAMES, batches_between, curves_of, overlap
 from reports.study.frame import study_frame
-from reports.study.rows import about_of, opened
+from reports.study.rows import about_of, open_rows
 from reports.terminal import text
 from reports.terminal.present import output, print_json
-from reports.terminal.render import rendered
+from reports.terminal.render import render_report
 from scenarios.config.load import report_mistakes
 from scenarios.config.overrides.option import add_set, given_by
 from scenarios.interruption import code_of
@@ -244,7 +244,7 @@ class _Playing:
         }
         values = {key: study.values_of(key) for key in study.keys}
         with (
-            opened(self.wanted.folder / name, about, None, values) as rows,
+            open_rows(self.wanted.folder / name, about, None, values) as rows,
             SweepBar(study.goal, quiet=self.quiet) as bar,
         ):
             rows.finish(Sweep(study, rows, self.where, bar, play_point, crew=self.crew).run())
@@ -281,7 +281,7 @@ def _show(folder: Path, options: argparse.Namespace) -> None:
     if options.json:
         print_json(document(CURVES, CurvesView(frames, abouts, str(folder))))
         return
-    text.show(rendered(CURVES, CurvesView(frames, abouts)), sys.stdout)
+    text.show(render_report(CURVES, CurvesView(frames, abouts)), sys.stdout)
     print(f"curves: {folder}")
 
 

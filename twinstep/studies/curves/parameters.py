@@ -46,9 +46,9 @@ def parameters(tree: Tree, measured: Measured | None, change: float) -> list[Par
     figures = []
     for name in _TABLES:
         for key, value in _figures(tree.values.get(name), name):
-            if (more := scaled(value, 1 + change)) is not None:
+            if (more := scale_quantity(value, 1 + change)) is not None:
                 uncertainty, source, group = _uncertainty(key, tree, errors)
-                less = scaled(value, 1 / (1 + change))
+                less = scale_quantity(value, 1 / (1 + change))
                 figures.append(
                     Parameter(
                         key=key, value=value, more=more, less=less, uncertainty=uncertainty, source=source, group=group
@@ -67,7 +67,7 @@ def _figures(table: Any, above: str) -> Iterator[tuple[str, object]]:
             yield f"{above}.{name}", value
 
 
-def scaled(value: object, factor: float) -> object:
+def scale_quantity(value: object, factor: float) -> object:
     """Return a quantity or a share times a factor, with its unit; None for values that are no figure above 0, such as
     counts.
     """

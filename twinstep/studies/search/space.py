@@ -9,7 +9,7 @@ from itertools import pairwise
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 
 from twinstep.studies.conditions import same
-from twinstep.studies.points import combined
+from twinstep.studies.points import combine_axes
 from twinstep.studies.ranges import number_of
 from twinstep.studies.study_file import Study, StudyAxis
 
@@ -32,7 +32,7 @@ class Space:
     def values(self, params: Params) -> dict[str, object]:
         """Return a point's values by key, without axes whose condition does not hold."""
         rows = [axis.rows[params[name]] for name, axis in self._axes.items()]
-        return combined(tuple(self._axes.values()), rows)
+        return combine_axes(tuple(self._axes.values()), rows)
 
     def params(self, values: Mapping[str, object]) -> dict[str, int]:
         """Return the parameters of axes that have these values, or may leave their keys unset.

@@ -53,7 +53,7 @@ class _Optimizer(NamedTuple):
     states: int
 
 
-def fused(one: ObservedComputation) -> Kernel:
+def fused_kernel(one: ObservedComputation) -> Kernel:
     """Return the kernel of a fused step in place of one by other operators; any other kernel unchanged."""
     found, kernel = _optimizer(one), one.kernel
     if found is None:
@@ -76,7 +76,7 @@ def proposals(step: Step) -> Iterator[Counterfactual]:
         return
     saved_ns, names = 0.0, dict[str, None]()
     for one in step.observed.computed:
-        if (kernel := fused(one)) is one.kernel:
+        if (kernel := fused_kernel(one)) is one.kernel:
             continue
         new = ObservedComputation(one.label, kernel)
         saved_ns += step.ns(one.operations()) - step.ns(new.operations())
@@ -87,7 +87,7 @@ def proposals(step: Step) -> Iterator[Counterfactual]:
             name="fused optimizer",
             group="setting",
             replays=True,
-            rewrite=fused,
+            rewrite=fused_kernel,
             made_by=f"fused=True for {' and '.join(names)}",
             saves_at_most_ns=saved_ns,
         )
@@ -100,7 +100,9 @@ def _class_of(label: str) -> str:
 def _optimizer(one: ObservedComputation) -> _Optimizer | None:
     """Return the optimizer whose whole step a computation is; None if no optimizer that could be fused steps there."""
     kind = _CLASSES.get(one.label.removesuffix(_OF_SCRIPT), "")
-    is_others = one.label.endswith(_OF_SCRIPT) and not kind  # which need not know of `fused`, whatever they compute
+    is_others = (
+        one.label.endswith(_OF_SCRIPT) and not kind
+    )  # which need not know of `fused_kernel`, whatever they compute
     if one.role != OPTIMIZER or is_others:
         return None
     counted = list(one.operations())

@@ -18,10 +18,10 @@ from twinstep.what_if.program_changes.kernels import Step, places, with_operatio
 
 def by_atomics(one: ObservedComputation) -> Kernel:
     """Return the kernel with `index_add_` in place of its accumulating `index_put_`."""
-    return with_operations(one.kernel, added)
+    return with_operations(one.kernel, as_index_add)
 
 
-def added(operation: Operation) -> Operation:
+def as_index_add(operation: Operation) -> Operation:
     """Return the `index_add_` equivalent to an accumulating `index_put_`; any other operator unchanged."""
     if not isinstance(operation, IndexPut):
         return operation
@@ -38,7 +38,7 @@ def proposals(step: Step) -> Iterator[Counterfactual]:
         return
     found = [(label, one, times) for label, one, times in step.operations if isinstance(one, IndexPut)]
     before_ns = step.ns((one, times) for _, one, times in found)
-    saved_ns = before_ns - step.ns((added(one), times) for _, one, times in found)
+    saved_ns = before_ns - step.ns((as_index_add(one), times) for _, one, times in found)
     if saved_ns > 0:
         where = places(label for label, _, _ in found)
         largest = max((one for _, one, _ in found), key=lambda one: one.slices * one.count * one.inner)

@@ -74,7 +74,7 @@ class Arena:
             TooLargeError: the tensor does not fit.
         """
         if strides is None:
-            strides = packed(shape)
+            strides = packed_strides(shape)
         reach = 1 + sum((extent - 1) * step for extent, step in zip(shape, strides, strict=True) if extent)
         each, key = dtype.itemsize, (dtype, is_changed)
         begin = self._taken.get(key, 0) + offset_bytes
@@ -153,7 +153,7 @@ class Arena:
         return self._pools[key]
 
 
-def packed(shape: Sequence[int]) -> tuple[int, ...]:
+def packed_strides(shape: Sequence[int]) -> tuple[int, ...]:
     """Return the strides of a contiguous tensor."""
     strides = [1] * len(shape)
     for axis in range(len(shape) - 2, -1, -1):

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from real.calibration.operators.making.arena import Arena, CannotMakeError, near_square, packed, torch_dtype
+from real.calibration.operators.making.arena import Arena, CannotMakeError, near_square, packed_strides, torch_dtype
 from real.calibration.operators.making.made import Made
 from real.calibration.operators.making.schema import calls
 from real.calibration.operators.making.strides import OVERWRITTEN, Laid, is_in_place, lay
@@ -36,7 +36,7 @@ def pointwise(one: Pointwise, arena: Arena) -> Made:
     laid = lay(one)
     if name in _TRIANGLES and len(laid.shape) == 1:  # these operators need matrices
         shape = near_square(one.elements, 2)
-        laid = Laid(shape, (packed(shape),), (packed(shape),))
+        laid = Laid(shape, (packed_strides(shape),), (packed_strides(shape),))
     if name in _PROGRAMS or not hasattr(torch.ops.aten, name):
         name = _PROGRAMS.get(name, {}).get(len(one.inputs), "")
         if not name:

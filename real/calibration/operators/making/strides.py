@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, islice, product
 
-from real.calibration.operators.making.arena import CannotMakeError, packed
-from scenarios.seam.operations.pointwise import Operand, Pointwise, Strided, strided
+from real.calibration.operators.making.arena import CannotMakeError, packed_strides
+from scenarios.seam.operations.pointwise import Operand, Pointwise, Strided, strided_call
 
 # Extents to try where the description leaves them open.
 _EXTENTS = (128, 64, 1024, 32, 16, 8, 4, 12, 26, 27, 3, 2, 5, 7, 13)
@@ -31,7 +31,7 @@ class Laid:
 
 
 def lay(call: Pointwise) -> Laid:
-    """Return shapes and strides that `strided` describes as `call`, with a choice of extents that it leaves open.
+    """Return shapes and strides that `strided_call` describes as `call`, with a choice of extents that it leaves open.
 
     An output that torch allocates is contiguous; an output passed in lies as described, and is the first input too
     unless the operator overwrites it.
@@ -73,7 +73,9 @@ def _candidates(call: Pointwise) -> Iterator[tuple[_Strides, tuple[int, ...]]]:
     for has_gaps in (False, True):
         for shape in _shapes(call):
             inputs = [tuple(_strides(each, shape, may_permute)) for each in call.inputs]
-            outputs = [tuple(_strides(each, shape, False)) if is_given else (packed(shape),) for each in call.outputs]
+            outputs = [
+                tuple(_strides(each, shape, False)) if is_given else (packed_strides(shape),) for each in call.outputs
+            ]
             for strides in product(*inputs, *outputs):
                 if not has_gaps:
                     yield strides, shape
@@ -85,7 +87,7 @@ def _candidates(call: Pointwise) -> Iterator[tuple[_Strides, tuple[int, ...]]]:
 def _fits(call: Pointwise, every: Sequence[Operand], shape: Sequence[int], strides: Sequence[tuple[int, ...]]) -> bool:
     operands: list[Strided] = [(each.dtype, steps) for each, steps in zip(every, strides, strict=True)]
     cut = len(call.inputs)
-    return strided(call.name, shape, operands[:cut], operands[cut:]) == call
+    return strided_call(call.name, shape, operands[:cut], operands[cut:]) == call
 
 
 def _shapes(call: Pointwise) -> Iterator[tuple[int, ...]]:

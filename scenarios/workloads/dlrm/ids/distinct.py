@@ -19,7 +19,7 @@ from scenarios.config.scenario import Ids, Table
 from scenarios.sparse.expected import CountMoments, Floats
 from scenarios.sparse.input_dist import block_size
 from scenarios.workloads.dlrm.batches import Ints, file_bags
-from scenarios.workloads.dlrm.ids.distribution import Zipf, kept, zipf_of
+from scenarios.workloads.dlrm.ids.distribution import Zipf, keep_read_only, zipf_of
 
 # The number of most frequent rows that are counted one by one.
 _ALONE = 1 << 12
@@ -97,8 +97,8 @@ def _distinct_by_part(table: Table, samples: float, blocks: int, joined: int) ->
     if _order(table.ids) == "uniform" and not _others(table):
         # All rows are alike, so only the size of a part matters: two sizes at most but for empty parts.
         found = {len(rows): distinct_rows(table, rows, expected_ids(table, rows, samples)) for rows in parts}
-        return kept(np.array([found[len(rows)] for rows in parts]))
-    return kept(np.array([distinct_rows(table, rows, expected_ids(table, rows, samples)) for rows in parts]))
+        return keep_read_only(np.array([found[len(rows)] for rows in parts]))
+    return keep_read_only(np.array([distinct_rows(table, rows, expected_ids(table, rows, samples)) for rows in parts]))
 
 
 def _order(ids: Ids) -> str:
@@ -164,28 +164,28 @@ def _row_shares(table: Table, rows: range) -> tuple[Floats, Floats]:
     if table.ids.kind == "file":
         inside, everything = _of_file(table.ids, rows)
         times, many = np.unique(np.bincount(inside), return_counts=True)
-        return kept(times / max(everything, 1)), kept(many.astype(np.float64))
+        return keep_read_only(times / max(everything, 1)), keep_read_only(many.astype(np.float64))
     zipf = zipf_of(table, 1)
     if zipf is None:
-        return kept(np.full(1, 1 / table.rows)), kept(np.full(1, float(len(rows))))
+        return keep_read_only(np.full(1, 1 / table.rows)), keep_read_only(np.full(1, float(len(rows))))
     zipf = dataclasses.replace(zipf, head=min(_ALONE, table.rows))
     where = zipf.firsts()
     alone = zipf.probabilities()[(where >= rows.start) & (where < rows.stop)]
     within = range(table.rows) if zipf.shuffle else rows
     alike, counts = _alike(dataclasses.replace(zipf, shuffle=None), max(within.start, zipf.head) + 1, within.stop + 1)
     part = len(rows) / table.rows if zipf.shuffle else 1.0
-    return kept(np.append(alone, alike)), kept(np.append(np.ones(alone.size), counts * part))
+    return keep_read_only(np.append(alone, alike)), keep_read_only(np.append(np.ones(alone.size), counts * part))
 
 
 @lru_cache(maxsize=_CACHED)
 def _alike(zipf: Zipf, first: int, last: int) -> tuple[Floats, Floats]:
     """Return probabilities of the ranks from `first` to before `last`, in groups 2 % wide, and the groups' sizes."""
     if first >= last:
-        return kept(np.empty(0)), kept(np.empty(0))
+        return keep_read_only(np.empty(0)), keep_read_only(np.empty(0))
     # `unique`, as neighbouring edges are equal once they are cut to whole ranks.
     edges = np.unique(np.append(np.geomspace(first, last, 1000).astype(np.int64), last))
     alike = np.sqrt(edges[:-1] * (edges[1:] - 1.0)) ** -zipf.exponent / zipf.total()
-    return kept(alike), kept(np.diff(edges).astype(np.float64))
+    return keep_read_only(alike), keep_read_only(np.diff(edges).astype(np.float64))
 
 
 def _of_file(ids: Ids, rows: range) -> tuple[Ints, int]:

@@ -91,7 +91,7 @@ def _moments_of_bag(table: Table, blocks: int, joined: int) -> CountMoments:
     """Return moments of one bag's ids in each part."""
     length, parts = int(table.ids_per_sample), blocks // joined
     if parts == 1:
-        return CountMoments(kept(np.full(1, float(length))), kept(np.zeros(1)))
+        return CountMoments(keep_read_only(np.full(1, float(length))), keep_read_only(np.zeros(1)))
     head = min(table.rows, max(_HEAD // 16, _BAG_IDS // length))
     zipf = Zipf(table.rows, table.ids.exponent, _shuffle_of(table), head)
     often = zipf.probabilities()
@@ -104,7 +104,7 @@ def _moments_of_bag(table: Table, blocks: int, joined: int) -> CountMoments:
     mean = np.bincount(part, often[bag] * count, parts) + rest * length * rows
     square = np.bincount(part, often[bag] * count**2, parts)
     square += rest * (length * rows * (1 - rows) + (length * rows) ** 2)
-    return CountMoments(kept(mean), kept(np.maximum(square - mean**2, 0)))
+    return CountMoments(keep_read_only(mean), keep_read_only(np.maximum(square - mean**2, 0)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +217,7 @@ def _shuffle_of(table: Table) -> Shuffle | None:
 @lru_cache(maxsize=_CACHED)
 def _powers(count: int, exponent: float) -> Floats:
     """Return k ** -exponent for k from 1 to `count`."""
-    return kept(np.arange(1.0, count + 1) ** -exponent)
+    return keep_read_only(np.arange(1.0, count + 1) ** -exponent)
 
 
 @lru_cache(maxsize=_CACHED)
@@ -225,9 +225,9 @@ def _shares(ids: Ids, rows: int, blocks: int, shuffle: Shuffle | None) -> Floats
     if ids.kind == "file":
         assert ids.path is not None
         counts = np.bincount(file_bags(ids.path)[1] // block_size(rows, blocks), minlength=blocks)
-        return kept(counts / counts.sum())
+        return keep_read_only(counts / counts.sum())
     zipf = _zipf(ids, rows, blocks, shuffle)
-    return kept(np.diff(_bounds(rows, blocks)) / rows if zipf is None else zipf.shares(blocks))
+    return keep_read_only(np.diff(_bounds(rows, blocks)) / rows if zipf is None else zipf.shares(blocks))
 
 
 @lru_cache(maxsize=_CACHED)
@@ -239,7 +239,10 @@ def _window_moments(path: Path, bags: int, part_size: int, parts: int) -> CountM
     windows = length // stride
     group, part = np.repeat(np.arange(length) // stride, np.diff(offsets)), ids // part_size
     mean = np.bincount(part, minlength=parts).astype(np.float64) * (bags / length)
-    return CountMoments(kept(mean), kept(_window_variance(group, part, windows, bags // stride % windows, parts=parts)))
+    return CountMoments(
+        keep_read_only(mean),
+        keep_read_only(_window_variance(group, part, windows, bags // stride % windows, parts=parts)),
+    )
 
 
 def _window_variance(group: Ints, part: Ints, windows: int, width: int, *, parts: int) -> Floats:
@@ -280,7 +283,7 @@ def _convergents(numerator: int, denominator: int) -> list[tuple[int, int]]:
     return found
 
 
-def kept(values: Floats) -> Floats:
+def keep_read_only(values: Floats) -> Floats:
     """Make an array read-only, because it is shared, and return it."""
     values.flags.writeable = False
     return values

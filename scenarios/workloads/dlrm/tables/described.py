@@ -9,7 +9,7 @@ import torch
 
 from scenarios.compute_kernel import DEFAULT_KERNEL, ComputeKernel
 from scenarios.config.scenario import Optimizer
-from scenarios.seam.operations.bags import LONG_RUN, Bags, mixed
+from scenarios.seam.operations.bags import LONG_RUN, Bags, mix_bags
 from scenarios.workloads.dlrm.tables.fbgemm_limits import optim_type
 
 # The number of rows named more than `LONG_RUN` times, and the count of the most frequent one.
@@ -76,7 +76,7 @@ def bags_of(
                 weighted=is_weighted,
             )
         )
-    every = mixed(parts)
+    every = mix_bags(parts)
     return every if every.ids else None
 
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from scenarios.seam.errors import Note, told
+from scenarios.seam.errors import Note, tell_error
 from scenarios.sparse.keyed_jagged import offsets_of, sent_to
 from scenarios.workloads.dlrm.tables import embedding_torch, fbgemm_limits
 from scenarios.workloads.dlrm.tables.described import PricedPiece
@@ -40,7 +40,7 @@ def is_installed(device: torch.device) -> bool:
         is_of_cpus = getattr(sys.modules["fbgemm_gpu"], "__variant__", "") == "cpu"
         wrong = "it is the build for CPUs" if is_of_cpus and device.type != "cpu" else ""
     except (ImportError, OSError, RuntimeError, AttributeError) as error:  # built for another torch
-        wrong = told(error)
+        wrong = tell_error(error)
     if wrong:
         sentence = "embeddings are looked up and updated by chains of torch operations"
         warnings.warn(f"fbgemm_gpu cannot be used, so {sentence}: {wrong}", Note, stacklevel=2)

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-from scenarios.modules.operators import TORCHS, is_composite, price, tensors_in, touched
+from scenarios.modules.operators import TORCHS, is_composite, price, tensors_in, touched_tensors
 from scenarios.seam.kernel import Kernel
 from scenarios.workloads.script.gpu.fakes import finds_shapes_alone, tracing_key
 from scenarios.workloads.script.gpu.flex_attention import FlexAttention
@@ -23,12 +23,12 @@ from scenarios.workloads.script.gpu.functional import Functional, is_functional
 from scenarios.workloads.script.gpu.kernels import FUSED, as_laid_out
 from scenarios.workloads.script.gpu.known_values import META, Shadows, is_meta
 from scenarios.workloads.script.gpu.repeated import Repeated, key_of
-from scenarios.workloads.script.gpu.tensors import HostCopies, pinned
+from scenarios.workloads.script.gpu.tensors import HostCopies, mark_pinned
 from scenarios.workloads.script.gpu.values.computed import NOT_KNOWN, ValueComputer, is_view
 from scenarios.workloads.script.gpu.values.counted import SENTENCE, even_bags, even_counts
-from scenarios.workloads.script.gpu.values.sparse import Sparse, moved
+from scenarios.workloads.script.gpu.values.sparse import Sparse, move_arguments
 from scenarios.workloads.script.gpu.values.value_reads import ValueReads, unknown_sizes
-from scenarios.workloads.script.host.calls import uncounted
+from scenarios.workloads.script.host.calls import without_counting
 from scenarios.workloads.script.host.compiled import Call
 
 
@@ -51,7 +51,7 @@ class Meta(TorchFunctionMode):
         if func is torch.tensor and kwargs.pop(
             "pin_memory", False
         ):  # its C++ needs a driver's allocator, before any operator runs
-            return pinned(func(*args, **kwargs))
+            return mark_pinned(func(*args, **kwargs))
         if func is torch.device and len(args) == 1 and isinstance(args[0], int):
             return self._indexed(args[0])
         wanted = kwargs.get("device")
@@ -60,7 +60,7 @@ class Meta(TorchFunctionMode):
             if not isinstance(wanted, torch.device):
                 return func(*args, **kwargs)
             if func is torch.sparse_coo_tensor and wanted.type == "cuda":  # its C++ queries the driver
-                args, wanted = moved(args, kwargs), None
+                args, wanted = move_arguments(args, kwargs), None
             elif self._shadows.is_of_gpu(kwargs["out"]) if isinstance(kwargs.get("out"), Tensor) else False:
                 kwargs.pop("device")  # C++ would compare it with the meta device, on which `out` is
         if not (self._is_of_meta(args) if wanted is None else wanted.type == "meta"):
@@ -120,7 +120,7 @@ class OnGpu(TorchDispatchMode):
         self._computed, self._asked, self._sparse = computed, asked, Sparse(shadows, lambda: self)
         self._repeated = Repeated()
 
-    @uncounted
+    @without_counting
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
@@ -158,7 +158,7 @@ class OnGpu(TorchDispatchMode):
             return result
         if not (given or is_of_gpu):
             is_pinned = kwargs.pop("pin_memory", False)
-            return pinned(self._on_cpu(func, args, kwargs)) if is_pinned else self._on_cpu(func, args, kwargs)
+            return mark_pinned(self._on_cpu(func, args, kwargs)) if is_pinned else self._on_cpu(func, args, kwargs)
         if self._sparse.takes(func, args, tensors):
             return self._sparse.call(func, args, kwargs)
         made_of = self._made_of(func)
@@ -254,7 +254,7 @@ class OnGpu(TorchDispatchMode):
     def _forget(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Forget the values that an operator has overwritten with unknown ones."""
         if not is_view(func):
-            self._shadows.forget(touched(func, args, kwargs, result)[1])
+            self._shadows.forget(touched_tensors(func, args, kwargs, result)[1])
         if func is _UNSCALE:  # assume finite gradients
             self._shadows.keep(args[1], torch.zeros(args[1].shape, device="cpu"))
 
@@ -276,7 +276,7 @@ class OnGpu(TorchDispatchMode):
             self._transfers.to_cpu(source, target, is_blocking=is_blocking)
             read = self._asked.tensor(source)
             made = func(read, **kwargs) if target is None else target.copy_(read)
-            return made if is_blocking or target is not None else pinned(made)
+            return made if is_blocking or target is not None else mark_pinned(made)
         comes_from_gpu = self._shadows.is_of_gpu(source)
         if self._shadows.is_empty(source):  # `Module.to` recognizes this message, and explains it
             raise NotImplementedError("Cannot copy out of meta tensor; no data!")

@@ -219,7 +219,7 @@ def is_data(tensor: Tensor) -> bool:
     return tensor.is_floating_point() or tensor.is_complex()
 
 
-def filled(tensor: Tensor, value: float) -> Tensor:
+def fill_shape(tensor: Tensor, value: float) -> Tensor:
     """Return a number expanded to a tensor's shape on the CPU, without memory for the elements."""
     return torch.full((), value, dtype=tensor.dtype, device="cpu").expand(tensor.shape)
 

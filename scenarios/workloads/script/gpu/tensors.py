@@ -53,7 +53,7 @@ def move_tensors(shadows: Shadows, current: Callable[[], int]) -> Callable[[Any]
     tensor.is_meta = property(lambda self: self.device.type == "meta")
     tensor.get_device = lambda self: self.device.index if self.is_cuda else -1
     tensor.record_stream = lambda *_, **__: None
-    tensor.pin_memory = lambda self, device=None: self if is_pinned(self) else pinned(self.clone())
+    tensor.pin_memory = lambda self, device=None: self if is_pinned(self) else mark_pinned(self.clone())
     tensor.is_pinned = lambda self, device=None: is_pinned(self)
     tensor._make_wrapper_subclass = staticmethod(partial(_wrapped, tensor._make_wrapper_subclass))
     _move(indexed)
@@ -79,7 +79,7 @@ def _wrapped(make: Callable[..., Tensor], *args: Any, **more: Any) -> Tensor:
 _pinned = set[int]()  # storages of pinned memory
 
 
-def pinned(tensor: Tensor) -> Tensor:
+def mark_pinned(tensor: Tensor) -> Tensor:
     """Mark a CPU tensor's memory as pinned."""
     if tensor.device.type == "cpu" and tensor.layout == torch.strided and not is_pinned(tensor):
         storage = tensor.untyped_storage()

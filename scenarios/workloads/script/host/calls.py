@@ -82,7 +82,7 @@ def _counting(counter: HostCounter, stretches: Stretches) -> _Profile:
     return count
 
 
-def uncounted(function: _Function) -> _Function:
+def without_counting(function: _Function) -> _Function:
     """Decorate a function of the simulation to run without the profile function, which would ignore its many events."""
 
     @wraps(function)

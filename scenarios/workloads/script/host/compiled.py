@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from scenarios.modules.fusion import fused
-from scenarios.modules.operators import size_bytes, tensors_in, touched
+from scenarios.modules.fusion import fuse_operators
+from scenarios.modules.operators import size_bytes, tensors_in, touched_tensors
 from scenarios.modules.recorder import Operator
 from scenarios.seam.host_work import NO_WORK, HostWork
 from scenarios.seam.kernel import Kernel
@@ -87,7 +87,7 @@ class Compiled:
         """Buffer an operator of compiled code; `enters`: count an entry into compiled code per launch."""
         self._is_entered |= enters
         func, args, kwargs, result = call
-        read, written = touched(func, args, kwargs, result)
+        read, written = touched_tensors(func, args, kwargs, result)
         operator = Operator(
             name=func.overloadpacket.__name__,
             module="",
@@ -124,7 +124,7 @@ class Compiled:
         if not operators:
             return
         entry = _OF_ENTRY if self._is_entered else NO_WORK
-        kernels = fused(operators)
+        kernels = fuse_operators(operators)
         self._clear()
         self._after, self._is_entered = [], False
         for kernel in kernels:

@@ -17,7 +17,7 @@ _MOST_LINES = 20
 _TORCHS = os.path.dirname(torch.__file__) + os.sep
 
 
-def raised(script: Script, error: BaseException) -> str:
+def error_message(script: Script, error: BaseException) -> str:
     """Return the message for an exception: a sentence that begins with the script's line, and the frames."""
     first, *more = str(error).strip().splitlines() or [""]
     sentence = f"{place_of(script, error)}: {type(error).__name__}{': ' if first else ''}{first}"

@@ -32,7 +32,7 @@ from scenarios.workloads.script.meeting.seats import Seats
 from scenarios.workloads.script.meeting.spawned import install_spawn
 from scenarios.workloads.script.meeting.store import simulate_stores
 from scenarios.workloads.script.process.children import stand_alone
-from scenarios.workloads.script.process.errors import left, place_of, raised
+from scenarios.workloads.script.process.errors import error_message, left, place_of
 from scenarios.workloads.script.process.gradients import watch_gradients
 from scenarios.workloads.script.process.groups import install
 from scenarios.workloads.script.process.labels import Labels
@@ -112,7 +112,7 @@ def play(script: Script, link: ScriptLink, before: Callable[[bool], None] = lamb
             link.ask(ScriptFailure(left(script, end)))
         how = f"by sys.exit in {place_of(script, end)}"
     except BaseException as error:
-        link.ask(ScriptFailure(raised(script, error)))
+        link.ask(ScriptFailure(error_message(script, error)))
     link.ask(ScriptEnd({"how": how, "children": processes.helpers, **marks.seen()}))
 
 

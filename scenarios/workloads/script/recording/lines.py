@@ -93,7 +93,7 @@ class Logs:
 
     def replays(self, rank: int, other: int, world_size: int) -> tuple[Replay, Replay]:
         """Return two replays: `rank`'s events translated to `other`'s groups, and `other`'s own events."""
-        self._parsed += [parsed(json.loads(text)) for text in islice(self._lines.texts, len(self._parsed), None)]
+        self._parsed += [parse_line(json.loads(text)) for text in islice(self._lines.texts, len(self._parsed), None)]
         both = ((self._of[each].indices, GroupsByFamily(other, each, world_size)) for each in (rank, other))
         one, two = (Replay(self._parsed, indices, members) for indices, members in both)
         return one, two
@@ -126,7 +126,7 @@ class Replays:
     """A parsed recording, from which each rank's replay is made."""
 
     def __init__(self, recorded: Recorded) -> None:
-        self.recorded, self._lines = recorded, [parsed(line) for line in recorded.lines]
+        self.recorded, self._lines = recorded, [parse_line(line) for line in recorded.lines]
 
     def of(self, rank: int) -> Replay:
         """Return the replay of a rank."""
@@ -262,7 +262,7 @@ class Replay:
         """Do nothing: a replay holds nothing open."""
 
 
-def parsed(line: list[Any]) -> ScriptEvent | HostWork:
+def parse_line(line: list[Any]) -> ScriptEvent | HostWork:
     """Return the event of a line, with tensors in the form in which a script's rank sends them."""
     event = of_line(line)
     if isinstance(event, IssueCall):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from real.calibration.kernels.device import Reached, cpu_here, reached
+from real.calibration.kernels.device import Reached, cpu_here, reached_rates
 from real.calibration.kernels.fit import TimedKernel
 from real.machine import cpu_name
 from tests.small import CORE
@@ -26,7 +26,7 @@ def test_reached_rates_are_the_best_product_and_the_best_uncached_stream() -> No
         timed("optimizer", "larger", moved_bytes=2e9, median_s=5e-3),
         timed("embedding_lookup", "ids twice", moved_bytes=2e9, median_s=1e-4),
     ]
-    assert reached(kernels) == [
+    assert reached_rates(kernels) == [
         Reached(what="memory", per_s=1e9 / 2e-3),
         Reached(what="float32", per_s=1e12 / 0.2),
         Reached(what="bfloat16", per_s=1e12 / 0.05),

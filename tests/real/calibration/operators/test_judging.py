@@ -7,7 +7,7 @@ from itertools import islice
 from real.calibration.operators.draws import GPU_SCALE
 from real.calibration.operators.judging import Judged, family_of, judge, reasons
 from real.calibration.operators.part import MeasuredRepeats, UnmeasuredOperator
-from real.calibration.operators.ranges import families, planned
+from real.calibration.operators.ranges import families, plan_operators
 from scenarios.config.load import load_profile
 from scenarios.seam.operations.pointwise import contiguous
 from scenarios.seam.operations.products import linear
@@ -21,7 +21,7 @@ _SEEN = 0.04
 
 def measured(count: int) -> list[MeasuredRepeats]:
     timer = LawTimer(another(GPU))
-    every = planned(families(GPU, has_fbgemm=True), GPU_SCALE)
+    every = plan_operators(families(GPU, has_fbgemm=True), GPU_SCALE)
     return [
         MeasuredRepeats(operation=each, times_us=timer.times_us(each), needed_bytes=8)
         for _, each in islice(every, count)

@@ -11,7 +11,7 @@ from typing import get_args
 import pytest
 
 from real.calibration.operators.draws import CPU_SCALE, GPU_SCALE, Draw
-from real.calibration.operators.ranges import Family, families, planned
+from real.calibration.operators.ranges import Family, families, plan_operators
 from scenarios.config.load import load_profile
 from scenarios.seam.operations.moves import OneRankCollective
 from scenarios.seam.operations.operation import Operation
@@ -24,9 +24,9 @@ ALL = families(GPU, has_fbgemm=True)
 
 def test_a_round_has_all_families_and_all_descriptions_come_early() -> None:
     once = sum(family.share for family in ALL)
-    early = Counter(name for name, _ in islice(planned(ALL, GPU_SCALE), once))
+    early = Counter(name for name, _ in islice(plan_operators(ALL, GPU_SCALE), once))
     assert early == {family.name: family.share for family in ALL}
-    found = {type(operation) for _, operation in islice(planned(ALL, GPU_SCALE), 10 * once)}
+    found = {type(operation) for _, operation in islice(plan_operators(ALL, GPU_SCALE), 10 * once)}
     assert found == set(get_args(Operation)) - {OneRankCollective}
 
 
@@ -35,7 +35,7 @@ def repeats(alone_s: float) -> int:
 
 
 def test_no_operator_comes_twice_and_thousands_have_laws() -> None:
-    every = [operation for _, operation in islice(planned(ALL, GPU_SCALE), 5000)]
+    every = [operation for _, operation in islice(plan_operators(ALL, GPU_SCALE), 5000)]
     assert len(set(every)) == len(every)
     times_s = [seconds(each, GPU, is_cold=True) for each in every]
     assert min(times_s) > 0
@@ -46,7 +46,7 @@ def test_no_operator_comes_twice_and_thousands_have_laws() -> None:
 
 def test_a_family_that_has_no_more_operators_ends() -> None:
     few = Family(name="few", make=lambda draw: contiguous("relu", draw.one_of((1, 2, 3)), "float32"))
-    assert len(list(planned([few], CPU_SCALE))) == 3
+    assert len(list(plan_operators([few], CPU_SCALE))) == 3
 
 
 @pytest.mark.parametrize("count", [16, 64, 256])
@@ -59,7 +59,7 @@ def test_sizes_lie_evenly_however_early_the_sequence_is_cut_off(count: int) -> N
 
 
 def test_operators_of_a_cpu_are_small() -> None:
-    for _, operation in islice(planned(ALL, CPU_SCALE), 500):
+    for _, operation in islice(plan_operators(ALL, CPU_SCALE), 500):
         if isinstance(operation, Pointwise):
             assert operation.elements <= CPU_SCALE.elements
 

@@ -14,7 +14,7 @@ from reports.page import render
 from reports.page.blocks import Chart
 from reports.page.compare import error_charts
 from reports.page.compare import page as pages
-from reports.page.sections import drawn
+from reports.page.sections import draw_sections
 from reports.run import Run
 from reports.sections.comparison import COMPARISON, CompareView, Comparison, typical_and_worst
 from reports.sections.model import Facts, PageLink, ReportTable, Shown, Words
@@ -47,7 +47,7 @@ def blocks(sections: list[Shown], name: str) -> list:
 
 
 def test_sections_are_not_empty_and_charts_have_tables(comparison: Comparison):
-    sections = drawn(COMPARISON, CompareView(comparison, PAGES))
+    sections = draw_sections(COMPARISON, CompareView(comparison, PAGES))
     assert [one.absent for one in sections] == [""] * 7
     kinds = {one.name: [type(block) for block in one.blocks] for one in sections}
     assert kinds == {
@@ -66,7 +66,7 @@ def test_steps_that_one_run_alone_has_do_not_count():
     quick = [dataclasses.replace(one, start_ns=300, end_ns=310) if one.step > 0 else one for one in by_hand().spans]
     recordings = with_spans(by_hand(), *quick), with_spans(measured(), *(one for one in quick if one.step < 1))
     found = compare(*map(Run.of, recordings))
-    facts, _ = blocks(drawn(COMPARISON, CompareView(found, PAGES)), "summary")
+    facts, _ = blocks(draw_sections(COMPARISON, CompareView(found, PAGES)), "summary")
     both = found.steps[found.steps["step"] < 1]
     assert [(fact.raw, fact.note) for fact in facts.items[:2]] == [
         (both[f"{side}_ns"].median(), "median of step 0") for side in ("predicted", "measured")
@@ -75,7 +75,7 @@ def test_steps_that_one_run_alone_has_do_not_count():
 
 
 def test_facts_are_those_of_the_frames(comparison: Comparison):
-    facts, _ = blocks(drawn(COMPARISON, CompareView(comparison, PAGES)), "summary")
+    facts, _ = blocks(draw_sections(COMPARISON, CompareView(comparison, PAGES)), "summary")
     raw = {fact.name: fact.raw for fact in facts.items if fact.raw is not None}
     assert raw == {
         "predicted step": comparison.steps["predicted_ns"].median(),
@@ -94,7 +94,7 @@ def test_facts_are_those_of_the_frames(comparison: Comparison):
 
 
 def test_every_worst_case_leads_into_both_timelines(comparison: Comparison):
-    (table,) = blocks(drawn(COMPARISON, CompareView(comparison, PAGES)), "worst")
+    (table,) = blocks(draw_sections(COMPARISON, CompareView(comparison, PAGES)), "worst")
     assert len(table.rows) == len(comparison.worst) > 0
     for cells, row in zip(table.rows, comparison.worst.to_dict("records"), strict=True):
         assert all(isinstance(cell, PageLink) for cell in cells[1:3])
@@ -108,7 +108,7 @@ def test_every_worst_case_leads_into_both_timelines(comparison: Comparison):
 
 
 def test_runs_without_pages_of_their_own_are_not_led_to(comparison: Comparison):
-    (table,) = blocks(drawn(COMPARISON, CompareView(comparison, ("", ""))), "worst")
+    (table,) = blocks(draw_sections(COMPARISON, CompareView(comparison, ("", ""))), "worst")
     assert list(table.columns)[:3] == ["operation", "rank", "step"]
     assert all(isinstance(cell, str) for row in table.rows for cell in row)
 
@@ -120,7 +120,7 @@ def test_the_runs_own_pages_are_told_what_they_must_show(comparison: Comparison)
 
 def test_with_nothing_in_common_each_section_says_so():
     nothing = compare(Run.of(with_spans(by_hand())), Run.of(with_spans(by_hand(world="real"))))
-    absent = {one.name: one.absent for one in drawn(COMPARISON, CompareView(nothing, PAGES)) if one.absent}
+    absent = {one.name: one.absent for one in draw_sections(COMPARISON, CompareView(nothing, PAGES)) if one.absent}
     assert absent == {
         "scatter": "No operation took time in both runs.",
         "steps": "No step was completed in both runs.",
@@ -133,7 +133,7 @@ def test_with_nothing_in_common_each_section_says_so():
 def test_differences_are_named_with_their_places():
     spans = [dataclasses.replace(one, bytes_sent=999) if one.kind == "all_reduce" else one for one in by_hand().spans]
     found = compare(Run.of(by_hand()), Run.of(with_spans(by_hand(world="real"), *spans)))
-    first, table, *_ = blocks(drawn(COMPARISON, CompareView(found, PAGES)), "checks")
+    first, table, *_ = blocks(draw_sections(COMPARISON, CompareView(found, PAGES)), "checks")
     assert first.text == "DIFFERENT bytes per operation and rank: 6 of 18 compared."
     assert table.rows[0] == ["rank 0, step 0, gradients: bytes_sent 1,000 and 999"]
 

@@ -12,7 +12,7 @@ from reports.errors import ReportError
 from reports.page import render
 from reports.page.blocks import Chart
 from reports.page.compare import validation as pages
-from reports.page.sections import drawn
+from reports.page.sections import draw_sections
 from reports.sections.model import Facts, PageLink, ReportTable, Words
 from reports.sections.validation import VALIDATION, ValidationView
 from reports.validation import folder as validation_folder
@@ -61,7 +61,7 @@ def test_scenarios_and_operations_are_read_as_they_were(tmp_path: Path):
 def test_a_validation_that_measured_nothing_has_columns_and_no_rows(tmp_path: Path):
     found = written(tmp_path, [])
     assert (list(found.scenarios), list(found.operations)) == (list(SCENARIOS), list(OPERATIONS))
-    assert {one.name: one.absent for one in drawn(VALIDATION, ValidationView(found)) if one.absent} == {
+    assert {one.name: one.absent for one in draw_sections(VALIDATION, ValidationView(found)) if one.absent} == {
         "scatter": "No scenario has both a prediction and a measurement.",
         "scenarios": "No scenario had its turn.",
         "operations": "No operation was both predicted and measured.",
@@ -99,7 +99,7 @@ def test_a_folder_without_a_validation_is_refused_in_a_sentence(tmp_path: Path):
 
 def test_the_page_says_how_far_off_and_what_went_wrong(tmp_path: Path):
     found = written(tmp_path, validations())
-    by_name = {one.name: one.blocks for one in drawn(VALIDATION, ValidationView(found))}
+    by_name = {one.name: one.blocks for one in draw_sections(VALIDATION, ValidationView(found))}
     assert {name: [type(block) for block in blocks] for name, blocks in by_name.items()} == {
         "summary": [Facts, Words],
         "scatter": [Chart],
@@ -125,7 +125,7 @@ def test_runs_that_have_pages_are_led_to(tmp_path: Path):
     page.parent.mkdir(parents=True)
     page.touch()
     found = written(tmp_path, validations())
-    table = next(one for one in drawn(VALIDATION, ValidationView(found)) if one.name == "scenarios").blocks[1]
+    table = next(one for one in draw_sections(VALIDATION, ValidationView(found)) if one.name == "scenarios").blocks[1]
     assert [row[1:3] for row in table.rows] == [
         ["", PageLink("measured", "one/measured/reports/report.html")], ["", ""], ["", ""]
     ]  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 
 from reports.page import render
 from reports.page.blocks import Chart
-from reports.page.sections import drawn
+from reports.page.sections import draw_sections
 from reports.page.side_by_side import page as pages
 from reports.page.side_by_side.charts import colors, dots
 from reports.sections.model import Facts, Grid, PageLink, ReportTable, Shown, Words
@@ -33,7 +33,7 @@ def both() -> SideBySide:
 
 
 def sections_of(runs: SideBySide, hrefs: Sequence[str]) -> list[Shown]:
-    return drawn(BESIDE, BesideView(runs, hrefs))
+    return draw_sections(BESIDE, BesideView(runs, hrefs))
 
 
 def found(sections: list[Shown], name: str) -> Shown:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from reports.study.rows import opened
+from reports.study.rows import open_rows
 
 RATES = [f"{rate} Gbit/s" for rate in (10, 25, 50, 100, 200, 400, 800)]
 VALUES: dict[str, list[Any]] = {
@@ -41,7 +41,7 @@ def write_study(folder: Path, count: int, *, failed: bool = False, **about: Any)
     distinct = [values for at, values in enumerate(whole) if values not in whole[max(0, at - 8) : at]]
     places = np.sort(np.random.default_rng(1).choice(len(distinct), count, replace=False)).tolist()
     points: list[dict[str, Any]] = [{}, *(distinct[at] for at in places)]
-    with opened(folder, {**ABOUT, **about}, b"", VALUES) as rows:
+    with open_rows(folder, {**ABOUT, **about}, b"", VALUES) as rows:
         rows.finish(_row(folder, index, values, failed) for index, values in enumerate(points))
     return folder
 

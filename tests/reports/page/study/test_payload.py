@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from reports.page.study.payload import grouped, in_order, payload
+from reports.page.study.payload import group_titles, in_order, payload
 from reports.study.frame import study_frame
 from reports.study.measures import SHOWN
 from reports.study.rows import about_of
@@ -67,8 +67,8 @@ def test_values_are_in_their_order_and_many_of_them_are_together() -> None:
     assert in_order(["100 Gbit/s", "-", "25 Gbit/s"]) == ["-", "25 Gbit/s", "100 Gbit/s"]
     assert in_order(["16", "2", "1e1"]) == ["2", "1e1", "16"]
     assert in_order(["1 GiB", "100 MiB", "none"]) == ["1 GiB", "100 MiB", "none"]  # as they come
-    few = grouped(["a", "b"])
+    few = group_titles(["a", "b"])
     assert (few["groups"], few["group"]) == (["a", "b"], [0, 1])
-    many = grouped([str(number) for number in range(100)])
+    many = group_titles([str(number) for number in range(100)])
     assert len(many["groups"]) == 15
     assert (many["groups"][0], many["groups"][-1], many["group"][-1]) == ("0 to 6", "98 to 99", 14)

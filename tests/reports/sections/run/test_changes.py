@@ -17,7 +17,7 @@ def run() -> Run:
 
 
 def test_changes_are_sorted_by_gain_with_unsimulated_ones_last(run: Run) -> None:
-    found = changes.ranked(run)
+    found = changes.rank_changes(run)
     assert found["change"].tolist() == ["as it is", "GPUs twice as fast", "twice the hosts"]
     assert found["gain"].tolist()[:2] == [0.0, 0.25]
     assert np.isnan(found[["gain", "step_ns", "transfer_share"]].iloc[2].to_numpy(float)).all()
@@ -25,7 +25,7 @@ def test_changes_are_sorted_by_gain_with_unsimulated_ones_last(run: Run) -> None
 
 
 def test_changes_are_shown_or_have_a_reason(run: Run) -> None:
-    found = changes.ranked(run)
+    found = changes.rank_changes(run)
     [table] = changes.tables(found)
     grid = table.grid("page")
     assert table.title == changes.TITLES["hardware"]
@@ -50,7 +50,7 @@ def test_a_gain_whose_interval_has_both_signs_is_a_range_and_no_largest_gain() -
         for name, (speed, low, high) in speeds.items()
     ]
     run = Run.of(dataclasses.replace(recording, what_if=rows))
-    found = changes.ranked(run)
+    found = changes.rank_changes(run)
     [table] = changes.tables(found)
     assert [row[-1] for row in table.grid("page").rows] == ["", "-2.0 to +20.0 %", "+4.0 %"]
     assert changes.best(run) == "largest single gains: diagnosis: no faults, +4.0 %"
@@ -61,17 +61,17 @@ def test_moved_tables_are_counted_by_change() -> None:
     recording = with_changes(by_hand())
     rows = [dataclasses.replace(row, tables=26) for row in recording.what_if]
     run = Run.of(dataclasses.replace(recording, what_if=rows))
-    assert changes.notes(changes.ranked(run))[-1] == "All changes keep the plan of the tables."
+    assert changes.notes(changes.rank_changes(run))[-1] == "All changes keep the plan of the tables."
     rows[2] = dataclasses.replace(rows[2], tables_moved=15)
     run = Run.of(dataclasses.replace(recording, what_if=rows))
-    said = changes.notes(changes.ranked(run))[-1]
+    said = changes.notes(changes.rank_changes(run))[-1]
     assert said.startswith("Tables placed anew: GPUs twice as fast (15 of 26 tables moved). All other")
 
 
 def test_changes_of_an_earlier_release_have_gains_by_samples_or_steps() -> None:
     recording = with_changes(by_hand())
     rows = [dataclasses.replace(row, group="", samples_per_s=at * 100.0) for at, row in enumerate(recording.what_if, 1)]
-    found = changes.ranked(Run.of(dataclasses.replace(recording, what_if=rows)))
+    found = changes.rank_changes(Run.of(dataclasses.replace(recording, what_if=rows)))
     assert found["gain"].tolist()[:2] == [0.0, 2.0]
     assert [table.title for table in changes.tables(found)] == [changes.TITLES[""]]
 

@@ -19,7 +19,7 @@ from scenarios.seam.operations.moves import Cat
 from scenarios.seam.operations.normalisations import NllLoss, RowNorm, Softmax
 from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.optimizers import Foreach
-from scenarios.seam.operations.pointwise import Operand, Pointwise, contiguous, strided
+from scenarios.seam.operations.pointwise import Operand, Pointwise, contiguous, strided_call
 from scenarios.seam.operations.products import Product, linear, linear_input_gradient, linear_weight_gradient
 from scenarios.seam.operations.reductions import Pool, Qr, Reduction
 from scenarios.seam.operations.rows import EmbeddingBackward, Gather, Index, IndexPut
@@ -221,7 +221,7 @@ def test_copies_of_fsdp2_are_one_launch_each(dtype: torch.dtype) -> None:
     ]
     gradients, reduced = [meta(4, 6, dtype=dtype), meta(2, 5, dtype=dtype)], meta(2, 17)
     assert described(lambda: fsdp.chunk_cat(gradients, dim=0, num_chunks=2, out=reduced)) == [
-        strided("copy_", (34,), [(name, (1,))], [("float32", (1,))])
+        strided_call("copy_", (34,), [(name, (1,))], [("float32", (1,))])
     ]
 
 

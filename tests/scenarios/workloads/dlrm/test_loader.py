@@ -10,7 +10,7 @@ from torch import Tensor
 
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.workloads.dlrm.batches import Dense
-from scenarios.workloads.dlrm.loader import MicroBatch, moved
+from scenarios.workloads.dlrm.loader import MicroBatch, move_batch
 
 
 def tensors_of(value: object) -> Iterator[Tensor]:
@@ -34,7 +34,7 @@ def test_every_tensor_of_a_batch_moves() -> None:
         features={"weighted": ids, "pooled": plain},
         dense=Dense(torch.rand(2, 4), torch.zeros(2)),
     )
-    there = moved(drawn, torch.clone)
+    there = move_batch(drawn, torch.clone)
     before, after = list(tensors_of(drawn)), list(tensors_of(there))
     assert len(before) == len(after) == 3 + 2 + 2
     assert not {each.data_ptr() for each in before} & {each.data_ptr() for each in after}

@@ -16,7 +16,7 @@ from tests.small import recommender
 from tests.twinstep.studies.players import play_in_this_process
 from twinstep.prediction import main
 from twinstep.studies import play
-from twinstep.studies.curves.parameters import ASSUMED, OF_EFFICIENCY, parameters, scaled
+from twinstep.studies.curves.parameters import ASSUMED, OF_EFFICIENCY, parameters, scale_quantity
 from twinstep.studies.curves.studies import batches_around, sensitivity, start
 from twinstep.studies.points import points_of, resolve
 from twinstep.studies.task import Result, Task
@@ -164,7 +164,7 @@ def test_parameters_are_the_figures_of_hardware_with_what_is_known_of_them() -> 
     [("400 Gbit/s", "440 Gbit/s"), ("3us", "3.3 us"), (0.5, 0.55), ("0 ns", None), (4, None), ("nvlink", None)],
 )
 def test_a_figure_is_scaled_as_it_is_written(value: Any, expected: object) -> None:
-    assert scaled(value, 1.1) == expected
+    assert scale_quantity(value, 1.1) == expected
 
 
 def test_batches_are_powers_of_two_around_the_scenarios() -> None:

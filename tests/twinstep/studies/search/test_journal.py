@@ -11,7 +11,7 @@ import pytest
 
 from reports.errors import ReportError
 from reports.study.frame import front_of, study_frame
-from reports.study.rows import about_of, opened
+from reports.study.rows import about_of, open_rows
 from scenarios.seam.errors import ScenarioError
 from tests.twinstep.studies.players import play_in_this_process
 from tests.twinstep.studies.test_sweep import Watched
@@ -86,7 +86,7 @@ def searched(
         "stages": [""],
         "version": "1",
     }
-    with opened(Path(out), about, b"", {key: study.values_of(key) for key in study.keys}) as rows:
+    with open_rows(Path(out), about, b"", {key: study.values_of(key) for key in study.keys}) as rows:
         source = OptunaSource(study, Path(out), "1", proposals)
         rows.finish(Sweep(study, rows, Where(jobs=1), Watched(), play, source, version="1").run())
     return study_frame(Path(out))

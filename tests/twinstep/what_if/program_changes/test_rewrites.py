@@ -116,14 +116,14 @@ def test_a_step_of_adam_becomes_what_torch_runs_with_fused(scenario: Any, kind: 
     )
     fused = optimizer_kernel(scenario, lambda each: optimizer(each, fused=True, **options))
     label = f"{kind}.step"
-    changed = ObservedComputation(label, fused_optimizer.fused(ObservedComputation(label, before, "optimizer")))
+    changed = ObservedComputation(label, fused_optimizer.fused_kernel(ObservedComputation(label, before, "optimizer")))
     assert counted(changed) == counted(ObservedComputation(label, fused))
     assert changed.kernel.launches == fused.launches < before.launches
     assert 0 < changed.kernel.host.dispatches < before.host.dispatches
-    assert fused_optimizer.fused(ObservedComputation(label, fused, "optimizer")) is fused
+    assert fused_optimizer.fused_kernel(ObservedComputation(label, fused, "optimizer")) is fused
     if kind == "Adam":  # a program's own label does not say which optimizer it is
         own = ObservedComputation(
-            "dense.update", fused_optimizer.fused(ObservedComputation("dense.update", before, "optimizer"))
+            "dense.update", fused_optimizer.fused_kernel(ObservedComputation("dense.update", before, "optimizer"))
         )
         assert counted(own) == counted(changed)
     assert [one.made_by for one in fused_optimizer.proposals(step_of(scenario, (label, before, "optimizer")))] == [
@@ -142,12 +142,12 @@ def counted(computed: ObservedComputation) -> dict[Operation, int]:
 def test_an_optimizer_without_a_fused_kernel_stays_as_it_is(scenario: Any, kind: str) -> None:
     kernel = optimizer_kernel(scenario, getattr(torch.optim, kind))
     for label, role in ((f"{kind}.step", "optimizer"), ("dense.update", "optimizer"), ("Adam.step", "")):
-        assert fused_optimizer.fused(ObservedComputation(label, kernel, role)) is kernel
+        assert fused_optimizer.fused_kernel(ObservedComputation(label, kernel, role)) is kernel
 
 
 def test_a_class_of_ones_own_that_steps_as_adam_does_is_not_told_to_be_fused(scenario: Any) -> None:
     kernel = optimizer_kernel(scenario, torch.optim.Adam)
-    assert fused_optimizer.fused(ObservedComputation("MyAdam.step", kernel, "optimizer")) is kernel
+    assert fused_optimizer.fused_kernel(ObservedComputation("MyAdam.step", kernel, "optimizer")) is kernel
 
 
 @pytest.mark.parametrize(("waits", "is_barred"), [((), False), ((0,), False), ((2,), True)])

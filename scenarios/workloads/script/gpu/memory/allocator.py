@@ -24,7 +24,7 @@ from scenarios.workloads.script.gpu.memory.blocks import (
     Gauges,
     cut,
     put_free,
-    rounded,
+    round_up,
 )
 
 _SMALL_BYTES = 1 << 20  # the largest small block (torch's c10/core/CachingDeviceAllocator.h, 2.11)
@@ -42,7 +42,7 @@ def is_expandable(settings: str | None = None) -> bool:
     return {name: value for name, _, value in pairs}.get("expandable_segments", "False") == "True"
 
 
-def ignored(settings: str | None = None) -> list[str]:
+def ignored_settings(settings: str | None = None) -> list[str]:
     """Return the settings, by default the environment's, that change torch's reservations but have no effect here."""
     given = (_of_environment() if settings is None else settings).replace(" ", "")
     found = [name for name in _IGNORED if name in given]
@@ -188,7 +188,7 @@ class Allocator:
         return pool
 
     def _note(self, settings: str | None) -> None:
-        for name in ignored(settings):
+        for name in ignored_settings(settings):
             self._say(f"{name} of torch's allocator changes nothing here: what is reserved is predicted without it")
 
     def _free(self, key: Hashable) -> None:
@@ -215,7 +215,7 @@ class Allocator:
     def _unmap(self, block: Block) -> None:
         """Release the whole pages within a free block."""
         pool, behind = block.pool, block.start + block.size_bytes
-        start, end = rounded(block.start, pool.page_bytes), behind // pool.page_bytes * pool.page_bytes
+        start, end = round_up(block.start, pool.page_bytes), behind // pool.page_bytes * pool.page_bytes
         if start >= end:
             return
         pool.take(block)
@@ -269,7 +269,7 @@ class Allocator:
 
     def _map(self, hole: Block, size_bytes: int) -> Block | None:
         """Reserve the first pages of a hole; return the free block that contains them, None if the GPU is full."""
-        pool, pages_bytes = hole.pool, rounded(size_bytes, hole.pool.page_bytes)
+        pool, pages_bytes = hole.pool, round_up(size_bytes, hole.pool.page_bytes)
         if not self._reserve(pool, pages_bytes):
             return None
         pool.take(hole)

@@ -142,7 +142,7 @@ class BlockPool:
         """Return the size of a new segment for a block of `size_bytes`."""
         if self.is_small or size_bytes < _OWN_SEGMENT_BYTES:
             return self.page_bytes
-        return rounded(size_bytes, _UNIT_BYTES)
+        return round_up(size_bytes, _UNIT_BYTES)
 
 
 def put_free(block: Block) -> Block:
@@ -174,6 +174,6 @@ def _joined(first: Block, second: Block) -> Block:
     return first
 
 
-def rounded(size_bytes: int, unit_bytes: int) -> int:
+def round_up(size_bytes: int, unit_bytes: int) -> int:
     """Round up to a multiple of `unit_bytes`."""
     return -(-size_bytes // unit_bytes) * unit_bytes

@@ -18,7 +18,7 @@ from scenarios.workloads.script.gpu.known_values import (
     MOST_INTEGERS,
     UNKNOWN,
     Shadows,
-    filled,
+    fill_shape,
     is_data,
     is_meta,
 )
@@ -80,7 +80,7 @@ class ValueComputer:
         name, given = func.overloadpacket.__name__, tensors_in((args, kwargs))
         made = tensors_in(result)
         if not self._shadows.has_all and name in _EMPTY:  # zeros, so that partial writes keep them known
-            return filled(made[0], 0) if made and not is_data(made[0]) else NOT_KNOWN
+            return fill_shape(made[0], 0) if made and not is_data(made[0]) else NOT_KNOWN
         if not (given or self._shadows.has_all or name in _DRAWN or "rand" not in name):
             return NOT_KNOWN
         takes_unknown = func.namespace in _OF_IDS or name in _TAKE_UNKNOWN
@@ -88,7 +88,7 @@ class ValueComputer:
             return NOT_KNOWN
         found = {id(each): self._shadows.of(each) if is_meta(each) else each for each in given}
         if given and (name in _LIKE or (name in _FILLS and found[id(given[0])] is None)):
-            found[id(given[0])] = filled(given[0], UNKNOWN).clone()
+            found[id(given[0])] = fill_shape(given[0], UNKNOWN).clone()
         unknown = [each for each in given if found[id(each)] is None]
         if unknown and func.namespace in _OF_IDS:
             return self._beside_floats(func, args, kwargs, found, made)
@@ -96,7 +96,7 @@ class ValueComputer:
             return NOT_KNOWN
         if unknown:
             self._guessed()
-            found.update((id(each), filled(each, UNKNOWN)) for each in unknown)
+            found.update((id(each), fill_shape(each, UNKNOWN)) for each in unknown)
         return self._call(func, args, kwargs, found)
 
     def note(self, func: Any, values: Any, given: Iterable[Tensor], made: Iterable[Tensor]) -> None:
@@ -120,7 +120,7 @@ class ValueComputer:
         if any(each is None for each in masks):
             return None
         known = iter(masks)
-        made: Tensor = func(filled(args[0], 0), tree_map_only(Tensor, lambda _: next(known), args[1]))
+        made: Tensor = func(fill_shape(args[0], 0), tree_map_only(Tensor, lambda _: next(known), args[1]))
         return made
 
     def _may_be_kept(self, name: str, tensor: Tensor) -> bool:
@@ -135,7 +135,7 @@ class ValueComputer:
             return NOT_KNOWN
         if not all(map(is_data, floats)):
             return self._lengths(func, args, found, made)
-        values = self._call(func, args, kwargs, {**found, **{id(each): filled(each, 0) for each in floats}})
+        values = self._call(func, args, kwargs, {**found, **{id(each): fill_shape(each, 0) for each in floats}})
         return tree_map_only(Tensor, lambda each: each.to("meta") if is_data(each) else each, values)
 
     def _lengths(self, func: Any, args: tuple[Any, ...], found: dict[int, Any], made: Sequence[Tensor]) -> Any:

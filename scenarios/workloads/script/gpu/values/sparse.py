@@ -55,7 +55,7 @@ def make_sparse_anew(shadows: Shadows) -> None:
     tensor.new = new
 
 
-def moved(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+def move_arguments(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, ...]:
     """Return `torch.sparse_coo_tensor`'s positional arguments with indices and values moved to the requested device.
 
     The argument `device` is removed from `kwargs`.

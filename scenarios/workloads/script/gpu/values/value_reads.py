@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from scenarios.workloads.script.gpu.known_values import OF_FLOATS, UNKNOWN, Shadows, filled
+from scenarios.workloads.script.gpu.known_values import OF_FLOATS, UNKNOWN, Shadows, fill_shape
 from scenarios.workloads.script.gpu.values.loops import loop_around
 from scenarios.workloads.script.users_lines import users_line
 
@@ -63,7 +63,7 @@ class ValueReads:
         if values is not None:
             return values
         self.say()
-        return filled(source, UNKNOWN)
+        return fill_shape(source, UNKNOWN)
 
     def number(self, tensor: Tensor) -> Any:
         """Return the value of a tensor of one element."""

@@ -13,7 +13,7 @@ from real.calibration.operators.draws import CPU_SCALE, GPU_SCALE, Scale
 from real.calibration.operators.making import fbgemm
 from real.calibration.operators.making.arena import Arena, CannotMakeError, TooLargeError
 from real.calibration.operators.making.make import make
-from real.calibration.operators.ranges import families, planned
+from real.calibration.operators.ranges import families, plan_operators
 from scenarios.config.load import load_profile
 from scenarios.seam.operations import products as layouts
 from scenarios.seam.operations.attention import Attention
@@ -23,7 +23,7 @@ from scenarios.seam.operations.moves import Cat, HostCopy, OneRankCollective
 from scenarios.seam.operations.normalisations import BatchNorm, NllLoss, RowNorm, Softmax
 from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.optimizers import Foreach
-from scenarios.seam.operations.pointwise import Operand, Pointwise, contiguous, strided
+from scenarios.seam.operations.pointwise import Operand, Pointwise, contiguous, strided_call
 from scenarios.seam.operations.products import Product
 from scenarios.seam.operations.reductions import Pool, Qr, Reduction
 from scenarios.seam.operations.rows import EmbeddingBackward, Gather, Index, IndexPut, ScatterAdd
@@ -111,17 +111,17 @@ ELEMENTS: list[Operation] = [
     pointwise("native_dropout_backward", f"{F} bool", F),
 ]
 STRIDED: list[Operation] = [
-    strided("add", (64, 32), [(F, (32, 1)), (F, (0, 1))], [(F, (32, 1))]),
-    strided("add", (64, 32), [(F, (32, 1)), (F, (1, 0))], [(F, (32, 1))]),
-    strided("add", (64, 32), [(B, (32, 1)), (F, (0, 1))], [(F, (32, 1))]),
-    strided("mul", (64, 32), [(F, (32, 1)), (F, (0, 0))], [(F, (32, 1))]),
-    strided("copy_", (128, 27), [(F, (1, 128))], [(F, (27, 1))]),
-    strided("copy_", (479,), [(F, (1000,))], [(F, (1,))]),
-    strided("clone", (8, 128, 27), [(F, (3456, 1, 128))], [(F, (3456, 27, 1))]),
-    strided("clone", (2, 8, 128, 64), [(B, (65536, 64, 512, 1))], [(B, (65536, 8192, 64, 1))]),
-    strided("add_", (64, 32), [(F, (48, 1)), (F, (32, 1))], [(F, (48, 1))]),
-    strided("copy_", (4, 16, 8, 32), [(B, (4096, 32, 512, 1))], [(B, (4096, 256, 32, 1))]),
-    strided("mul", (2, 16, 8, 32), [(B, (4096, 256, 32, 1)), (B, (0, 32, 0, 1))], [(B, (4096, 256, 32, 1))]),
+    strided_call("add", (64, 32), [(F, (32, 1)), (F, (0, 1))], [(F, (32, 1))]),
+    strided_call("add", (64, 32), [(F, (32, 1)), (F, (1, 0))], [(F, (32, 1))]),
+    strided_call("add", (64, 32), [(B, (32, 1)), (F, (0, 1))], [(F, (32, 1))]),
+    strided_call("mul", (64, 32), [(F, (32, 1)), (F, (0, 0))], [(F, (32, 1))]),
+    strided_call("copy_", (128, 27), [(F, (1, 128))], [(F, (27, 1))]),
+    strided_call("copy_", (479,), [(F, (1000,))], [(F, (1,))]),
+    strided_call("clone", (8, 128, 27), [(F, (3456, 1, 128))], [(F, (3456, 27, 1))]),
+    strided_call("clone", (2, 8, 128, 64), [(B, (65536, 64, 512, 1))], [(B, (65536, 8192, 64, 1))]),
+    strided_call("add_", (64, 32), [(F, (48, 1)), (F, (32, 1))], [(F, (48, 1))]),
+    strided_call("copy_", (4, 16, 8, 32), [(B, (4096, 32, 512, 1))], [(B, (4096, 256, 32, 1))]),
+    strided_call("mul", (2, 16, 8, 32), [(B, (4096, 256, 32, 1)), (B, (0, 32, 0, 1))], [(B, (4096, 256, 32, 1))]),
 ]
 _REDUCTIONS = (
     "sum mean amax amin max min argmax argmin prod norm linalg_vector_norm var var_mean std any all logsumexp aminmax"
@@ -230,7 +230,7 @@ def test_an_operator_is_described_as_what_it_was_made_from(given: list[Operation
 @pytest.mark.parametrize(("scale", "device", "count"), [(CPU_SCALE, "cpu", 250), (GPU_SCALE, "meta", 500)])
 def test_drawn_operators_are_described_as_made_up_to_unique_ids(scale: Scale, device: str, count: int) -> None:
     there = arena(device, 1 << (26 if device == "cpu" else 40))
-    every = planned(families(load_profile("hgx_h200").host.gpu, has_fbgemm=False), scale)
+    every = plan_operators(families(load_profile("hgx_h200").host.gpu, has_fbgemm=False), scale)
     for _, operation in islice(every, count):
         if isinstance(operation, HostCopy) or (device == "meta" and getattr(operation, "name", "") == "_fused_sgd_"):
             continue

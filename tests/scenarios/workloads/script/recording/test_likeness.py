@@ -8,13 +8,13 @@ import pytest
 
 from scenarios.workloads.script.events.waits import Query, Sleep, SynchronizeEvent
 from scenarios.workloads.script.recording.likeness import difference
-from scenarios.workloads.script.recording.lines import GroupsByFamily, Replay, parsed
+from scenarios.workloads.script.recording.lines import GroupsByFamily, Replay, parse_line
 
 LOOK, WAIT, STEP = ["query", "event", 0], ["synchronize_event", 0], ["step"]
 
 
 def replay(rank: int, *lines: list[Any]) -> Replay:
-    given = [parsed(line) for line in (["event", 0], *lines, STEP)]
+    given = [parse_line(line) for line in (["event", 0], *lines, STEP)]
     return Replay(given, range(len(given)), GroupsByFamily(rank, rank, 2))
 
 
