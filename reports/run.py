@@ -72,6 +72,42 @@ class Run:
 
         return as_html(self)
 
+    @property
+    def step_ms(self) -> float:
+        """The step time in ms, the median of the steady steps; nan if no rank completed a step."""
+        return self._median("step_ns") / 1e6
+
+    @property
+    def samples_per_s(self) -> float:
+        """Samples per second of all ranks together; nan where the scenario has no model to train."""
+        return self._median("samples_per_s")
+
+    def _median(self, column: str) -> float:
+        from reports.analysis.step_breakdown import timed_steps  # noqa: PLC0415  (knows runs)
+
+        known = timed_steps(self)[column].dropna()
+        return float(known.median()) if len(known) else float("nan")
+
+    @property
+    def usd_per_1e9(self) -> float:
+        """The price of 10^9 samples in dollars; nan where the GPUs have no price or steps train on no samples."""
+        from reports.analysis.prediction.costs import costs  # noqa: PLC0415  (knows runs)
+
+        return costs(self).usd_per_1e9_samples
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether every GPU's memory holds what its rank needs; None where memory was not recorded."""
+        return bool((self.rank_memory["free_bytes"] >= 0).all()) if len(self.rank_memory) else None
+
+    @property
+    def uncertainty(self) -> float:
+        """The half width of the step time's error range, as a share of it; nan for measurements and where unknown."""
+        from reports.analysis.prediction.uncertainty import uncertainty  # noqa: PLC0415  (knows runs)
+
+        found = uncertainty(self)
+        return float("nan") if found is None else found.share
+
     def in_memory(self) -> Run:
         """Read all spans now, so that the run's folder may be deleted; return the run itself."""
         self._spans = SpansInMemory(self.spans)

@@ -20,11 +20,13 @@ from scenarios.seam.errors import ProgramError, ScenarioError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     import pandas as pd
 
     from reports.run import Run
     from reports.sections.comparison import Comparison
+    from reports.side_by_side.frames import SideBySide
     from scenarios.config.scenario import Scenario
 
     __version__: str
@@ -41,7 +43,10 @@ __all__ = [
     "load",
     "measure",
     "predict",
+    "profiles",
+    "report",
     "scenario",
+    "scenarios",
     "search",
     "step",
     "study",
@@ -103,15 +108,58 @@ def load(folder: str | os.PathLike[str]) -> Run:
     return run_folder.load(os.fspath(folder))
 
 
-def compare(predicted: Run, measured: Run) -> Comparison:
-    """Compare a predicted and a measured run of one scenario: signed errors by operation, step and size.
+def compare(first: Run, second: Run) -> Comparison | SideBySide:
+    """Compare two runs; printed, the result shows its tables, and its frames are attributes.
+
+    A predicted and a measured run of one scenario, in either order, give the `Comparison` of `python -m reports
+    compare`: signed errors by operation, step and size. Two predicted or two measured runs, also of different
+    scenarios, give the `SideBySide` of `python -m reports RUN RUN`: what differs, relative to the first.
 
     Raises:
-        ReportError: the runs are of different scenarios, or both predicted or both measured.
+        ReportError: the predicted and the measured run are of different scenarios.
     """
-    from reports.compare.comparison import compare as comparison_of
+    if first.info.world != second.info.world:
+        from reports.compare.comparison import compare as comparison_of
 
-    return comparison_of(predicted, measured)
+        return comparison_of(first, second)
+    from reports.side_by_side.frames import numbered_names, side_by_side
+
+    names = numbered_names([first.info.name, second.info.name])
+    return side_by_side(list(zip(names, (first, second), strict=True)))
+
+
+def report(run: Run | str | os.PathLike[str], out: str | os.PathLike[str] | None = None) -> Path:
+    """Write the page and the tables of a run, or of a run folder, and return the page's path.
+
+    They are written to `out`: by default runs/NAME-report for a run in memory, and the folder's own reports/. Files of
+    an earlier report there are replaced.
+
+    Raises:
+        ReportError: the disk refuses, or there is no such run folder.
+    """
+    from pathlib import Path
+
+    from reports import report as reporting
+    from reports.store.run_folder import folder_name
+
+    if isinstance(run, str | os.PathLike):
+        folder = reporting.folder_of(Path(run)) if out is None else Path(out)
+        return reporting.write(load(run), folder)
+    return reporting.write(run, Path("runs", f"{folder_name(run.info.name)}-report") if out is None else Path(out))
+
+
+def scenarios() -> pd.DataFrame:
+    """Return the ready scenarios by name: program, cluster, description and file, as `twinstep list` prints them."""
+    from twinstep.catalogue import scenarios_frame
+
+    return scenarios_frame()
+
+
+def profiles() -> pd.DataFrame:
+    """Return the ready hardware profiles by name, with a host's GPUs and links; rates in B/s, memory in bytes."""
+    from twinstep.catalogue import profiles_frame
+
+    return profiles_frame()
 
 
 def step() -> None:
@@ -269,4 +317,5 @@ def __getattr__(name: str) -> Any:
         from scenarios.versions import version_of
 
         return version_of("twinstep")
-    raise AttributeError(f"module 'twinstep' has no attribute {name!r}")
+    # With its name and module Python adds "Did you mean".
+    raise AttributeError(f"module 'twinstep' has no attribute {name!r}", name=name, obj=sys.modules[__name__])

@@ -185,12 +185,13 @@ def list_library() -> None:
     """Print each ready scenario: its name, cluster, description and file."""
     from scenarios.config.catalogue import library_files
     from scenarios.config.load import load
+    from twinstep.catalogue import describe
 
     for path in library_files():
         scenario = load(path)
         cluster = scenario.cluster
         size = f"{cluster.hosts} x {cluster.host.gpus} {cluster.host.gpu.name}"
-        print(f"{path.stem}\n    {scenario.program} on {size}: {_description(str(path))}\n    {path}")
+        print(f"{path.stem}\n    {scenario.program} on {size}: {describe(path)}\n    {path}")
 
 
 def list_profiles(files: Sequence[str] = ()) -> None:
@@ -198,6 +199,7 @@ def list_profiles(files: Sequence[str] = ()) -> None:
     from scenarios.config.catalogue import profile_file, profile_files
     from scenarios.config.load import load_measured, load_profile
     from scenarios.config.units import format_bytes, format_rate
+    from twinstep.catalogue import describe
 
     given = [(profile_file(file) or file, file) for file in files]
     for path, name in given or [(str(path), path.stem) for path in profile_files()]:
@@ -205,7 +207,7 @@ def list_profiles(files: Sequence[str] = ()) -> None:
         nic = f"{host.nics.count} x {format_rate(host.nics.link.bytes_per_s)} to the network"
         gpu = f"{host.gpus} x {host.gpu.name} with {format_bytes(host.gpu.memory_bytes)}"
         inside = f"{format_rate(host.inside.gpu_bytes_per_s(host.gpus))} {host.inside.kind}"
-        print(f"{name}\n    {_description(path)}\n    {gpu}, {inside}, {nic}")
+        print(f"{name}\n    {describe(path)}\n    {gpu}, {inside}, {nic}")
         if (measured := load_measured(name)) is not None:
             _print_measured(measured)
         for table in host.gpu.kernel_tables:
@@ -288,9 +290,3 @@ def _forget_unwritten(stream: TextIO) -> None:
         stream.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-def _description(file: str) -> str:
-    from scenarios.config.toml.tree import read_toml
-
-    return str(read_toml(file).get("description", ""))

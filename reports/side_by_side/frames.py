@@ -137,12 +137,13 @@ def _keys(key: Key, runs: Runs) -> tuple[str, str]:
     return own, user_key((*_TABLES, "*", *key[3:])) if len(key) > 3 else own
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class SideBySide:
     """A set of runs by name, the base first, and the differences between them.
 
     `parts`, `steps`, `memory` (of the fullest rank), `link_classes` and `imbalance` are the runs' own frames, with the
     run's name in front. `same_settings` and `same_tables` count what is left out because it is equal in all runs.
+    Printed, it shows the tables of `python -m reports RUN RUN`.
     """
 
     runs: Runs
@@ -157,6 +158,13 @@ class SideBySide:
     memory: pd.DataFrame
     link_classes: pd.DataFrame
     imbalance: pd.DataFrame
+
+    def __repr__(self) -> str:
+        """Return the tables as text; pandas would leave out columns of frames wider than the terminal."""
+        from reports.sections.side_by_side import BESIDE, BesideView  # noqa: PLC0415  (knows this module)
+        from reports.terminal.render import render_report  # noqa: PLC0415  (knows sections)
+
+        return text.as_text(render_report(BESIDE, BesideView(self))).rstrip()
 
     @property
     def names(self) -> list[str]:
@@ -177,12 +185,19 @@ class SideBySide:
 def names_of(folders: Sequence[Path]) -> list[str]:
     """Return each run folder's name, with as much of its path as makes it unique; else with a number."""
     paths = [folder.resolve() for folder in folders]
-    names = [next((name for name in _endings(path) if _is_only(name, path, paths)), str(path)) for path in paths]
+    return numbered_names(
+        [next((name for name in _endings(path) if _is_only(name, path, paths)), str(path)) for path in paths]
+    )
+
+
+def numbered_names(names: Sequence[str]) -> list[str]:
+    """Return the names, with a number appended to each repetition."""
     seen: dict[str, int] = {}
-    for at, name in enumerate(names):
+    numbered = []
+    for name in names:
         seen[name] = seen.get(name, 0) + 1
-        names[at] = name if seen[name] == 1 else f"{name} ({seen[name]})"
-    return names
+        numbered.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return numbered
 
 
 def _endings(path: Path) -> list[str]:

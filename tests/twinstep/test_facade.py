@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,11 @@ import pandas as pd
 import pytest
 
 import twinstep
+from reports.json_document import document
+from reports.sections.comparison import Comparison
+from reports.sections.run.report import RUN
+from reports.sections.run.subject import RunView
+from reports.side_by_side.frames import SideBySide
 from scenarios.versions import version_of
 from twinstep.prediction import main
 
@@ -70,6 +76,7 @@ def test_a_measurement_needs_no_folder_and_compares_with_a_prediction(
     assert (measured.info.world, measured.info.complete, len(measured.steps)) == ("real", True, 2)
     assert measured.span_count == len(measured.spans) > 0
     comparison = twinstep.compare(twinstep.predict(file, steps=2), measured)
+    assert isinstance(comparison, Comparison)
     assert [check.name for check in comparison.checks if check.compared and not check.agrees] == []
     assert comparison.steps["step"].tolist() == [0, 1]
 
@@ -83,17 +90,9 @@ def test_a_measurement_is_not_for_a_rank_of_torchrun(file: Path, monkeypatch: py
         twinstep.measure(file)
 
 
-def test_two_predictions_do_not_compare(file: Path) -> None:
-    run = twinstep.predict(file, steps=1)
-    with pytest.raises(twinstep.ReportError, match="expected a simulated and a real one"):
-        twinstep.compare(run, run)
-
-
 def test_the_release_is_the_installed_package_s() -> None:
     assert twinstep.__version__ == version_of("twinstep")
     assert version_of("no-such-package-there-is") == "not installed"
-    with pytest.raises(AttributeError, match="module 'twinstep' has no attribute 'predct'"):
-        twinstep.predct  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_importing_it_takes_less_than_50_ms() -> None:
@@ -107,3 +106,53 @@ def test_a_step_is_marked_without_torch_and_nothing_comes_of_it_where_no_script_
     code = "import sys, twinstep; print(twinstep.step(), twinstep.step(), 'torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "None None False\n"
+
+
+def test_scalars_of_a_run_are_those_of_its_tables() -> None:
+    run = twinstep.predict("criteo_dlrm_2x4", steps=2)
+    shown = document(RUN, RunView.of(run))
+    assert run.step_ms == shown["median_step_ns"] / 1e6
+    assert run.samples_per_s == shown["samples_per_s"]
+    assert run.usd_per_1e9 == shown["usd_per_1e9_samples"] > 0
+    assert run.uncertainty == shown["uncertainty"]["share"] > 0
+    assert run.fits is True
+
+
+def test_scalars_of_a_program_that_trains_nothing_are_unknown(file: Path) -> None:
+    run = twinstep.predict(file, steps=1)
+    assert run.step_ms > 0
+    assert math.isnan(run.samples_per_s)
+    assert math.isnan(run.usd_per_1e9)
+
+
+def test_two_predictions_are_compared_side_by_side(file: Path) -> None:
+    slow, fast = (twinstep.predict(file, steps=1, **{"cluster.nic.rate": rate}) for rate in ("1 Gbit/s", "100 Gbit/s"))
+    found = twinstep.compare(slow, fast)
+    assert isinstance(found, SideBySide)
+    assert found.names == ["exchange", "exchange (2)"]
+    assert found.settings["key"].unique().tolist() == ["cluster.nic.rate"]
+    assert found.results["step_change"].iloc[1] == pytest.approx(fast.step_ms / slow.step_ms - 1)
+    assert "cluster.nic.rate" in repr(found)
+
+
+def test_a_report_of_a_run_in_memory_and_of_a_folder_is_one_page(file: Path, tmp_path: Path) -> None:
+    page = twinstep.report(twinstep.predict(file, steps=1), tmp_path / "memory")
+    assert page == tmp_path / "memory" / "report.html"
+    assert main([str(file), "--steps", "1", "--quiet", "--out", str(tmp_path / "run")]) == 0
+    stored = twinstep.report(tmp_path / "run")
+    assert stored == tmp_path / "run" / "reports" / "report.html"
+    assert (page.parent / "tables" / "steps.csv").read_text() == (stored.parent / "tables" / "steps.csv").read_text()
+
+
+def test_ready_scenarios_and_profiles_are_frames() -> None:
+    scenarios, profiles = twinstep.scenarios(), twinstep.profiles()
+    ready, host = scenarios.to_dict("index")["criteo_dlrm_2x4"], profiles.to_dict("index")["dgx_h100"]
+    assert (ready["program"], ready["hosts"], ready["gpus_per_host"]) == ("dlrm", 2, 4)
+    assert (host["gpus"], host["nics"], host["nic_bytes_per_s"]) == (8, 8, 50e9)
+    assert scenarios["description"].str.len().min() > 0
+
+
+def test_an_unknown_name_suggests_a_known_one() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'predct'") as found:
+        twinstep.predct  # type: ignore[attr-defined]  # noqa: B018
+    assert (found.value.name, found.value.obj) == ("predct", twinstep)  # with which Python says "Did you mean"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import assert_type
 
 import pandas as pd
@@ -12,6 +13,7 @@ import twinstep
 from real.ddp.hooks import PowerSGDState, batched_powerSGD_hook, powerSGD_hook
 from reports.run import Run
 from reports.sections.comparison import Comparison
+from reports.side_by_side.frames import SideBySide
 from scenarios.config.scenario import Scenario
 
 
@@ -21,7 +23,12 @@ def functions() -> None:
     assert_type(scenario, Scenario)
     predicted, measured = twinstep.predict(scenario), twinstep.measure("criteo_small_2x2")
     assert_type(predicted, Run)
-    assert_type(twinstep.compare(predicted, measured), Comparison)
+    assert_type(twinstep.compare(predicted, measured), Comparison | SideBySide)
+    assert_type(twinstep.report(predicted), Path)
+    assert_type(twinstep.scenarios(), pd.DataFrame)
+    assert_type(twinstep.profiles(), pd.DataFrame)
+    assert_type(predicted.step_ms, float)
+    assert_type(predicted.fits, bool | None)
     assert_type(twinstep.load("runs/one"), Run)
     assert_type(twinstep.study("runs/study"), pd.DataFrame)
     assert_type(twinstep.front("runs/study"), pd.DataFrame)

@@ -207,6 +207,7 @@ def test_a_headline_says_whether_it_fits_and_what_would_help():
         "MEMORY DOES NOT FIT: 2.00 KiB too much on the fullest rank (1); expected a smaller batch_size, or activation"
     )
     assert said in " ".join(printed(full).split())
+    assert (Run.of(by_hand()).fits, Run.of(full).fits) == (True, False)
 
 
 def test_links_come_by_class_and_the_hottest_first():
