@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import chain, islice
 from typing import Any
@@ -31,6 +31,7 @@ from reports.side_by_side import words
 from reports.side_by_side.frames import CHANGES, SideBySide
 from reports.side_by_side.words import DIFFERENT_BATCHES, NUMBERS, exposed_shown, medians_shown, more, placement
 from reports.terminal import text
+from reports.terminal.render import render_report
 from reports.terminal.rows import cells, records, write_cell
 
 # So many runs have columns of their own on a terminal; of more, each is a row.
@@ -375,3 +376,18 @@ BESIDE = model.Report(
         ),
     ],
 )
+
+
+class PrintedRuns(SideBySide):
+    """A comparison of runs that, printed, shows the tables of `python -m reports RUN RUN`."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        """Return the tables as text; pandas would leave out columns of frames wider than the terminal."""
+        return text.as_text(render_report(BESIDE, BesideView(self))).rstrip()
+
+
+def printed(found: SideBySide) -> PrintedRuns:
+    """Return the same comparison, to be printed."""
+    return PrintedRuns(**{field.name: getattr(found, field.name) for field in fields(found)})

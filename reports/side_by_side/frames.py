@@ -137,13 +137,12 @@ def _keys(key: Key, runs: Runs) -> tuple[str, str]:
     return own, user_key((*_TABLES, "*", *key[3:])) if len(key) > 3 else own
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SideBySide:
     """A set of runs by name, the base first, and the differences between them.
 
     `parts`, `steps`, `memory` (of the fullest rank), `link_classes` and `imbalance` are the runs' own frames, with the
     run's name in front. `same_settings` and `same_tables` count what is left out because it is equal in all runs.
-    Printed, it shows the tables of `python -m reports RUN RUN`.
     """
 
     runs: Runs
@@ -158,13 +157,6 @@ class SideBySide:
     memory: pd.DataFrame
     link_classes: pd.DataFrame
     imbalance: pd.DataFrame
-
-    def __repr__(self) -> str:
-        """Return the tables as text; pandas would leave out columns of frames wider than the terminal."""
-        from reports.sections.side_by_side import BESIDE, BesideView  # noqa: PLC0415  (knows this module)
-        from reports.terminal.render import render_report  # noqa: PLC0415  (knows sections)
-
-        return text.as_text(render_report(BESIDE, BesideView(self))).rstrip()
 
     @property
     def names(self) -> list[str]:
