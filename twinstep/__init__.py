@@ -15,6 +15,10 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from twinstep.own_rooms import claim
+
+claim()  # before anything of Twinstep is imported by its name
+
 from reports.errors import ReportError
 from scenarios.seam.errors import ProgramError, ScenarioError
 

@@ -25,6 +25,7 @@ from real.emulate import netns
 from real.emulate.fabric import CONTROL, CONTROL_ADDRESS, EmulatedFabric
 from real.emulate.netns import EmulationError
 from real.launch.launcher import Hosts
+from real.launch.parent import module_command
 from scenarios.seam.trace import EMULATED_HOSTS
 
 RECORDS = Path("/run/twinstep")
@@ -95,7 +96,7 @@ def emulate_hosts(fabric: EmulatedFabric) -> Iterator[EmulatedHosts]:
     _write(hosts)
     try:
         cleanup = subprocess.Popen(
-            [sys.executable, "-m", "real.emulate.cluster", hosts.name],
+            [*module_command("real.emulate.cluster"), hosts.name],
             stdin=end,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

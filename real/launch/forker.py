@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from real.launch.parent import die_with
+from real.launch.parent import die_with, module_command
 from real.launch.placement import PARENT
 
 _NAMESPACE = "/proc/thread-self/ns/net"
@@ -98,7 +98,7 @@ def start_process(
 ) -> subprocess.Popen[bytes]:
     """Start the process of a forker: `module` as a program."""
     return subprocess.Popen(
-        [sys.executable, "-m", module, str(control.fileno()), str(os.getpid()), *command],
+        [*module_command(module), str(control.fileno()), str(os.getpid()), *command],
         env=environment,
         stdin=subprocess.DEVNULL,
         pass_fds=[control.fileno()],

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
@@ -59,6 +60,7 @@ def main(
     unrecorded steps follow; "end" and such fields; "error" and a sentence, with the script's frames below it.
     """
     die_with(os.getppid())
+    import_module("twinstep")  # claims names of packages that the script's folder may have, too
     stand_alone()
     os.environ.update(env)
     link = WatchedLink(connection, place, steps)
