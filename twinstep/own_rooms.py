@@ -52,7 +52,7 @@ def _share(package: ModuleType, own: str, theirs: ModuleType | None) -> None:
         return getattr(theirs, attribute)
 
     package.__dict__["__getattr__"] = find
-    package.__path__ = _Places(own, name)  # type: ignore[assignment]  # as a namespace package's, no list
+    package.__path__ = _RoomFolders(own, name)  # type: ignore[assignment]  # as a namespace package's, no list
 
 
 def _load_users(name: str) -> ModuleType | None:
@@ -69,7 +69,7 @@ def _elsewhere() -> Iterator[str]:
     return (place for place in sys.path if os.path.realpath(place) != os.path.realpath(_ROOT))
 
 
-class _Places(Sequence[str]):
+class _RoomFolders(Sequence[str]):
     """The folders in which a package's modules are found: its own, then the user's of its name on `sys.path` of now."""
 
     def __init__(self, own: str, name: str) -> None:
