@@ -27,8 +27,8 @@ from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Recording, Span
 from scenarios.workloads.build import build
 from scenarios.workloads.recording.config import RecordedRun, ReplayedProgram
+from scenarios.workloads.recording.file import NAME, read
 from scenarios.workloads.recording.recorder import ProgramRecorder
-from scenarios.workloads.script.recording.file import NAME, read
 from sim.run import play
 from tests.commands import command
 from tests.small import CORE, GPU, TCP, Play, changed, cluster, recommender, scenario

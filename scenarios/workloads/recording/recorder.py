@@ -17,10 +17,10 @@ from scenarios.seam.errors import ProgramError
 from scenarios.seam.group import Group
 from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import PricedLater, priced_now
-from scenarios.workloads.script.events.calls import IssueCall
-from scenarios.workloads.script.events.event import ScriptEvent
-from scenarios.workloads.script.events.notes import RecordMetric, StepEnd
-from scenarios.workloads.script.events.tasks import (
+from scenarios.workloads.recording.events.calls import IssueCall
+from scenarios.workloads.recording.events.event import RankEvent
+from scenarios.workloads.recording.events.notes import RecordMetric, StepEnd
+from scenarios.workloads.recording.events.tasks import (
     BeginStep,
     GroupOnStream,
     OnTask,
@@ -29,11 +29,11 @@ from scenarios.workloads.script.events.tasks import (
     SpawnTask,
     WaitWork,
 )
-from scenarios.workloads.script.recording.file import NAME
-from scenarios.workloads.script.recording.lines import Logs, RankLog
-from scenarios.workloads.script.recording.recorded import Recorded
-from scenarios.workloads.script.requests import Packed
-from scenarios.workloads.script.script_streams import cpu_flops_per_s
+from scenarios.workloads.recording.file import NAME
+from scenarios.workloads.recording.hardware import cpu_flops_per_s
+from scenarios.workloads.recording.lines import Logs, RankLog
+from scenarios.workloads.recording.packed import Packed
+from scenarios.workloads.recording.recorded import Recorded
 
 T = TypeVar("T")
 
@@ -110,14 +110,14 @@ class _RecordedRank:
         self.groups, self.refused = dict[str, int](), ""
         self.main = RecordingBackend(backend, self)
 
-    def note(self, event: ScriptEvent | HostWork) -> None:
+    def note(self, event: RankEvent | HostWork) -> None:
         """Append an event of the current task."""
         if (task := _TASK.get()) != self._task:
             self._task = task
             self._log.add(OnTask(task))
         self._log.add(event)
 
-    def begun(self, event: ScriptEvent, work: Work[Any]) -> Work[Any]:
+    def begun(self, event: RankEvent, work: Work[Any]) -> Work[Any]:
         """Append an event that issued a work; return the work, numbered."""
         self.note(event)
         self._works += 1
