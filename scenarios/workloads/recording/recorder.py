@@ -12,7 +12,7 @@ from torch import Tensor
 from scenarios.config.scenario import Scenario
 from scenarios.seam.arguments import Issue
 from scenarios.seam.backend import Backend, Work
-from scenarios.seam.calls import Call
+from scenarios.seam.calls import SET_UP_MISTAKES, Call
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.group import Group
 from scenarios.seam.host_work import HostWork
@@ -116,6 +116,15 @@ class _RecordedRank:
             self._task = task
             self._log.add(OnTask(task))
         self._log.add(event)
+
+    @contextmanager
+    def succeeding(self) -> Iterator[None]:
+        """Keep the sentence of a group or stream that is refused inside."""
+        try:
+            yield
+        except SET_UP_MISTAKES as mistake:
+            self.refused = self.refused or str(mistake)
+            raise
 
     def begun(self, event: RankEvent, work: Work[Any]) -> Work[Any]:
         """Append an event that issued a work; return the work, numbered."""
@@ -231,8 +240,10 @@ class RecordingBackend:
     @contextmanager
     def _step(self, index: int) -> Iterator[None]:
         self._of.note(BeginStep(self._number, index))
-        with self.behind.step(index):
-            yield
+        try:
+            with self.behind.step(index):
+                yield
+        finally:  # also where the program catches an error outside
             self._of.note(StepEnd())
 
     def record(self, name: str, value: Tensor | float) -> None:
@@ -240,13 +251,16 @@ class RecordingBackend:
         self.behind.record(name, value)
 
     def new_group(self, name: str, ranks: object) -> Group:
-        made = self._add(self.behind.new_group(name, ranks))
+        with self._of.succeeding():
+            made = self._add(self.behind.new_group(name, ranks))
         self._of.note(GroupOnStream(self._number, made.ranks))
         return made
 
     def open_stream(self, name: str) -> RecordingBackend:
+        with self._of.succeeding():
+            made = RecordingBackend(self.behind.open_stream(name), self._of)
         self._of.note(OpenStream(name))
-        return RecordingBackend(self.behind.open_stream(name), self._of)
+        return made
 
 
 def _plain(split: float) -> float:
