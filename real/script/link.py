@@ -27,10 +27,10 @@ from real.supervise.rank_status import PLAYING
 from scenarios.seam.group import Group
 from scenarios.seam.rank import Rank
 from scenarios.seam.trace import LEAST_UNRECORDED
+from scenarios.workloads.recording.events.calls import NewGroup
+from scenarios.workloads.recording.events.event import Request
+from scenarios.workloads.recording.events.notes import RecordMetric, ScriptEnd, ScriptFailure, StepEnd
 from scenarios.workloads.script.config import Marking, Script
-from scenarios.workloads.script.events.calls import NewGroup
-from scenarios.workloads.script.events.event import Request
-from scenarios.workloads.script.events.notes import RecordMetric, ScriptEnd, ScriptFailure, StepEnd
 from scenarios.workloads.script.process.children import stand_alone
 from scenarios.workloads.script.process.labels import Labels
 from scenarios.workloads.script.process.subprocess_player import play

@@ -19,8 +19,9 @@ from scenarios.seam.errors import ProgramError
 from scenarios.seam.group import Group
 from scenarios.seam.rank import Rank
 from scenarios.seam.roles import REDUCTION
+from scenarios.workloads.recording.packed import issue
 from scenarios.workloads.script.process.process_group import BEGINNING, ScriptGroup, TorchCall
-from scenarios.workloads.script.requests import Refused, issue
+from scenarios.workloads.script.requests import Refused
 
 # Calls that a group remembers as checked; calls whose sizes differ from step to step come once each.
 _MOST_KNOWN = 1 << 10

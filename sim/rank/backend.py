@@ -153,7 +153,11 @@ class SimBackend:
         """Wait on the host, as `Backend.synchronize` does."""
         assert isinstance(work, Operation), "works come from verbs"
         if work.wait_from_ns < 0:
-            await work
+            try:
+                await work
+            except Exception as error:  # the work's own is raised below: the host has waited for it, too
+                if error is not work.error:
+                    raise
         else:  # a stream waits for it already, and its span shows that wait
             reached = self._operation("synchronize", work.name, is_recorded=False)
             work.then(reached.finish)

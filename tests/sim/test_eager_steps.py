@@ -12,7 +12,7 @@ import pytest
 from benchmarks.eager_steps import MEASURED, SCRIPT
 from scenarios.seam.host_work import HostWork, total
 from scenarios.seam.trace import Recording
-from scenarios.workloads.script.recording.file import NAME
+from scenarios.workloads.recording.file import NAME
 from tests.sim.test_gpu_script import played
 
 

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from scenarios.seam.trace import Recording
-from scenarios.workloads.script.recording.file import NAME
+from scenarios.workloads.recording.file import NAME
 from tests.sim.test_gpu_script import SCRIPTS, played
 
 WAYS = (

@@ -27,8 +27,8 @@ from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Recording, Span
 from scenarios.workloads.build import build
 from scenarios.workloads.recording.config import RecordedRun, ReplayedProgram
+from scenarios.workloads.recording.file import NAME, read
 from scenarios.workloads.recording.recorder import ProgramRecorder
-from scenarios.workloads.script.recording.file import NAME, read
 from sim.run import play
 from tests.commands import command
 from tests.small import CORE, GPU, TCP, Play, changed, cluster, recommender, scenario
@@ -207,6 +207,22 @@ async def with_streams(rank: Rank) -> None:
             rank.record("loss", 1.0 + index)
 
 
+async def after_errors(rank: Rank) -> None:
+    """Go on after errors in a step and in a computation for which the host waits."""
+    for index in range(3):
+        with pytest.raises(KeyError):
+            await _failing_step(rank, index)
+        await rank.compute(elementwise(1000), list)
+
+
+async def _failing_step(rank: Rank, index: int) -> None:
+    with rank.step(index):
+        with pytest.raises(KeyError):
+            await rank.synchronize(rank.compute(elementwise(50_000_000), {}.__getitem__, "key"))
+        await rank.all_reduce(tensor(rank, 100))
+        raise KeyError
+
+
 def _slower(made: Scenario) -> Scenario:
     """Return the scenario with NICs of a tenth of the rate, and with far longer latencies."""
     host = made.cluster.host
@@ -215,12 +231,13 @@ def _slower(made: Scenario) -> Scenario:
     return replace(made, cluster=replace(made.cluster, host=slow))
 
 
-@pytest.mark.parametrize("function", [every_verb, with_streams], ids=lambda function: function.__name__)
+@pytest.mark.parametrize("function", [every_verb, with_streams, after_errors], ids=lambda function: function.__name__)
 @pytest.mark.parametrize("payload", ["sizes", "values"])
-@pytest.mark.parametrize("where", ["gloo", "nccl", "cores"])
+@pytest.mark.parametrize("where", ["gloo", "nccl", "eager", "cores"])
 def test_every_verb_and_stream_is_recorded(function: Any, payload: str, where: str, tmp_path: Path) -> None:
-    on = cluster(gpu=CORE, tcp=TCP) if where == "cores" else cluster()
-    made = scenario(on, payload=payload, library="nccl" if where == "nccl" else "gloo", options=None, steps=3)
+    gpu = {"cores": {"gpu": CORE, "tcp": TCP}, "eager": {"gpu": replace(GPU, eager=Eager())}}
+    on, library = cluster(**gpu.get(where, {})), "gloo" if where in ("gloo", "cores") else "nccl"
+    made = scenario(on, payload=payload, library=library, options=None, steps=3)
     check(tmp_path, made, _slower(made), program=Play(function))
 
 
@@ -377,10 +394,19 @@ def test_hosts_that_stand_for_others_are_not_recorded(tmp_path: Path) -> None:
     assert done.stderr.endswith("run.ranks = 'alike': expected 'each', to record every rank\n")
 
 
-def test_a_program_that_goes_on_after_a_refused_call_is_not_recorded(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "refused",
+    [
+        lambda rank: rank.all_reduce(tensor(rank, 4)[::2]),
+        lambda rank: rank.new_group([0, 99]),
+        lambda rank: rank.stream("main"),
+    ],
+    ids=["call", "group", "stream"],
+)
+def test_a_program_that_goes_on_after_a_refused_call_is_not_recorded(refused: Any, tmp_path: Path) -> None:
     async def program(rank: Rank) -> None:
-        with pytest.raises(CollectiveError, match="contiguous"):
-            rank.all_reduce(tensor(rank, 4)[::2])
+        with pytest.raises((CollectiveError, ProgramError, ValueError)):
+            refused(rank)
 
     with pytest.raises(ProgramError, match=r"expected a program whose calls all succeed, to record it$"):
         check(tmp_path, scenario(options=None), program=Play(program))

@@ -22,10 +22,10 @@ from scenarios.seam.trace import Recording, Span
 from scenarios.workloads import effort
 from scenarios.workloads.build import build
 from scenarios.workloads.effort import Effort
+from scenarios.workloads.recording.file import NAME
 from scenarios.workloads.script import program as script_program
 from scenarios.workloads.script.command import load_given
 from scenarios.workloads.script.recording import hints
-from scenarios.workloads.script.recording.file import NAME
 from sim.run import simulate
 from tests.commands import command
 from tests.small import with_free_host

@@ -13,7 +13,7 @@ from scenarios.config.load import load_profile
 from scenarios.seam.operations.pointwise import contiguous
 from scenarios.seam.operations.products import product
 from scenarios.seam.trace import Recording, Span
-from scenarios.workloads.script.recording.file import NAME
+from scenarios.workloads.recording.file import NAME
 from sim.engine.prices import Prices
 from tests.sim.test_gpu_script import SCRIPTS, played
 from tests.sim.test_script_recording import given, keep, play

@@ -20,8 +20,8 @@ from scenarios.config.load import load
 from scenarios.planner.plan import plan_tables
 from scenarios.seam.trace import Recording, Span
 from scenarios.workloads.build import build
+from scenarios.workloads.recording.file import NAME
 from scenarios.workloads.script.command import load_given, scenario_of
-from scenarios.workloads.script.recording.file import NAME
 from sim.run import simulate
 
 torchrec = pytest.importorskip("torchrec", reason="TorchRec stands in .venv-benchmarks")

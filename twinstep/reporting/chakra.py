@@ -34,10 +34,10 @@ from scenarios.workloads.chakra.nodes import (
     Value,
     write,
 )
-from scenarios.workloads.script.events.calls import IssueCall
-from scenarios.workloads.script.recording.file import NAME as FILE
-from scenarios.workloads.script.recording.file import read_any
-from scenarios.workloads.script.recording.recorded import SCRIPT, Recorded
+from scenarios.workloads.recording.events.calls import IssueCall
+from scenarios.workloads.recording.file import NAME as FILE
+from scenarios.workloads.recording.file import read_any
+from scenarios.workloads.recording.recorded import SCRIPT, Recorded
 
 NAME, GROUPS = "step", "groups.json"
 _COLUMNS = ["rank", "rank_count", "stream", "step", "sequence", "kind", "label", "group", "issued_ns", "start_ns"]
@@ -239,7 +239,8 @@ def _of_message(span: Any, peer: int | None) -> tuple[int, dict[str, Value]]:
 
 def _calls(recorded: Recorded, rank: int, step: int, spans: Sequence[Any]) -> Mapping[tuple[str, int], IssueCall]:
     """Return a rank's recorded calls by stream and sequence; of a script those of the step, if all its spans are."""
-    from scenarios.workloads.recording.tasks import calls_of, script_calls_of
+    from scenarios.workloads.recording.tasks import calls_of
+    from scenarios.workloads.script.recording.replay import script_calls_of
 
     if recorded.program != SCRIPT:
         return calls_of(recorded, rank)

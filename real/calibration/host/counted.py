@@ -11,11 +11,11 @@ from real.calibration.play import scenario_on
 from scenarios.config.gpu import Gpu
 from scenarios.config.hardware import Cluster
 from scenarios.seam.host_work import NO_WORK, HostWork, total
+from scenarios.workloads.recording.events.calls import IssueCall
+from scenarios.workloads.recording.events.notes import StepEnd
+from scenarios.workloads.recording.events.work import LaunchKernel, Turn
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.environment import Seat
-from scenarios.workloads.script.events.calls import IssueCall
-from scenarios.workloads.script.events.notes import StepEnd
-from scenarios.workloads.script.events.work import LaunchKernel, Turn
 from scenarios.workloads.script.recording.single_rank import Alone, SentByRanks
 from scenarios.workloads.script.runner import LivePlayer, ProcessStart
 

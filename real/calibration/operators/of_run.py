@@ -10,8 +10,8 @@ from scenarios.seam.errors import ScenarioError
 from scenarios.seam.operations.as_json import operations_of
 from scenarios.seam.operations.operation import Operation
 from scenarios.seam.trace import OperatorRow
+from scenarios.workloads.recording.file import NAME as RECORDING
 from scenarios.workloads.script.command import load_given
-from scenarios.workloads.script.recording.file import NAME as RECORDING
 
 _FILE = "operators.parquet"
 

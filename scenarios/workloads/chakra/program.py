@@ -27,7 +27,7 @@ from scenarios.workloads.chakra.collectives import arguments_of
 from scenarios.workloads.chakra.config import ChakraTraces, step_effort
 from scenarios.workloads.chakra.nodes import COLLECTIVE, METADATA, RECV, SEND, TraceError, TraceNode
 from scenarios.workloads.chakra.traces import WORLD, CallGroup, calls_of
-from scenarios.workloads.script.script_streams import nothing
+from scenarios.workloads.recording.packed import nothing
 
 KIND = "trace"  # kind of computations, in tables of efficiency
 # Names of the streams that no computation names: of the host, and those of groups and other ends by number.

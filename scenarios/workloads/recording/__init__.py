@@ -1,4 +1,5 @@
-"""Any program's run as a recording, in the file of scripts' recordings: `recorder` writes, `program` plays it again.
+"""What a rank issues as a recording, of a script or of any other program, and the program 'recording', which plays one.
 
-The lines are `script.events`, the file is `script.recording`'s; a script's own recording is played by program 'script'.
+`events` are the lines, `recorded` the file's values, `file` and `checks` read it, `lines` writes and parses lines.
+`recorder` notes a program's run, `tasks` and `program` play it; a script's recording is noted and played by `script`.
 """

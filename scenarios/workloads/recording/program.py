@@ -13,10 +13,9 @@ from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 from scenarios.workloads.effort import Effort
 from scenarios.workloads.recording.config import RecordedRun
-from scenarios.workloads.recording.tasks import RankTasks, tasks_of
-from scenarios.workloads.script.events.calls import IssueCall
-from scenarios.workloads.script.events.notes import RecordMetric, StepEnd
-from scenarios.workloads.script.events.tasks import (
+from scenarios.workloads.recording.events.calls import IssueCall
+from scenarios.workloads.recording.events.notes import RecordMetric, StepEnd
+from scenarios.workloads.recording.events.tasks import (
     BeginStep,
     GroupOnStream,
     OpenStream,
@@ -24,8 +23,8 @@ from scenarios.workloads.script.events.tasks import (
     SpawnTask,
     WaitWork,
 )
-from scenarios.workloads.script.requests import issue
-from scenarios.workloads.script.script_streams import nothing
+from scenarios.workloads.recording.packed import issue, nothing
+from scenarios.workloads.recording.tasks import RankTasks, tasks_of
 
 
 class RecordingProgram(Program):

@@ -12,15 +12,15 @@ from torch import Tensor
 from scenarios.config.scenario import Scenario
 from scenarios.seam.arguments import Issue
 from scenarios.seam.backend import Backend, Work
-from scenarios.seam.calls import Call
+from scenarios.seam.calls import SET_UP_MISTAKES, Call
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.group import Group
 from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import PricedLater, priced_now
-from scenarios.workloads.script.events.calls import IssueCall
-from scenarios.workloads.script.events.event import ScriptEvent
-from scenarios.workloads.script.events.notes import RecordMetric, StepEnd
-from scenarios.workloads.script.events.tasks import (
+from scenarios.workloads.recording.events.calls import IssueCall
+from scenarios.workloads.recording.events.event import RankEvent
+from scenarios.workloads.recording.events.notes import RecordMetric, StepEnd
+from scenarios.workloads.recording.events.tasks import (
     BeginStep,
     GroupOnStream,
     OnTask,
@@ -29,11 +29,11 @@ from scenarios.workloads.script.events.tasks import (
     SpawnTask,
     WaitWork,
 )
-from scenarios.workloads.script.recording.file import NAME
-from scenarios.workloads.script.recording.lines import Logs, RankLog
-from scenarios.workloads.script.recording.recorded import Recorded
-from scenarios.workloads.script.requests import Packed
-from scenarios.workloads.script.script_streams import cpu_flops_per_s
+from scenarios.workloads.recording.file import NAME
+from scenarios.workloads.recording.hardware import cpu_flops_per_s
+from scenarios.workloads.recording.lines import Logs, RankLog
+from scenarios.workloads.recording.packed import Packed
+from scenarios.workloads.recording.recorded import Recorded
 
 T = TypeVar("T")
 
@@ -110,14 +110,23 @@ class _RecordedRank:
         self.groups, self.refused = dict[str, int](), ""
         self.main = RecordingBackend(backend, self)
 
-    def note(self, event: ScriptEvent | HostWork) -> None:
+    def note(self, event: RankEvent | HostWork) -> None:
         """Append an event of the current task."""
         if (task := _TASK.get()) != self._task:
             self._task = task
             self._log.add(OnTask(task))
         self._log.add(event)
 
-    def begun(self, event: ScriptEvent, work: Work[Any]) -> Work[Any]:
+    @contextmanager
+    def succeeding(self) -> Iterator[None]:
+        """Keep the sentence of a group or stream that is refused inside."""
+        try:
+            yield
+        except SET_UP_MISTAKES as mistake:
+            self.refused = self.refused or str(mistake)
+            raise
+
+    def begun(self, event: RankEvent, work: Work[Any]) -> Work[Any]:
         """Append an event that issued a work; return the work, numbered."""
         self.note(event)
         self._works += 1
@@ -231,8 +240,10 @@ class RecordingBackend:
     @contextmanager
     def _step(self, index: int) -> Iterator[None]:
         self._of.note(BeginStep(self._number, index))
-        with self.behind.step(index):
-            yield
+        try:
+            with self.behind.step(index):
+                yield
+        finally:  # also where the program catches an error outside
             self._of.note(StepEnd())
 
     def record(self, name: str, value: Tensor | float) -> None:
@@ -240,13 +251,16 @@ class RecordingBackend:
         self.behind.record(name, value)
 
     def new_group(self, name: str, ranks: object) -> Group:
-        made = self._add(self.behind.new_group(name, ranks))
+        with self._of.succeeding():
+            made = self._add(self.behind.new_group(name, ranks))
         self._of.note(GroupOnStream(self._number, made.ranks))
         return made
 
     def open_stream(self, name: str) -> RecordingBackend:
+        with self._of.succeeding():
+            made = RecordingBackend(self.behind.open_stream(name), self._of)
         self._of.note(OpenStream(name))
-        return RecordingBackend(self.behind.open_stream(name), self._of)
+        return made
 
 
 def _plain(split: float) -> float:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from scenarios.seam.collectives import COLLECTIVES
 from scenarios.seam.host_work import HostWork
-from scenarios.workloads.script.events.calls import IssueCall
-from scenarios.workloads.script.events.notes import RecordMetric, ScriptEnd, StepEnd
-from scenarios.workloads.script.events.tasks import (
+from scenarios.workloads.recording.events.calls import IssueCall
+from scenarios.workloads.recording.events.notes import RecordMetric, StepEnd
+from scenarios.workloads.recording.events.tasks import (
     BeginStep,
     GroupOnStream,
     OnTask,
@@ -20,8 +20,8 @@ from scenarios.workloads.script.events.tasks import (
     SpawnTask,
     WaitWork,
 )
-from scenarios.workloads.script.recording.lines import Replays, parse_line
-from scenarios.workloads.script.recording.recorded import Recorded
+from scenarios.workloads.recording.lines import parse_line
+from scenarios.workloads.recording.recorded import Recorded
 
 _SOUND = "a recording of a program"
 _GROUPS_OF_STREAM = 3  # world, intra, cross
@@ -111,16 +111,6 @@ def calls_of(recorded: Recorded, rank: int) -> dict[tuple[str, int], IssueCall]:
             if isinstance(event, IssueCall):
                 found[name, issued[name]] = event
             issued[name] += 1
-    return found
-
-
-def script_calls_of(recorded: Recorded, rank: int, step: int) -> dict[int, list[IssueCall]]:
-    """Return the calls of a step of a script's rank, by the number of their stream and in order."""
-    found, steps, replay = defaultdict[int, list[IssueCall]](list), -1, Replays(recorded).of(rank)
-    while not isinstance(request := replay.next().request, ScriptEnd):
-        steps += isinstance(request, StepEnd)  # the first one ends the set-up
-        if isinstance(request, IssueCall) and steps == step:
-            found[request.stream].append(request)
     return found
 
 

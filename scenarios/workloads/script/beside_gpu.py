@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from scenarios.config.scenario import Scenario
 from scenarios.seam.host_work import NO_WORK, HostWork
 from scenarios.seam.rank import Rank
-from scenarios.workloads.script.events.notes import LoadedBatch, NoteCpuWork, NoteLeftOut
+from scenarios.workloads.recording.events.notes import LoadedBatch, NoteCpuWork, NoteLeftOut
 from scenarios.workloads.script.outcome import Outcomes
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scenarios.toml_writer import toml_value
-from scenarios.workloads.script.recording.file import NAME, read_any
-from scenarios.workloads.script.recording.recorded import SCRIPT
+from scenarios.workloads.recording.file import NAME, read_any
+from scenarios.workloads.recording.recorded import SCRIPT
 
 if TYPE_CHECKING:
     from scenarios.config.scenario import Scenario

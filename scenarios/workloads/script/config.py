@@ -22,8 +22,8 @@ from scenarios.config.toml.values import CountOrZero
 from scenarios.given_file import content
 from scenarios.seam.traits import TRAITS
 from scenarios.workloads.gradient_tables import BUCKETS, COMPRESSION
-from scenarios.workloads.script.recording.file import read, recording_in
-from scenarios.workloads.script.recording.hardware import check_scenario
+from scenarios.workloads.recording.file import read, recording_in
+from scenarios.workloads.recording.hardware import check_scenario
 from scenarios.workloads.step_tables import LAUNCHING
 
 

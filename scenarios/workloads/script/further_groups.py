@@ -13,9 +13,9 @@ from scenarios.config.scenario import Scenario
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.group import Group
 from scenarios.seam.rank import Rank
-from scenarios.workloads.script.events.calls import IssueCall, NewGroup
-from scenarios.workloads.script.recording.lines import MESSAGES
-from scenarios.workloads.script.recording.recorded import Recorded
+from scenarios.seam.traits import MESSAGES
+from scenarios.workloads.recording.events.calls import IssueCall, NewGroup
+from scenarios.workloads.recording.recorded import Recorded
 
 
 def further_group(rank: Rank, members: tuple[int, ...], host_classes: HostClasses | None) -> Group:

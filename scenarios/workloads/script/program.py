@@ -23,12 +23,9 @@ from scenarios.seam.kernel import Kernel
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 from scenarios.workloads.effort import Effort
-from scenarios.workloads.script.beside_gpu import BesideGpu
-from scenarios.workloads.script.config import Script
-from scenarios.workloads.script.environment import Seat
-from scenarios.workloads.script.events.calls import AskStore, IssueCall, NewGroup, ReplicaGradients, WaitCall
-from scenarios.workloads.script.events.event import Request
-from scenarios.workloads.script.events.notes import (
+from scenarios.workloads.recording.events.calls import IssueCall, NewGroup, ReplicaGradients, WaitCall
+from scenarios.workloads.recording.events.event import Request
+from scenarios.workloads.recording.events.notes import (
     FoundPlan,
     LoadedBatch,
     MemoryPeak,
@@ -38,7 +35,7 @@ from scenarios.workloads.script.events.notes import (
     ScriptEnd,
     StepEnd,
 )
-from scenarios.workloads.script.events.waits import (
+from scenarios.workloads.recording.events.waits import (
     Elapsed,
     Query,
     Sleep,
@@ -46,23 +43,28 @@ from scenarios.workloads.script.events.waits import (
     SynchronizeCall,
     SynchronizeEvent,
 )
-from scenarios.workloads.script.events.work import ComputeOnCpu, GradientReady, Spent, part_of
+from scenarios.workloads.recording.events.work import ComputeOnCpu, GradientReady, Spent, part_of
+from scenarios.workloads.recording.file import NAME, read
+from scenarios.workloads.recording.hardware import cpu_flops_per_s
+from scenarios.workloads.recording.lines import Logs, RankLog
+from scenarios.workloads.recording.packed import Packed, nothing
+from scenarios.workloads.recording.recorded import Recorded
+from scenarios.workloads.script.beside_gpu import BesideGpu
+from scenarios.workloads.script.config import Script
+from scenarios.workloads.script.environment import Seat
 from scenarios.workloads.script.further_groups import recorded_host_classes
 from scenarios.workloads.script.meeting.mail import Mail
-from scenarios.workloads.script.meeting.stores import Meeting, Stores
+from scenarios.workloads.script.meeting.stores import AskStore, Meeting, Stores
 from scenarios.workloads.script.outcome import Outcome, Outcomes, memory_of
 from scenarios.workloads.script.plan_from_script import rate_plans
 from scenarios.workloads.script.recording.classes import Classes
 from scenarios.workloads.script.recording.few import MOST_PROCESSES, Few
-from scenarios.workloads.script.recording.file import NAME, read
 from scenarios.workloads.script.recording.hints import Hint, note_classes, rank_classes
-from scenarios.workloads.script.recording.lines import Logs, RankLog, Replay, Replays
-from scenarios.workloads.script.recording.recorded import Recorded
+from scenarios.workloads.script.recording.replay import Replay, Replays
 from scenarios.workloads.script.replica_exchange import ScriptExchange
-from scenarios.workloads.script.requests import Packed
 from scenarios.workloads.script.runner import Doing, LivePlayer, ProcessStart
 from scenarios.workloads.script.script_calls import ScriptCalls
-from scenarios.workloads.script.script_streams import KIND, ScriptStreams, cpu_flops_per_s, nothing, role_of
+from scenarios.workloads.script.script_streams import KIND, ScriptStreams, role_of
 
 
 class ScriptProgram(Program):

@@ -12,7 +12,7 @@ from scenarios.modules.ddp_buckets import GradientReducer, assign_buckets
 from scenarios.seam.backend import Work
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.rank import Rank
-from scenarios.workloads.script.events.calls import IssueCall, ReplicaGradients
+from scenarios.workloads.recording.events.calls import IssueCall, ReplicaGradients
 
 _WHAT = "another compression or other buckets"
 

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
 from threading import RLock
 from typing import Any, NamedTuple, Protocol
 
-import torch
 from torch import Tensor
 from torch._C._distributed_c10d import Store
-from torch.distributed import ProcessGroup, ReduceOp
+from torch.distributed import ProcessGroup
 
-from scenarios.seam.backend import Work
-from scenarios.seam.group import Group
-from scenarios.seam.rank import Rank
-from scenarios.workloads.script.events.event import Request
-from scenarios.workloads.script.events.work import Turn
+from scenarios.workloads.recording.events.event import Request
+from scenarios.workloads.recording.events.work import Turn
 
 
 class ScriptLink(Protocol):
@@ -51,34 +46,6 @@ class ScriptLink(Protocol):
     def join(self, options: Any, backends: Mapping[str, str]) -> ProcessGroup:
         """Create this rank's side of a group; see `ScriptGroup`."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Packed:
-    """A tensor's shape, dtype and, unless None, values as bytes."""
-
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-    values: bytes | None = None
-
-    @staticmethod
-    def of(tensor: Tensor) -> Packed:
-        """Return a tensor's shape and values."""
-        flat = tensor.detach().contiguous().reshape(-1)
-        values = flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
-        return Packed(tuple(tensor.shape), tensor.dtype, values)
-
-    @staticmethod
-    def shape_of(tensor: Tensor) -> Packed:
-        """Return a tensor's shape without values."""
-        return Packed(tuple(tensor.shape), tensor.dtype)
-
-    def tensor(self, device: torch.device) -> Tensor:
-        """Return a CPU tensor with these values, or, without values, an uninitialized tensor on `device`."""
-        if not self.values:  # None or b"", the values of an empty tensor
-            return torch.empty(self.shape, dtype=self.dtype, device=device if self.values is None else "cpu")
-        # A copy in a bytearray: torch warns about memory that is not writable, such as that of bytes.
-        return torch.frombuffer(bytearray(self.values), dtype=self.dtype).view(self.shape)
 
 
 class Refused(NamedTuple):
@@ -163,47 +130,3 @@ class Asking:
             self.receive()
         finally:
             lock.release()
-
-
-Tensors = list[Tensor]
-# How verbs take their tensors, given inputs and targets; other verbs take all as single arguments, targets first.
-_ARGUMENTS: dict[str, Callable[[Tensors, Tensors], Sequence[Any]]] = {
-    "all_reduce_coalesced": lambda inputs, targets: [inputs],
-    "all_gather": lambda inputs, targets: [targets, *inputs],
-    "reduce_scatter": lambda inputs, targets: [*targets, inputs],
-    "gather": lambda inputs, targets: [*inputs, targets or None],
-    "scatter": lambda inputs, targets: [*targets, inputs or None],
-    "all_gather_coalesced": lambda inputs, targets: [_rows(targets, len(inputs)), inputs],
-    **dict.fromkeys(
-        ("all_to_all", "all_gather_into_tensor_coalesced", "reduce_scatter_tensor_coalesced"),
-        lambda inputs, targets: [targets, inputs],
-    ),
-}
-
-
-def _one_by_one(inputs: Tensors, targets: Tensors) -> Sequence[Any]:
-    return [*targets, *inputs]
-
-
-def _rows(tensors: Tensors, width: int) -> list[Tensors]:
-    return [tensors[start : start + width] for start in range(0, len(tensors), width)]
-
-
-def issue(
-    rank: Rank,
-    verb: str,
-    inputs: Sequence[Tensor],
-    targets: Sequence[Tensor],
-    *,
-    group: Group,
-    label: str,
-    options: Mapping[str, Any],
-) -> Work[Any]:
-    """Call a verb of `Rank` with the tensors and options of an `IssueCall`."""
-    given = dict(options)
-    if "op" in given:
-        given["op"] = getattr(ReduceOp, given["op"])
-    arguments = _ARGUMENTS.get(verb, _one_by_one)
-    tensors = arguments(list(inputs), list(targets))
-    work: Work[Any] = getattr(rank, verb)(*tensors, group=group, label=label, **given)
-    return work

@@ -19,11 +19,11 @@ from scenarios.owned_folder import scratch
 from scenarios.seam.errors import ProgramError, ScriptError
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
+from scenarios.workloads.recording.events.notes import ScriptFailure
+from scenarios.workloads.recording.events.waits import Sleep
+from scenarios.workloads.recording.events.work import Turn
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.environment import Seat, environment_of
-from scenarios.workloads.script.events.notes import ScriptFailure
-from scenarios.workloads.script.events.waits import Sleep
-from scenarios.workloads.script.events.work import Turn
 from scenarios.workloads.script.forking import start_loading, without_main
 from scenarios.workloads.script.gpu.cuda.properties import SeenGpu
 from scenarios.workloads.script.outcome import process_ended

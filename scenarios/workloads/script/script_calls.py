@@ -15,12 +15,13 @@ from scenarios.seam.group import Group
 from scenarios.seam.rank import Rank
 from scenarios.seam.roles import REDUCTION
 from scenarios.seam.traits import MESSAGES
-from scenarios.workloads.script.events.calls import IssueCall
+from scenarios.workloads.recording.events.calls import IssueCall
+from scenarios.workloads.recording.packed import Packed, issue
 from scenarios.workloads.script.further_groups import further_group
 from scenarios.workloads.script.meeting.mail import Mail
 from scenarios.workloads.script.meeting.stores import Meeting
 from scenarios.workloads.script.outcome import Outcomes
-from scenarios.workloads.script.requests import Packed, Refused, issue
+from scenarios.workloads.script.requests import Refused
 from scenarios.workloads.script.script_streams import ScriptStreams
 
 

@@ -14,7 +14,7 @@ from scenarios.seam.host_work import HostWork, total
 from scenarios.seam.kernel import Kernel, together
 from scenarios.seam.rank import Rank
 from scenarios.seam.roles import IDS, OPTIMIZER, ROWS
-from scenarios.workloads.script.events.waits import (
+from scenarios.workloads.recording.events.waits import (
     Elapsed,
     HostWait,
     Query,
@@ -23,7 +23,8 @@ from scenarios.workloads.script.events.waits import (
     SynchronizeCall,
     SynchronizeEvent,
 )
-from scenarios.workloads.script.events.work import LaunchKernel, OnStream, RecordEvent, WaitEvent
+from scenarios.workloads.recording.events.work import LaunchKernel, OnStream, RecordEvent, WaitEvent
+from scenarios.workloads.recording.packed import nothing
 
 # The host's time for a poll, of the order of a CUDA driver call; more than zero, so that polling loops end.
 _POLL_NS = 1_000
@@ -33,12 +34,6 @@ KIND = "script"
 # sharded modules.
 _OF_OPTIMIZER = "step"
 _OF_PARTS = {"_input_dists": IDS, "_output_dists": ROWS}
-
-
-def cpu_flops_per_s(scenario: Scenario) -> float:
-    """Return the float32 rate of a script's computation on the scenario's hardware, in FLOP/s."""
-    gpu = scenario.cluster.host.gpu
-    return gpu.flops_per_s["float32"] * gpu.efficiency.get(KIND, gpu.efficiency.get("default", 1.0))
 
 
 @lru_cache(maxsize=1 << 14)
@@ -238,7 +233,3 @@ def _kind(given: tuple[Sequence[HostWork], OnStream | None]) -> tuple[int, str] 
     """Return a key that groups kernels to combine: stream and label; None for other items."""
     launched = given[1]
     return (launched.stream, launched.label) if isinstance(launched, LaunchKernel) else None
-
-
-def nothing() -> None:
-    """Do nothing: a simulated kernel computes no values here."""

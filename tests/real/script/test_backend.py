@@ -22,8 +22,8 @@ from real.script import backend as script_backend
 from real.script.link import RankPlace, WatchedLink
 from real.script.process_group import WatchedGroup
 from real.script.unrecorded import SETTLING
-from scenarios.workloads.script.events.calls import NewGroup
-from scenarios.workloads.script.events.notes import RecordMetric, ScriptFailure, StepEnd
+from scenarios.workloads.recording.events.calls import NewGroup
+from scenarios.workloads.recording.events.notes import RecordMetric, ScriptFailure, StepEnd
 from scenarios.workloads.script.process.process_group import BEGINNING, ScriptGroup, TorchCall
 from tests.real.rank.fake_cuda import NAME, Device, Event, NcclWork, Stream, installed
 

@@ -23,9 +23,9 @@ from real.script.link import RankPlace, WatchedLink, _unrecorded_steps
 from real.script.unrecorded import SETTLING, UnrecordedSteps
 from scenarios.config.load import load
 from scenarios.seam.errors import ScenarioError
+from scenarios.workloads.recording.events.event import Request
+from scenarios.workloads.recording.events.notes import ScriptEnd, StepEnd
 from scenarios.workloads.script.config import Script
-from scenarios.workloads.script.events.event import Request
-from scenarios.workloads.script.events.notes import ScriptEnd, StepEnd
 from scenarios.workloads.script.process.labels import Labels
 from scenarios.workloads.script.process.marks import Marks, Replaced
 from scenarios.workloads.script.process.process_group import ScriptGroup

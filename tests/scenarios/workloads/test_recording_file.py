@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from scenarios.workloads.script.recording.file import read
-from scenarios.workloads.script.recording.recorded import Recorded
+from scenarios.workloads.recording.file import read
+from scenarios.workloads.recording.recorded import Recorded
 
 KERNEL = {"kind": "gemm", "flops": 1e9, "parts": [{"kind": "gemm", "launches": 2}]}
 SHAPE = [[4, 2], "float32", False]

@@ -6,7 +6,7 @@ import torch
 
 from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import Kernel
-from scenarios.workloads.script.events.work import GradientReady, Launched, LaunchKernel, OnStream
+from scenarios.workloads.recording.events.work import GradientReady, Launched, LaunchKernel, OnStream
 from scenarios.workloads.script.host.compiled import Call, Compiled
 
 

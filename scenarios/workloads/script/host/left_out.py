@@ -10,7 +10,7 @@ from typing import Any
 
 from torch.utils.data import dataloader
 
-from scenarios.workloads.script.events.notes import NoteLeftOut
+from scenarios.workloads.recording.events.notes import NoteLeftOut
 from scenarios.workloads.script.process.simulated import SimulatedLink
 
 WORKERS = "time of DataLoader workers"

@@ -13,7 +13,7 @@ from torch.overrides import _get_current_function_mode_stack, _pop_mode
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.data import _utils, dataloader
 
-from scenarios.workloads.script.events.notes import LoadedBatch
+from scenarios.workloads.recording.events.notes import LoadedBatch
 from scenarios.workloads.script.host.measured import turns_of
 from scenarios.workloads.script.host.on_cpu import OnCpu
 from scenarios.workloads.script.process.simulated import SimulatedLink

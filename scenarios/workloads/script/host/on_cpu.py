@@ -17,7 +17,7 @@ from typing import Any
 
 from scenarios.config.host_costs import Eager
 from scenarios.seam.host_work import NO_WORK, HostWork, total
-from scenarios.workloads.script.events.notes import NoteCpuWork
+from scenarios.workloads.recording.events.notes import NoteCpuWork
 from scenarios.workloads.script.host.cpu_work import BESIDE, COPIES, LOADING, MEASURED, OPERATORS
 from scenarios.workloads.script.host.measured import Freeing, turns_of
 from scenarios.workloads.script.host.operators import work_of

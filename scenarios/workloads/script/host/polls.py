@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, Literal
 
-from scenarios.workloads.script.events.waits import Query, SynchronizeCall
+from scenarios.workloads.recording.events.waits import Query, SynchronizeCall
 
 # A poll takes the host 1 us; after this many of one target with no launch in between, the host waits for the target.
 MOST_POLLS = 1_000

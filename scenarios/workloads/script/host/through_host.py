@@ -17,8 +17,8 @@ from torch import Tensor
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.trace import COPYING
 from scenarios.seam.traits import MESSAGES
-from scenarios.workloads.script.events.event import Request
-from scenarios.workloads.script.events.waits import SynchronizeCall
+from scenarios.workloads.recording.events.event import Request
+from scenarios.workloads.recording.events.waits import SynchronizeCall
 from scenarios.workloads.script.gpu.known_values import Shadows
 from scenarios.workloads.script.process.process_group import TorchCall
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Sequence
 
-from scenarios.workloads.script.events.calls import IssueCall
-from scenarios.workloads.script.requests import Packed
+from scenarios.workloads.recording.events.calls import IssueCall
+from scenarios.workloads.recording.packed import Packed
 
 
 class Mail:

@@ -13,7 +13,7 @@ from weakref import WeakSet
 import torch.distributed as dist
 
 from scenarios.do_nothing import do_nothing
-from scenarios.workloads.script.events.notes import ScriptFailure
+from scenarios.workloads.recording.events.notes import ScriptFailure
 from scenarios.workloads.script.requests import ScriptLink
 
 # The environment variables of the rendezvous address.

@@ -16,8 +16,7 @@ from typing import Any
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
-from scenarios.workloads.script.events.calls import AskStore
-from scenarios.workloads.script.meeting.stores import JOINED, StoreRequest
+from scenarios.workloads.script.meeting.stores import JOINED, AskStore, StoreRequest
 from scenarios.workloads.script.users_lines import users_line
 
 _OURS = ("scenarios.", "real.", "sim.")

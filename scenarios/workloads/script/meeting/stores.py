@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Generator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+
+from scenarios.workloads.recording.events.calls import MetInStore
+from scenarios.workloads.recording.events.event import Counts, RankEvent, Request
 
 if TYPE_CHECKING:
     from scenarios.seam.group import Group
@@ -27,6 +31,16 @@ class StoreRequest(NamedTuple):
     def __str__(self) -> str:
         key = f" of {self.arguments[0]!r}" if self.arguments else ""
         return " ".join(filter(None, [self.line, f"{self.verb}{key}"]))
+
+
+@dataclass(frozen=True, slots=True)
+class AskStore(Request):
+    """A request to a store, answered once other ranks have set what the request waits for."""
+
+    stored: StoreRequest
+
+    def noted(self, counts: Counts) -> RankEvent:
+        return MetInStore()
 
 
 class PendingWork(Protocol):

@@ -10,7 +10,7 @@ import timeit
 from collections.abc import Callable
 from typing import Any
 
-from scenarios.workloads.script.events.work import ComputeOnCpu, GradientReady
+from scenarios.workloads.recording.events.work import ComputeOnCpu, GradientReady
 from scenarios.workloads.script.users_lines import is_users_file
 
 # The least time between two readings, so that a loop that waits for a time ends.

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from scenarios.workloads.script.events.calls import ReplicaGradients
+from scenarios.workloads.recording.events.calls import ReplicaGradients
 from scenarios.workloads.script.process.simulated import SimulatedLink
 
 

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from scenarios.workloads.script.events.calls import NewGroup
-from scenarios.workloads.script.events.notes import ScriptFailure
+from scenarios.workloads.recording.events.calls import NewGroup
+from scenarios.workloads.recording.events.notes import ScriptFailure
 from scenarios.workloads.script.meeting.guard import own_ranks
 from scenarios.workloads.script.meeting.processes import Processes
 from scenarios.workloads.script.meeting.seats import Seats

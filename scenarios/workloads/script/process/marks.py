@@ -15,8 +15,8 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from scenarios.seam.traits import TRAITS
+from scenarios.workloads.recording.events.notes import FoundPlan, ScriptEnd, ScriptFailure, StepEnd
 from scenarios.workloads.script.config import Marking
-from scenarios.workloads.script.events.notes import FoundPlan, ScriptEnd, ScriptFailure, StepEnd
 from scenarios.workloads.script.process.process_group import ScriptGroup, TorchCall
 from scenarios.workloads.script.process.torchrec_plan import LookUps, plan_found
 from scenarios.workloads.script.requests import ScriptLink

@@ -23,11 +23,11 @@ from scenarios.modules.describing.host import HostCounter
 from scenarios.modules.recorder import is_recomputed
 from scenarios.seam.host_work import NO_WORK, HostWork
 from scenarios.seam.kernel import Kernel
-from scenarios.workloads.script.events.calls import IssueCall, NewGroup, WaitCall
-from scenarios.workloads.script.events.event import Request
-from scenarios.workloads.script.events.notes import CompiledStep, MemoryPeak, RecordMetric, ReservedPeak, StepEnd
-from scenarios.workloads.script.events.waits import Elapsed, Query, Sleep, Synchronize, SynchronizeEvent
-from scenarios.workloads.script.events.work import (
+from scenarios.workloads.recording.events.calls import IssueCall, NewGroup, WaitCall
+from scenarios.workloads.recording.events.event import Request
+from scenarios.workloads.recording.events.notes import CompiledStep, MemoryPeak, RecordMetric, ReservedPeak, StepEnd
+from scenarios.workloads.recording.events.waits import Elapsed, Query, Sleep, Synchronize, SynchronizeEvent
+from scenarios.workloads.recording.events.work import (
     GradientReady,
     Launched,
     LaunchKernel,
@@ -37,6 +37,7 @@ from scenarios.workloads.script.events.work import (
     Turn,
     WaitEvent,
 )
+from scenarios.workloads.recording.packed import Packed
 from scenarios.workloads.script.gpu.known_values import Shadows, is_meta
 from scenarios.workloads.script.gpu.storages import Storages
 from scenarios.workloads.script.host.as_compiled import AsCompiled
@@ -49,7 +50,7 @@ from scenarios.workloads.script.meeting.store import SimulatedStore
 from scenarios.workloads.script.process.clock import ScriptClock, ScriptCpuTimer
 from scenarios.workloads.script.process.labels import Labels
 from scenarios.workloads.script.process.process_group import ScriptGroup, TorchCall
-from scenarios.workloads.script.requests import Asking, Packed
+from scenarios.workloads.script.requests import Asking
 from scenarios.workloads.script.script_streams import KIND
 
 # The step that is also noted as torch.compile would have it: the first one's host is not yet ahead.

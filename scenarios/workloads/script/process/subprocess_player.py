@@ -15,8 +15,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed import rpc
 
+from scenarios.workloads.recording.events.notes import RecordMetric, ScriptEnd, ScriptFailure
 from scenarios.workloads.script.config import Script
-from scenarios.workloads.script.events.notes import RecordMetric, ScriptEnd, ScriptFailure
 from scenarios.workloads.script.gpu.cuda.properties import SeenGpu
 from scenarios.workloads.script.gpu.cuda.smi import install_smi
 from scenarios.workloads.script.host.left_out import LeftOut

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from scenarios.seam.errors import is_installed, is_ours
-from scenarios.workloads.script.events.notes import ScriptFailure
+from scenarios.workloads.recording.events.notes import ScriptFailure
 from scenarios.workloads.script.process.simulated import SimulatedGroup, SimulatedLink
 
 # Functions of torch.cuda and torch.accelerator by which a script detects or selects a GPU.

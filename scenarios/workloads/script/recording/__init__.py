@@ -1,1 +1,1 @@
-"""Recordings of ranks' requests: written to a file, compared between ranks, and replayed, also for a larger world."""
+"""Recordings of a script's ranks: replayed, also for other ranks of a class, compared, and made of few ranks."""

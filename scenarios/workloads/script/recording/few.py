@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from scenarios.seam.errors import ProgramError
-from scenarios.workloads.script.events.event import Request
-from scenarios.workloads.script.events.notes import ScriptEnd, StepEnd
+from scenarios.workloads.recording.events.event import Request
+from scenarios.workloads.recording.events.notes import ScriptEnd, StepEnd
+from scenarios.workloads.recording.lines import Logs, RankLog
 from scenarios.workloads.script.recording.likeness import difference
-from scenarios.workloads.script.recording.lines import Families, Logs, RankLog
+from scenarios.workloads.script.recording.replay import Families, replays_of_two
 from scenarios.workloads.script.recording.single_rank import Alone, SentByRanks, WaitingFor
 from scenarios.workloads.script.runner import LivePlayer
 
@@ -103,7 +104,7 @@ class Few:
         """Return where two ranks part, in their first step or (`to_end`) anywhere; None if they do not."""
         if to_end or (one, two) not in self._differences:
             try:
-                both = self.logs.replays(one, two, self.world_size)
+                both = replays_of_two(self.logs, one, two, self.world_size)
                 self._differences[one, two] = difference(*both, steps=None if to_end else 1)
             except ProgramError as error:
                 self._differences[one, two] = str(error)

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 from scenarios.config.scenario import Scenario
 from scenarios.seam.errors import ProgramError
+from scenarios.workloads.recording.lines import Logs
 from scenarios.workloads.script.recording.likeness import difference
-from scenarios.workloads.script.recording.lines import Logs
+from scenarios.workloads.script.recording.replay import replays_of_two
 
 # The hint is printed from this many ranks, and this many seconds, on.
 MANY_RANKS, LONG_S = 16, 30.0
@@ -83,6 +84,6 @@ class Hint:
 
 def _is_like(logs: Logs, one: int, two: int, size: int) -> bool:
     try:
-        return difference(*logs.replays(one, two, size)) is None
+        return difference(*replays_of_two(logs, one, two, size)) is None
     except ProgramError:
         return False

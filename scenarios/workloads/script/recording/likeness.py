@@ -7,11 +7,11 @@ from itertools import count
 from typing import Any
 
 from scenarios.seam.host_work import HostWork
-from scenarios.workloads.script.events.event import Request
-from scenarios.workloads.script.events.notes import ScriptEnd, StepEnd
-from scenarios.workloads.script.events.waits import Query
-from scenarios.workloads.script.events.work import Turn
-from scenarios.workloads.script.recording.lines import Replay
+from scenarios.workloads.recording.events.event import Request
+from scenarios.workloads.recording.events.notes import ScriptEnd, StepEnd
+from scenarios.workloads.recording.events.waits import Query
+from scenarios.workloads.recording.events.work import Turn
+from scenarios.workloads.script.recording.replay import Replay
 
 
 def difference(expected: Replay, found: Replay, *, steps: int | None = None) -> str | None:

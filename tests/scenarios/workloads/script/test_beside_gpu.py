@@ -10,8 +10,8 @@ import pytest
 from scenarios.config.host_costs import LOOP_TURNS, Eager
 from scenarios.seam.host_work import HostWork
 from scenarios.seam.rank import Rank
+from scenarios.workloads.recording.events.notes import LoadedBatch
 from scenarios.workloads.script.beside_gpu import BesideGpu
-from scenarios.workloads.script.events.notes import LoadedBatch
 from scenarios.workloads.script.host.cpu_work import CpuWork
 from scenarios.workloads.script.outcome import Outcomes
 from tests.small import GPU, cluster, scenario

@@ -12,19 +12,20 @@ import torch
 
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.rank import Rank
-from scenarios.workloads.script.events.calls import AskStore, IssueCall, NewGroup, WaitCall
-from scenarios.workloads.script.events.event import Request
-from scenarios.workloads.script.events.notes import ScriptEnd, ScriptFailure, StepEnd
-from scenarios.workloads.script.events.work import Turn
+from scenarios.workloads.recording.events.calls import IssueCall, NewGroup, WaitCall
+from scenarios.workloads.recording.events.event import Request
+from scenarios.workloads.recording.events.notes import ScriptEnd, ScriptFailure, StepEnd
+from scenarios.workloads.recording.events.work import Turn
+from scenarios.workloads.recording.lines import Logs
+from scenarios.workloads.recording.packed import Packed
 from scenarios.workloads.script.gpu.known_values import MOST_FLOATS
 from scenarios.workloads.script.meeting.commands import Commands
 from scenarios.workloads.script.meeting.mail import Mail
 from scenarios.workloads.script.meeting.seats import Seats
-from scenarios.workloads.script.meeting.stores import MOST_POLLS, StoreRequest, Stores
+from scenarios.workloads.script.meeting.stores import MOST_POLLS, AskStore, StoreRequest, Stores
 from scenarios.workloads.script.recording.few import Few
-from scenarios.workloads.script.recording.lines import Logs
 from scenarios.workloads.script.recording.single_rank import Alone, SentByRanks
-from scenarios.workloads.script.requests import Packed, Refused
+from scenarios.workloads.script.requests import Refused
 from scenarios.workloads.script.runner import LivePlayer
 
 KEYS = ["r0", "r1", "r2"]

@@ -12,9 +12,9 @@ from threading import RLock, Thread, Timer
 
 import pytest
 
-from scenarios.workloads.script.events.notes import StepEnd
-from scenarios.workloads.script.events.waits import Synchronize
-from scenarios.workloads.script.events.work import Turn
+from scenarios.workloads.recording.events.notes import StepEnd
+from scenarios.workloads.recording.events.waits import Synchronize
+from scenarios.workloads.recording.events.work import Turn
 from scenarios.workloads.script.requests import Asking
 
 SYNCHRONIZE, STEP = Turn((), Synchronize(0)), Turn((), StepEnd())

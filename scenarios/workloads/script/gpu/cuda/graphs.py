@@ -15,7 +15,7 @@ import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from scenarios.seam.kernel import together
-from scenarios.workloads.script.events.work import Launched, LaunchKernel
+from scenarios.workloads.recording.events.work import Launched, LaunchKernel
 from scenarios.workloads.script.host.compiled import Compiled
 from scenarios.workloads.script.process.simulated import SimulatedLink
 

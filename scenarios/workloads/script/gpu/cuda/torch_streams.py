@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from scenarios.workloads.script.events.work import RecordEvent, WaitEvent
+from scenarios.workloads.recording.events.work import RecordEvent, WaitEvent
 from scenarios.workloads.script.gpu.cuda.names import refusing
 
 # The lowest and the highest priority of streams (cudaDeviceGetStreamPriorityRange on GPUs since Volta).

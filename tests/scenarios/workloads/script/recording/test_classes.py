@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from scenarios.seam.errors import ProgramError
-from scenarios.workloads.script.events.calls import IssueCall
+from scenarios.workloads.recording.events.calls import IssueCall
+from scenarios.workloads.recording.packed import Packed
 from scenarios.workloads.script.recording.classes import Classes
 from scenarios.workloads.script.recording.few import Few
-from scenarios.workloads.script.recording.lines import Families
+from scenarios.workloads.script.recording.replay import Families
 from scenarios.workloads.script.recording.single_rank import Alone, SentByRanks
-from scenarios.workloads.script.requests import Packed
 
 
 class Told:

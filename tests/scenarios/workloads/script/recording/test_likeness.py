@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from scenarios.workloads.script.events.waits import Query, Sleep, SynchronizeEvent
+from scenarios.workloads.recording.events.waits import Query, Sleep, SynchronizeEvent
+from scenarios.workloads.recording.lines import parse_line
 from scenarios.workloads.script.recording.likeness import difference
-from scenarios.workloads.script.recording.lines import GroupsByFamily, Replay, parse_line
+from scenarios.workloads.script.recording.replay import GroupsByFamily, Replay
 
 LOOK, WAIT, STEP = ["query", "event", 0], ["synchronize_event", 0], ["step"]
 

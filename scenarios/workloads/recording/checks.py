@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from functools import partial
 
-from scenarios.workloads.script.events.forms import MOST_RANKS, is_below, is_count, is_flag, is_list, is_number, is_text
-from scenarios.workloads.script.events.table import is_line
-from scenarios.workloads.script.recording.recorded import Recorded
+from scenarios.workloads.recording.events.forms import (
+    MOST_RANKS,
+    is_below,
+    is_count,
+    is_flag,
+    is_list,
+    is_number,
+    is_text,
+)
+from scenarios.workloads.recording.events.table import is_line
+from scenarios.workloads.recording.recorded import Recorded
 
 
 def mistake(recorded: Recorded) -> str | None:

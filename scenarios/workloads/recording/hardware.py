@@ -1,12 +1,13 @@
-"""Check that a recording fits the scenario that plays it; loads no torch."""
+"""Check that a recording fits the scenario that plays it, and the rate that a recording keeps; loads no torch."""
 
 from __future__ import annotations
 
+from scenarios.config.scenario import Scenario
 from scenarios.config.scenario.run_settings import DEFAULT_STEPS
 from scenarios.config.toml.look import Look
 from scenarios.config.toml.sections import Document, RunSection
 from scenarios.config.toml.tree import KeyPath
-from scenarios.workloads.script.recording.recorded import SCRIPT, Recorded
+from scenarios.workloads.recording.recorded import SCRIPT, Recorded
 
 
 def check_scenario(found: Recorded, path: KeyPath, document: Document, look: Look) -> None:
@@ -33,3 +34,9 @@ def check_scenario(found: Recorded, path: KeyPath, document: Document, look: Loo
         look.mistakes.add(
             path, f"a recording on {what[str(kind)]}, as the cluster has, but it was made on {what[found.kind]}"
         )
+
+
+def cpu_flops_per_s(scenario: Scenario) -> float:
+    """Return the float32 rate of a script's computation on the scenario's hardware, in FLOP/s."""
+    gpu = scenario.cluster.host.gpu
+    return gpu.flops_per_s["float32"] * gpu.efficiency.get(SCRIPT, gpu.efficiency.get("default", 1.0))

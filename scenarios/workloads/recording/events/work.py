@@ -9,14 +9,14 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.operations.as_json import from_json, to_json
-from scenarios.workloads.script.events.event import Counts, OwnGroups, Request, ScriptEvent
-from scenarios.workloads.script.events.forms import Form, is_kernel, is_pair, is_text, is_whole
+from scenarios.workloads.recording.events.event import Counts, OwnGroups, RankEvent, Request
+from scenarios.workloads.recording.events.forms import Form, is_kernel, is_pair, is_text, is_whole
 
 _USUAL = {field.name: field.default for field in fields(Kernel)}
 
 
 @dataclass(frozen=True, slots=True)
-class ComputeOnCpu(ScriptEvent):
+class ComputeOnCpu(RankEvent):
     """CPU time in ns, with the label of its purpose."""
 
     kind: ClassVar[str] = "cpu"
@@ -27,7 +27,7 @@ class ComputeOnCpu(ScriptEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class LaunchKernel(ScriptEvent):
+class LaunchKernel(RankEvent):
     """A kernel on a stream, with the label of its purpose. A line holds only figures that differ from the defaults."""
 
     kind: ClassVar[str] = "kernel"
@@ -47,7 +47,7 @@ class LaunchKernel(ScriptEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class RecordEvent(ScriptEvent):
+class RecordEvent(RankEvent):
     """A CUDA event, by number, recorded on a stream. Lines omit the number."""
 
     kind: ClassVar[str] = "event"
@@ -59,17 +59,17 @@ class RecordEvent(ScriptEvent):
     def line(self) -> list[Any]:
         return [self.stream]
 
-    def noted(self, counts: Counts) -> ScriptEvent:
+    def noted(self, counts: Counts) -> RankEvent:
         counts.event = self.number
         return self
 
-    def replayed(self, counts: Counts, own: OwnGroups) -> ScriptEvent:
+    def replayed(self, counts: Counts, own: OwnGroups) -> RankEvent:
         counts.event += 1
         return replace(self, number=counts.event)
 
 
 @dataclass(frozen=True, slots=True)
-class WaitEvent(ScriptEvent):
+class WaitEvent(RankEvent):
     """A stream's wait for a CUDA event. Lines count back from the last recorded event."""
 
     kind: ClassVar[str] = "after"
@@ -81,7 +81,7 @@ class WaitEvent(ScriptEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class GradientReady(ScriptEvent):
+class GradientReady(RankEvent):
     """A marker on a stream: the gradient (replica's number, gradient's number) is ready after the work before it."""
 
     kind: ClassVar[str] = "gradient"

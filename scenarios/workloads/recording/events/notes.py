@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from scenarios.workloads.script.events.event import Request
-from scenarios.workloads.script.events.forms import is_anything, is_batch, is_cpu_work, is_metric, is_whole
-from scenarios.workloads.script.events.work import Spent
+from scenarios.workloads.recording.events.event import Request
+from scenarios.workloads.recording.events.forms import is_anything, is_batch, is_cpu_work, is_metric, is_whole
+from scenarios.workloads.recording.events.work import Spent
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from scenarios.workloads.script.events.event import ScriptEvent
-from scenarios.workloads.script.events.forms import Form, is_group, is_kernel, is_text, is_whole
-from scenarios.workloads.script.events.work import LaunchKernel
+from scenarios.workloads.recording.events.event import RankEvent
+from scenarios.workloads.recording.events.forms import Form, is_group, is_kernel, is_text, is_whole
+from scenarios.workloads.recording.events.work import LaunchKernel
 
 
 @dataclass(frozen=True, slots=True)
-class OnTask(ScriptEvent):
+class OnTask(RankEvent):
     """A marker: the events behind it are of this task; 0 is the program's own coroutine, others are in spawn order."""
 
     kind: ClassVar[str] = "task"
@@ -26,7 +26,7 @@ class OnTask(ScriptEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class SpawnTask(ScriptEvent):
+class SpawnTask(RankEvent):
     """A coroutine that begins on a stream; its task has the next number."""
 
     kind: ClassVar[str] = "spawn"
@@ -54,7 +54,7 @@ class RankCompute(LaunchKernel):
 
 
 @dataclass(frozen=True, slots=True)
-class WaitWork(ScriptEvent):
+class WaitWork(RankEvent):
     """A wait for the work `back` places before the latest: of the task, of the stream ("after"), or of the host."""
 
     kind: ClassVar[str] = "work"
@@ -66,7 +66,7 @@ class WaitWork(ScriptEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class OpenStream(ScriptEvent):
+class OpenStream(RankEvent):
     """A further stream of the rank."""
 
     kind: ClassVar[str] = "stream"
@@ -76,7 +76,7 @@ class OpenStream(ScriptEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class GroupOnStream(ScriptEvent):
+class GroupOnStream(RankEvent):
     """A further group of these ranks, made on a stream."""
 
     kind: ClassVar[str] = "group"
@@ -87,7 +87,7 @@ class GroupOnStream(ScriptEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class BeginStep(ScriptEvent):
+class BeginStep(RankEvent):
     """The begin of a training step on a stream, which ends at the task's next `StepEnd`."""
 
     kind: ClassVar[str] = "begin"

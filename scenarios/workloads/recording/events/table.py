@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from scenarios.seam.host_work import HostWork
-from scenarios.workloads.script.events.calls import IssueCall, MetInStore, NewGroup, ReplicaGradients, WaitCall
-from scenarios.workloads.script.events.event import ScriptEvent
-from scenarios.workloads.script.events.forms import is_host_work, is_text
-from scenarios.workloads.script.events.notes import (
+from scenarios.workloads.recording.events.calls import IssueCall, MetInStore, NewGroup, ReplicaGradients, WaitCall
+from scenarios.workloads.recording.events.event import RankEvent
+from scenarios.workloads.recording.events.forms import is_host_work, is_text
+from scenarios.workloads.recording.events.notes import (
     FoundPlan,
     LoadedBatch,
     MemoryPeak,
@@ -19,7 +19,7 @@ from scenarios.workloads.script.events.notes import (
     ScriptEnd,
     StepEnd,
 )
-from scenarios.workloads.script.events.tasks import (
+from scenarios.workloads.recording.events.tasks import (
     BeginStep,
     GroupOnStream,
     OnTask,
@@ -28,12 +28,12 @@ from scenarios.workloads.script.events.tasks import (
     SpawnTask,
     WaitWork,
 )
-from scenarios.workloads.script.events.waits import Query, Sleep, Synchronize, SynchronizeCall, SynchronizeEvent
-from scenarios.workloads.script.events.work import ComputeOnCpu, GradientReady, LaunchKernel, RecordEvent, WaitEvent
+from scenarios.workloads.recording.events.waits import Query, Sleep, Synchronize, SynchronizeCall, SynchronizeEvent
+from scenarios.workloads.recording.events.work import ComputeOnCpu, GradientReady, LaunchKernel, RecordEvent, WaitEvent
 
 # The kind of lines with the work of a GPU's host, which is no event: such a line holds the fields of `HostWork`.
 HOST = "host"
-_EVENTS: tuple[type[ScriptEvent], ...] = (
+_EVENTS: tuple[type[RankEvent], ...] = (
     *(ComputeOnCpu, LaunchKernel, RecordEvent, WaitEvent, GradientReady),
     *(IssueCall, WaitCall, NewGroup, ReplicaGradients, MetInStore),
     *(Synchronize, SynchronizeEvent, SynchronizeCall, Query, Sleep),
@@ -53,7 +53,7 @@ def is_line(line: Any) -> bool:
     return kind in EVENTS and EVENTS[kind].fits(values)
 
 
-def of_line(line: list[Any]) -> ScriptEvent | HostWork:
+def of_line(line: list[Any]) -> RankEvent | HostWork:
     """Return the event, or the host's work, that a line describes."""
     kind, *values = line
     return HostWork(*values[0]) if kind == HOST else EVENTS[kind].of_line(*values)

@@ -1,4 +1,4 @@
-"""A recording: the requests of each rank of a script, and a description of the recorded run; loads no torch."""
+"""A recording: the events of each rank, and a description of the recorded run; loads no torch."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Any, Literal
 
-from scenarios.workloads.script.events.calls import IssueCall
-from scenarios.workloads.script.events.notes import StepEnd
-from scenarios.workloads.script.events.table import HOST
-from scenarios.workloads.script.events.tasks import RankCompute
-from scenarios.workloads.script.events.work import ComputeOnCpu, LaunchKernel
+from scenarios.workloads.recording.events.calls import IssueCall
+from scenarios.workloads.recording.events.notes import StepEnd
+from scenarios.workloads.recording.events.table import HOST
+from scenarios.workloads.recording.events.tasks import RankCompute
+from scenarios.workloads.recording.events.work import ComputeOnCpu, LaunchKernel
 
 FORMAT = 6
 SCRIPT = "script"

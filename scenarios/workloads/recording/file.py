@@ -1,4 +1,4 @@
-"""A recording of a script as a file: each rank's requests, which can be simulated again without the script.
+"""A recording as a file: each rank's events, which can be simulated again without what issued them.
 
 The file is gzipped JSON of the fields of `Recorded`, version `FORMAT`. Lines are those of `events`; loads no torch.
 """
@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from scenarios import given_file
-from scenarios.workloads.script.recording.checks import mistake
-from scenarios.workloads.script.recording.recorded import FORMAT, SCRIPT, Recorded
+from scenarios.workloads.recording.checks import mistake
+from scenarios.workloads.recording.recorded import FORMAT, SCRIPT, Recorded
 
 NAME = "recording.json.gz"
 

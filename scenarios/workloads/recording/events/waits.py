@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, TypeAlias
 
-from scenarios.workloads.script.events.event import Counts, Request, ScriptEvent
-from scenarios.workloads.script.events.forms import is_integer, is_whole
+from scenarios.workloads.recording.events.event import Counts, RankEvent, Request
+from scenarios.workloads.recording.events.forms import is_integer, is_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Query(Request):
         """The wait that replaces a polling loop of this query."""
         return _WAITS[self.polled](abs(self.number))
 
-    def _turned(self, counts: Counts) -> ScriptEvent:
+    def _turned(self, counts: Counts) -> RankEvent:
         last = {"event": counts.event, "call": counts.call}.get(self.polled, 0)
         return replace(self, number=last - self.number)
 

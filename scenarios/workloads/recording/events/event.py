@@ -1,4 +1,4 @@
-"""The base types of events: what a script's rank requests from, or hands to, its simulated rank; a recording's lines.
+"""The base types of events: what a program's rank requests from, or hands to, its simulated rank; a recording's lines.
 
 A line is [kind, value, ...]. Lines omit the numbers of calls and events, or count backwards from the latest number, so
 that identical steps, and ranks that do the same work, have identical lines.
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, ClassVar, Literal, Protocol, Self
 
-from scenarios.workloads.script.events.forms import Form
+from scenarios.workloads.recording.events.forms import Form
 
 
 class OwnGroups(Protocol):
@@ -38,8 +38,8 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class ScriptEvent:
-    """An event of a script's rank; its fields, in order, are the values after the kind in a line.
+class RankEvent:
+    """An event of a rank; its fields, in order, are the values after the kind in a line.
 
     Attributes:
         kind: the first value of its line; "": the event has no line.
@@ -70,15 +70,15 @@ class ScriptEvent:
         values = [getattr(self, field.name) for field in fields(self)]
         return [values] if self.is_listed else [] if values == [None] else values
 
-    def noted(self, counts: Counts) -> ScriptEvent:
+    def noted(self, counts: Counts) -> RankEvent:
         """Update `counts`, and return the event with relative numbers, as a line stores it."""
         return self._turned(counts)
 
-    def replayed(self, counts: Counts, own: OwnGroups) -> ScriptEvent:
+    def replayed(self, counts: Counts, own: OwnGroups) -> RankEvent:
         """Update `counts`, and return a line's event with absolute numbers and with the replaying rank's own groups."""
         return self._turned(counts)
 
-    def _turned(self, counts: Counts) -> ScriptEvent:
+    def _turned(self, counts: Counts) -> RankEvent:
         """Convert `number` between absolute and relative; the subtraction is its own inverse."""
         if not self.since:
             return self
@@ -87,7 +87,7 @@ class ScriptEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class Request(ScriptEvent):
+class Request(RankEvent):
     """An event that must be answered before the rank continues.
 
     Attributes:

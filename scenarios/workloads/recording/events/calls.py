@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from scenarios.config.interconnect import LIBRARIES
-from scenarios.workloads.script.events.event import Counts, OwnGroups, Request, ScriptEvent
-from scenarios.workloads.script.events.forms import (
+from scenarios.workloads.recording.events.event import Counts, OwnGroups, RankEvent, Request
+from scenarios.workloads.recording.events.forms import (
     is_flag,
     is_group,
     is_replica,
@@ -20,8 +20,7 @@ from scenarios.workloads.script.events.forms import (
 )
 
 if TYPE_CHECKING:
-    from scenarios.workloads.script.meeting.stores import StoreRequest
-    from scenarios.workloads.script.requests import Packed
+    from scenarios.workloads.recording.packed import Packed
 
 
 def _is_library(value: Any) -> bool:
@@ -55,18 +54,18 @@ class IssueCall(Request):
     number: int
 
     def line(self) -> list[Any]:
-        return ScriptEvent.line(self)[:-1]
+        return RankEvent.line(self)[:-1]
 
     @classmethod
     def of_line(cls, *values: Any) -> IssueCall:
         names = (each.name for each in fields(cls))
         return cls(number=0, **dict(zip(names, values, strict=False)))
 
-    def noted(self, counts: Counts) -> ScriptEvent:
+    def noted(self, counts: Counts) -> RankEvent:
         counts.call = self.number
         return self
 
-    def replayed(self, counts: Counts, own: OwnGroups) -> ScriptEvent:
+    def replayed(self, counts: Counts, own: OwnGroups) -> RankEvent:
         counts.call += 1
         options = own.options(self.group, self.verb, self.options)
         return replace(self, number=counts.call, group=own.group(self.group), options=options)
@@ -99,7 +98,7 @@ class NewGroup(Request):
 
     ranks: Sequence[int]
 
-    def replayed(self, counts: Counts, own: OwnGroups) -> ScriptEvent:
+    def replayed(self, counts: Counts, own: OwnGroups) -> RankEvent:
         own.add(self.ranks)
         return self
 
@@ -124,18 +123,8 @@ class ReplicaGradients(Request):
     has_hook: bool
     shapes: Sequence[Any]
 
-    def replayed(self, counts: Counts, own: OwnGroups) -> ScriptEvent:
+    def replayed(self, counts: Counts, own: OwnGroups) -> RankEvent:
         return replace(self, group=own.group(self.group))
-
-
-@dataclass(frozen=True, slots=True)
-class AskStore(Request):
-    """A request to a store, answered once other ranks have set what the request waits for."""
-
-    stored: StoreRequest
-
-    def noted(self, counts: Counts) -> ScriptEvent:
-        return MetInStore()
 
 
 @dataclass(frozen=True, slots=True)
