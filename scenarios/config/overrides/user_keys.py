@@ -14,13 +14,7 @@ from scenarios.config.scenario import RunSettings
 from scenarios.config.toml.document import tables_of
 
 # Keys of fields without a dataclass that declares what is below them.
-_WHOLE: dict[tuple[str, ...], str] = {
-    ("name",): "name",
-    ("program",): "program",
-    ("sources",): "program",
-    ("options",): "options",
-    ("cluster", "profile"): "cluster.profile",
-}
+_WHOLE = {"name": "name", "program": "program", "sources": "program", "options": "options"}
 
 
 @cache
@@ -30,9 +24,8 @@ def user_key(path: tuple[str, ...]) -> str:
     The part of `path` behind an array is the index of an item, printed as `[0]`. A value within a key's value gets that
     key. A value that no file can set keeps its own path.
     """
-    whole = _WHOLE.get(path[:1]) or _WHOLE.get(path[:2])
-    if whole is not None:
-        return whole
+    if path[0] in _WHOLE:
+        return _WHOLE[path[0]]
     if path[:2] == ("cluster", "faults"):
         return f"cluster.slow{''.join(f'[{item}]' for item in path[2:3])}{'.speed' if path[3:] == ('speed',) else ''}"
     tables = {table.field: (table.key, table.values) for table in tables_of(None)}
