@@ -14,7 +14,7 @@ from enum import Enum
 from pathlib import PurePath
 from typing import Annotated, Any, get_args, get_type_hints
 
-from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError, WrapValidator, create_model
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError, WrapValidator, create_model
 from pydantic_core import PydanticUndefined
 
 from scenarios.config.toml.derive import readable
@@ -67,16 +67,14 @@ class _Reader:
         if kind not in self._read:
             if dataclasses.is_dataclass(kind):
                 section = self._of_dataclass(kind)
-                hint: Any = Annotated[section, AfterValidator(_dataclass_of(kind))]
             elif issubclass(kind, BaseModel):
                 section = self._of_model(kind)
-                hint = section if section is kind else Annotated[section, AfterValidator(_model_of(kind))]
             else:
                 raise ValueError(
                     f"Options that are a dataclass or a pydantic model, but {kind.__qualname__} is neither"
                 )
             _check_defaults(kind, section)
-            self._read[kind] = Annotated[hint, WrapValidator(_told_of(kind))], section
+            self._read[kind] = Annotated[section, WrapValidator(_made_by(kind))], section
         return self._read[kind]
 
     def _of_dataclass(self, kind: Any) -> type[Section]:
@@ -130,41 +128,33 @@ def _is_text_of_quantity(hint: Any, default: object) -> bool:
     return isinstance(default, str) and any(isinstance(mark, Accept) and mark.quantity for mark in _marks(hint))
 
 
-def _told_of(kind: type) -> Callable[[Any, Callable[[Any], Any]], Any]:
-    """Return a function that makes a sentence of whatever the class's own code raises."""
+def _made_by(kind: Any) -> Callable[[Any, Callable[[Any], Any]], Any]:
+    """Return a function that reads a table as the user's class, with a sentence for whatever that class raises."""
 
-    def read_told(value: Any, read: Callable[[Any], Any]) -> Any:
+    def made(value: Any, read: Callable[[Any], Any]) -> Any:
         try:
-            return read(value)
+            section = read(value)
+            return section if type(section) is kind else _as_own(kind, section)
         except (ValueError, AssertionError):  # sentences already
             raise
         except Exception as error:
             raise ValueError(f"values that {kind.__qualname__} takes, but it raised {tell_error(error)}") from error
 
-    return read_told
+    return made
 
 
-def _dataclass_of(kind: Any) -> Callable[[Section], Any]:
-    def make(section: Section) -> Any:
-        read = {name for name, field in type(section).model_fields.items() if field.validate_default}
-        # All others have the class's own defaults, which a dataclass of pydantic may not take as arguments.
-        given = {name: value for name, value in section if name in section.model_fields_set | read}
-        try:
-            return kind(**given)
-        except ValidationError as error:  # a dataclass of pydantic reads once more what has been read, also defaults
-            raise ValueError(phrase_of(error.errors(include_url=False)[0])) from None
-
-    return make
-
-
-def _model_of(kind: type[BaseModel]) -> Callable[[BaseModel], BaseModel]:
-    """Return a function that gives checked values the user's own class, which other processes can import."""
-
-    def make(section: BaseModel) -> BaseModel:
+def _as_own(kind: Any, section: Section) -> Any:
+    """Return checked values as the user's own class, which other processes can import."""
+    if issubclass(kind, BaseModel):
         object.__setattr__(section, "__class__", kind)
         return section
-
-    return make
+    # Absent keys have the class's own defaults, which a dataclass of pydantic may not take as arguments.
+    read = {name for name, field in type(section).model_fields.items() if field.validate_default}
+    given = {name: value for name, value in section if name in section.model_fields_set | read}
+    try:
+        return kind(**given)
+    except ValidationError as error:  # a dataclass of pydantic reads once more what has been read
+        raise ValueError(phrase_of(error.errors(include_url=False)[0])) from None
 
 
 def _check_defaults(kind: type, section: type[Section]) -> None:
