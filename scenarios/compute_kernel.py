@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Literal
-
-# Kernels that scenarios may choose: rows in GPU memory, in host memory, or in host memory with a cache on the GPU.
-LookUpKernel = Literal["fused", "fused_uvm", "fused_uvm_caching"]
 
 
 class ComputeKernel(StrEnum):
@@ -25,6 +22,10 @@ class ComputeKernel(StrEnum):
     DRAM_VIRTUAL_TABLE = "dram_virtual_table"
     DRAM_SSD_VIRTUAL_TABLE = "dram_ssd_virtual_table"
     FUSED_TRITON = "fused_triton"
+
+    def __repr__(self) -> str:
+        """Return the name as files and sentences have it."""
+        return repr(self.value)
 
     @property
     def is_in_host(self) -> bool:
@@ -60,6 +61,12 @@ class ComputeKernel(StrEnum):
 # Default, and the kernel of all tables of CPU processes, which have one memory.
 DEFAULT_KERNEL = ComputeKernel.FUSED
 COPIES_KERNEL = ComputeKernel.DENSE  # kernel of tables that every rank holds whole
+# Kernels that scenarios may choose: rows in GPU memory, in host memory, or in host memory with a cache on the GPU.
 SCENARIO_KERNELS = (ComputeKernel.FUSED, ComputeKernel.FUSED_UVM, ComputeKernel.FUSED_UVM_CACHING)
 # Kernels that TorchRec's planner considers for a table without constraints.
 USUAL_KERNELS = tuple(ComputeKernel)[:7]
+
+
+def names_of(test: Callable[[ComputeKernel], bool]) -> str:
+    """Return the kernels that scenarios may choose and that pass a test, as in 'fused' or 'fused_uvm'."""
+    return " or ".join(repr(one) for one in SCENARIO_KERNELS if test(one))

@@ -146,7 +146,7 @@ def _job(options: argparse.Namespace, of_script: Sequence[str] | None, *, is_fir
     from real.launch.launcher import job_of
     from real.launch.placement import place
     from real.machine import cores, cpu_name
-    from scenarios.config.warnings import print_notes_of_measuring
+    from scenarios.config.warnings import notes_of_measuring, print_notes
     from scenarios.seam.errors import ScenarioError
     from twinstep.options import overrides_of, scenario_given
 
@@ -165,7 +165,7 @@ def _job(options: argparse.Namespace, of_script: Sequence[str] | None, *, is_fir
             print(f"note: {spool}: left by a run that was killed; '{command}' makes it a run", file=sys.stderr)
         if options.emulate is None:  # under --emulate they would not apply
             is_asked = place() is None and not (options.quiet or options.json)
-            print_notes_of_measuring(scenario, *((cores(), cpu_name()) if is_asked else ()))
+            print_notes(notes_of_measuring(scenario, *((cores(), cpu_name()) if is_asked else ())))
     return job_of(scenario, out, program=options.program, check=options.check)
 
 

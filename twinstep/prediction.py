@@ -116,7 +116,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
 def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> int:
     with loading():
         from scenarios.config.load import report_mistakes
-        from scenarios.config.warnings import print_notes
+        from scenarios.config.warnings import notes, print_notes
         from scenarios.seam.errors import ScenarioError
         from scenarios.workloads.script.config import Script
         from scenarios.workloads.script.forking import start_loading
@@ -143,7 +143,7 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
     goes_on = options.what_if and _holds(folder, job.scenario)
     if not goes_on:
         check_free(folder)
-    print_notes(job.scenario, job.program.host_classes, effort_of(job.scenario, job.program))
+    print_notes(notes(job.scenario, job.program.host_classes, effort_of(job.scenario, job.program)))
     with job.bar, _ids_kept():
         digest = None if goes_on else _record(job)
         with changing(folder) if options.what_if else nullcontext():
@@ -270,7 +270,7 @@ class _Job:
 def _record(job: _Job) -> Digest:
     """Simulate and write the run folder, span by span, also where Ctrl-C ends it early."""
     from reports.writer import writing
-    from scenarios.config.warnings import NotesAfter, print_notes_after
+    from scenarios.config.warnings import NotesAfter, print_notes
     from sim.draws import Digest
     from sim.run import RunProgress, play
     from twinstep.progress import Interrupt
@@ -315,7 +315,7 @@ def _record(job: _Job) -> Digest:
     if wrong is not None:
         raise wrong
     _check_whole(job.folder, info, is_interrupted=interrupt.requested)
-    print_notes_after(notes)
+    print_notes(notes.sentences())
     return digest
 
 

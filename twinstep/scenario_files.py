@@ -99,7 +99,7 @@ def check_files(files: Sequence[str], *, runs_code: bool = True) -> int:
     If `runs_code` is False, the Python that files name is not run, and values that depend on it are not checked.
     """
     from scenarios.config.load import check_without_code, load
-    from scenarios.config.warnings import print_notes
+    from scenarios.config.warnings import notes, print_notes
     from scenarios.seam.errors import ScenarioError
     from scenarios.workloads.build import are_classes_known, build_unprepared, effort_of
 
@@ -118,7 +118,7 @@ def check_files(files: Sequence[str], *, runs_code: bool = True) -> int:
                     print(f"{file}: ok, except for the Python that it names, which was not run")
                     continue
                 print(f"{file}: ok")
-                print_notes(scenario, program.host_classes, effort_of(scenario, program))
+                print_notes(notes(scenario, program.host_classes, effort_of(scenario, program)))
                 if not are_classes_known(scenario, program):
                     print(f"note: {scenario.path}: run.ranks = 'alike': {_CLASSES_LATER}", file=sys.stderr)
     return code

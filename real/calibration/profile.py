@@ -25,7 +25,7 @@ from scenarios.versions import versions
 
 _Lines = dict[str, str]  # a table's keys, and their values as TOML
 
-_OTHERS_SAY = ("hosts",)  # keys that a scenario sets
+_OTHERS_SAY = ("profile", "hosts")  # keys that a scenario sets
 _THOUSANDS = ("", "k", "M", "G", "T", "P", "E")
 _TIMES = ("ns", "us", "ms", "s")
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")

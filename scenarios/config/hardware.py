@@ -27,6 +27,7 @@ from scenarios.config.toml.values import (
     NvLinks,
     Payload,
     Positive,
+    Profile,
     Rate,
     Size,
     Text,
@@ -258,7 +259,9 @@ class Cluster:
     gloo's sums and copies for GPUs, in host memory, take no time. `tcp` None: messages cost hosts nothing.
     """
 
-    profile: str
+    profile: Annotated[
+        str, Key(doc="Name of a ready profile, or a path that ends in .toml. Default: none.", accepts=Profile)
+    ]
     hosts: Annotated[Machines, "Number of hosts. Required."]
     host: Annotated[Host, Inline()]
     network: Annotated[Network, "The network between the hosts. Default: one ideal switch."]

@@ -145,22 +145,8 @@ class NotesAfter:
             yield f"{begin}: not in any step of this program: {_listed(map(str, self._unused))}"
 
 
-def print_notes(scenario: Scenario, classes: HostClasses | None = None, effort: Effort | None = None) -> None:
-    """Print `notes` to stderr, each behind "note: "."""
-    _print(notes(scenario, classes, effort))
-
-
-def print_notes_of_measuring(scenario: Scenario, cores: int = 0, cpu: str = "") -> None:
-    """Print `notes_of_measuring` to stderr before a real run; same arguments."""
-    _print(notes_of_measuring(scenario, cores, cpu))
-
-
-def print_notes_after(notes: NotesAfter) -> None:
-    """Print the notes that are known only after a prediction."""
-    _print(notes.sentences())
-
-
-def _print(sentences: Iterable[str]) -> None:
+def print_notes(sentences: Iterable[str]) -> None:
+    """Print notes to stderr, each behind "note: "."""
     for sentence in sentences:
         print(f"note: {sentence}", file=sys.stderr)
 

@@ -8,18 +8,20 @@ read, so that what they raise becomes a sentence.
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable, Iterator
 from enum import Enum
 from pathlib import PurePath
 from typing import Annotated, Any, get_args, get_type_hints
 
-from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError, create_model
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError, WrapValidator, create_model
 from pydantic_core import PydanticUndefined
 
 from scenarios.config.toml.derive import readable
 from scenarios.config.toml.reading import phrase_of
 from scenarios.config.toml.section import Section
 from scenarios.config.toml.values import Accept
+from scenarios.seam.errors import tell_error
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -42,7 +44,14 @@ def shape_of(kind: type, around: type | None = None) -> Shape:
         ValueError: it is neither, a type cannot be read from TOML, or a default does not fit its type.
     """
     reader = _Reader({**vars(around)} if around is not None else {})
-    hint, section = reader.table(kind)
+    try:
+        with warnings.catch_warnings(action="ignore", category=UserWarning):  # keys such as `json` may hide methods
+            hint, section = reader.table(kind)
+    except ValueError:
+        raise
+    except Exception as error:  # what pydantic raises depends on what it cannot read
+        why = str(error).partition("\n")[0]
+        raise ValueError(f"Options that TOML can hold, but {kind.__qualname__} cannot be read: {why}") from error
     return Shape(kind, hint, any(field.is_required() for field in section.model_fields.values()))
 
 
@@ -58,16 +67,14 @@ class _Reader:
         if kind not in self._read:
             if dataclasses.is_dataclass(kind):
                 section = self._of_dataclass(kind)
-                hint: Any = Annotated[section, AfterValidator(_dataclass_of(kind))]
             elif issubclass(kind, BaseModel):
                 section = self._of_model(kind)
-                hint = section if section is kind else Annotated[section, AfterValidator(_model_of(kind))]
             else:
                 raise ValueError(
                     f"Options that are a dataclass or a pydantic model, but {kind.__qualname__} is neither"
                 )
             _check_defaults(kind, section)
-            self._read[kind] = hint, section
+            self._read[kind] = Annotated[section, WrapValidator(_made_by(kind))], section
         return self._read[kind]
 
     def _of_dataclass(self, kind: Any) -> type[Section]:
@@ -86,6 +93,7 @@ class _Reader:
 
     def _of_model(self, kind: type[BaseModel]) -> type[Section]:
         """Return a subclass with the model's own validators; the model itself, if it already is a section."""
+        kind.model_rebuild(_types_namespace=self._names or None)  # raises where a type of its own is unknown
         changed: dict[str, Any] = {}
         for name, field in kind.model_fields.items():
             hint = self.hint(field.annotation)
@@ -120,21 +128,33 @@ def _is_text_of_quantity(hint: Any, default: object) -> bool:
     return isinstance(default, str) and any(isinstance(mark, Accept) and mark.quantity for mark in _marks(hint))
 
 
-def _dataclass_of(kind: Any) -> Callable[[Section], Any]:
-    def make(section: Section) -> Any:
-        return kind(**dict(section))
+def _made_by(kind: Any) -> Callable[[Any, Callable[[Any], Any]], Any]:
+    """Return a function that reads a table as the user's class, with a sentence for whatever that class raises."""
 
-    return make
+    def made(value: Any, read: Callable[[Any], Any]) -> Any:
+        try:
+            section = read(value)
+            return section if type(section) is kind else _as_own(kind, section)
+        except (ValueError, AssertionError):  # sentences already
+            raise
+        except Exception as error:
+            raise ValueError(f"values that {kind.__qualname__} takes, but it raised {tell_error(error)}") from error
+
+    return made
 
 
-def _model_of(kind: type[BaseModel]) -> Callable[[BaseModel], BaseModel]:
-    """Return a function that gives checked values the user's own class, which other processes can import."""
-
-    def make(section: BaseModel) -> BaseModel:
+def _as_own(kind: Any, section: Section) -> Any:
+    """Return checked values as the user's own class, which other processes can import."""
+    if issubclass(kind, BaseModel):
         object.__setattr__(section, "__class__", kind)
         return section
-
-    return make
+    # Absent keys have the class's own defaults, which a dataclass of pydantic may not take as arguments.
+    read = {name for name, field in type(section).model_fields.items() if field.validate_default}
+    given = {name: value for name, value in section if name in section.model_fields_set | read}
+    try:
+        return kind(**given)
+    except ValidationError as error:  # a dataclass of pydantic reads once more what has been read
+        raise ValueError(phrase_of(error.errors(include_url=False)[0])) from None
 
 
 def _check_defaults(kind: type, section: type[Section]) -> None:

@@ -7,9 +7,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from scenarios.config.scenario import UsersCode
+from scenarios.config.toml.look import Look
 from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.program_spec import ProgramSpec, ScenarioTable
+from scenarios.config.toml.reading import phrase_of
 from scenarios.config.toml.section import FreeOptions
 from scenarios.config.toml.sections import Document
 from scenarios.workloads.gradient_tables import BUCKETS, COMPRESSION
@@ -54,7 +58,20 @@ def _spec(name: str, place: str, found: Any) -> ProgramSpec:
         needs=own if shape.is_needed else None,
         may=tables if shape.is_needed else (own, *tables),
         batch_size="required" if BATCH_SIZE in reads else "unused",
+        check=lambda document, look: _check_defaults(own, shape, document, look),
     )
+
+
+def _check_defaults(own: ScenarioTable[Any], shape: Shape, document: Document, look: Look) -> None:
+    """Add a mistake if the file has no table of the program's own values, and an empty one is refused."""
+    try:
+        if own.of(document) is None and not shape.is_needed:
+            shape.default()
+    except ValidationError as error:
+        phrase = phrase_of(error.errors(include_url=False)[0])
+        look.mistakes.missing(
+            (own.key,), f"a table, because the defaults of {shape.kind.__qualname__} are not {phrase}"
+        )
 
 
 def _own_table(name: str, found: Any) -> tuple[ScenarioTable[Any], Shape]:
@@ -81,7 +98,7 @@ def _tables_read(place: str, reads: Any) -> tuple[ScenarioTable[Any], ...]:
     """Return the built-in tables that the program reads as well."""
     readable = {table.key: table for table in (BUCKETS, COMPRESSION)}
     known = (*readable, BATCH_SIZE)
-    if isinstance(reads, str) or not all(one in known for one in reads):
+    if not isinstance(reads, (tuple, list, set, frozenset)) or not all(one in known for one in reads):
         names = ", ".join(f"'{one}'" for one in known)
         raise ValueError(f"a program whose `reads` are some of {names}, but those of {place} are {reads!r}")
     return tuple(readable[one] for one in reads if one in readable)

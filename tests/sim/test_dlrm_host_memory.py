@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scenarios.compute_kernel import ComputeKernel, LookUpKernel
+from scenarios.compute_kernel import ComputeKernel
 from scenarios.config.hardware import Inside, Link
 from scenarios.config.scenario import Optimizer, Pipeline, Scenario, ShardingType
 from scenarios.seam.trace import IN_HOST, Recording, Span
@@ -19,14 +19,14 @@ from tests.sim.test_dlrm_steps import TOLERANCE, Reference, losses
 from tests.small import CORE, GPU, changed, cluster, model_of, with_model
 
 TYPES: tuple[ShardingType, ...] = ("table_wise", "row_wise", "table_row_wise")
-KERNELS: tuple[LookUpKernel, ...] = ("fused", "fused_uvm", "fused_uvm_caching")
+KERNELS = ("fused", "fused_uvm", "fused_uvm_caching")
 PREFETCH = Pipeline(kind="prefetch_sparse_dist")
 LINK = Link(bytes_per_s=1e11, latency_ns=1000)
 BIG = dataclasses.replace(GPU, memory_bytes=1 << 40)
 
 
 def hosted(
-    kernels: tuple[LookUpKernel, ...] = KERNELS,
+    kernels: tuple[str, ...] = KERNELS,
     *,
     load_factor: float = 0.3,
     host_rate: float = 1e10,
@@ -53,7 +53,7 @@ def hosted(
     )
 
 
-def timed(kernels: tuple[LookUpKernel, ...], **changes: Any) -> Scenario:
+def timed(kernels: tuple[str, ...], **changes: Any) -> Scenario:
     """Sizes only, over NCCL, of large batches and tables."""
     base = {"batch_size": 1024, "rows": 20_000, "payload": "sizes", "library": "nccl"}
     return hosted(kernels, **{**base, **changes})
@@ -161,7 +161,7 @@ def test_a_prefetch_is_hidden_where_it_fits_and_only_there() -> None:
     kinds = {"ids": Pipeline(kind="sparse_dist"), "rows": PREFETCH}
     quick, slow = 2e9, 2e8
 
-    def one(kernel: LookUpKernel, ahead: str, rate: float) -> Recording:
+    def one(kernel: str, ahead: str, rate: float) -> Recording:
         made = timed((kernel,), pipeline=kinds[ahead], host_rate=rate, load_factor=0.2)
         host = dataclasses.replace(made.cluster.host, gpus=4)
         return played(dataclasses.replace(made, cluster=dataclasses.replace(made.cluster, hosts=1, host=host)))

@@ -36,7 +36,7 @@ from reports.study.rows import StudyRows, open_rows, stored_rows
 from reports.terminal import text
 from reports.terminal.present import output, print_report
 from scenarios.config.scenario import Scenario
-from scenarios.config.warnings import print_notes_of_measuring
+from scenarios.config.warnings import notes_of_measuring, print_notes
 from scenarios.interruption import code_of
 from scenarios.progress_line import ProgressLine
 from scenarios.seam.errors import ProgramError, ScenarioError
@@ -136,7 +136,7 @@ def _measure(folder: Path, study: Study, points: Sequence[MeasurablePoint], opti
     # Points of equal scenarios are measured once.
     points = list({point.digest: point for point in points}.values())
     if points and not (options.quiet or options.json):
-        print_notes_of_measuring(points[0].scenario, cores(), cpu_name())
+        print_notes(notes_of_measuring(points[0].scenario, cores(), cpu_name()))
     about = {
         "study": str(study.file),
         "scenario": study.scenario,

@@ -35,7 +35,7 @@ from reports.validation import folder as validation_folder
 from reports.validation.validation import Validation
 from reports.writer import write
 from scenarios.config.scenario import Scenario
-from scenarios.config.warnings import print_notes, print_notes_of_measuring
+from scenarios.config.warnings import notes, notes_of_measuring, print_notes
 from scenarios.interruption import code_of
 from scenarios.progress_line import ProgressLine
 from scenarios.seam.errors import ProgramError, ScenarioError
@@ -86,8 +86,8 @@ def _validate(scenarios: Sequence[Scenario], options: argparse.Namespace, comman
         return session.end()
     places = _places(scenarios, options.emulate)
     for number, (scenario, hosts) in enumerate(zip(scenarios, places, strict=True), 1):
-        print_notes(scenario)
-        print_notes_of_measuring(scenario, 0 if options.quiet or options.json else cores(), cpu_name())
+        print_notes(notes(scenario))
+        print_notes(notes_of_measuring(scenario, 0 if options.quiet or options.json else cores(), cpu_name()))
         if not session.play(
             scenario, _launches(scenario, session.folder_of(scenario), hosts), is_last=number == len(scenarios)
         ):

@@ -1,26 +1,20 @@
 """Maps values of a frozen scenario to the keys by which users write them in files or after --set.
 
-The keys are derived from the declarations beside the fields and from the tables that files may have, so that every
-printed name is a valid key.
+The keys are those that dataclasses declare beside their fields, so that every printed name is a valid key.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
 from scenarios.config.hardware import Cluster
-from scenarios.config.keys import declared_keys
-from scenarios.config.toml.document import editors_document
-from scenarios.config.toml.sections import RunSection
+from scenarios.config.keys import REST, declared_keys
+from scenarios.config.scenario import RunSettings
+from scenarios.config.toml.document import tables_of
 
-# Fields whose table has another name.
-_TABLES = {"planner": "sharding", "faults": "slow", "sources": "program"}
-# Units that a field's name ends with, and what replaces each in its key.
-_UNITS = (("_bytes_per_s", "_rate"), ("_bytes", ""), ("_ns", ""), ("_s", ""))
-
-Node = Mapping[str, Any]
+# Keys of fields without a dataclass that declares what is below them.
+_WHOLE = {"name": "name", "program": "program", "sources": "program", "options": "options"}
 
 
 @cache
@@ -30,54 +24,22 @@ def user_key(path: tuple[str, ...]) -> str:
     The part of `path` behind an array is the index of an item, printed as `[0]`. A value within a key's value gets that
     key. A value that no file can set keeps its own path.
     """
-    schema = _schema()
-    node, rest, found = schema, [*_in_cluster(path)], ""
-    if rest[0] not in node["properties"] and _key(rest[0], RunSection.model_fields):
-        rest.insert(0, "run")
-    while rest:
-        name = _key(rest[0], node.get("properties", {}))
-        if not name:
-            break
-        found = f"{found}.{name}".removeprefix(".")
-        (node, is_array), rest = _table(schema, node["properties"][name]), rest[1:]
-        if rest and is_array:
-            found += f"[{rest[0]}]"
-            rest = rest[1:]
-    return found or ".".join(path)
-
-
-@cache
-def _schema() -> Node:
-    found: Node = editors_document().model_json_schema()
-    return found
-
-
-def _key(field: str, keys: Mapping[str, Any]) -> str:
-    """Return which of `keys` a field has, by its name, without its unit, or by its other name; "" if none."""
-    shortened = [field[: -len(unit)] + rate for unit, rate in _UNITS if field.endswith(unit)]
-    return next((name for name in (field, _TABLES.get(field, ""), *shortened) if name in keys), "")
-
-
-def _table(schema: Node, node: Node) -> tuple[Node, bool]:
-    """Return the table that a key's value (or array item) is, and whether the key is an array; {} for plain values."""
-    for one in (node, *node.get("anyOf", ()), *node.get("oneOf", ()), *node.get("allOf", ())):
-        inner = one.get("items", one)
-        reference = inner.get("$ref", "")
-        resolved = schema["$defs"][reference.rpartition("/")[2]] if reference else inner
-        if "properties" in resolved:
-            return resolved, "items" in one
-    return {}, False
-
-
-def _in_cluster(path: tuple[str, ...]) -> Sequence[str]:
-    """Return `path` with the names of the cluster's fields replaced by their keys."""
-    if path[:1] != ("cluster",):
-        return path
-    kind, done, rest = Cluster, ["cluster"], path[1:]
-    while rest and kind is not None:
-        one = next((one for one in declared_keys(kind) if one.path == rest[: len(one.path)]), None)
+    if path[0] in _WHOLE:
+        return _WHOLE[path[0]]
+    if path[:2] == ("cluster", "faults"):
+        return f"cluster.slow{''.join(f'[{item}]' for item in path[2:3])}{'.speed' if path[3:] == ('speed',) else ''}"
+    tables = {table.field: (table.key, table.values) for table in tables_of(None)}
+    kinds: dict[str, tuple[str, Any]] = {"cluster": ("cluster", Cluster), **tables}
+    found, kind = kinds.get(path[0], ("run", RunSettings))
+    rest = path[1:] if path[0] in kinds else path
+    while kind is not None:
+        fitting = (one for one in declared_keys(kind) if one.path and one.path == rest[: len(one.path)])
+        one = next((one for one in fitting if one.key.name != REST), None)
         if one is None:
             break
-        done.append(one.key.name)
-        kind, rest = one.table, rest[len(one.path) :]
-    return [*done, *rest]
+        found, kind, rest = f"{found}.{one.key.name}", one.table, rest[len(one.path) :]
+        if rest and kind is not None and one.is_array:
+            found, rest = f"{found}[{rest[0]}]", rest[1:]
+        elif rest and one.key.names is not None and rest[0] in one.key.names.names:
+            found += f".{rest[0]}"
+    return ".".join(path) if found == "run" else found

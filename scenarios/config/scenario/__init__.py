@@ -113,7 +113,7 @@ class Scenario:
 
     def kernel_of(self, table: Table) -> ComputeKernel:
         """Return where the table's rows lie on this cluster."""
-        return ComputeKernel(table.kernel) if self.cluster.host.gpu.device.has_own_memory else DEFAULT_KERNEL
+        return table.kernel if self.cluster.host.gpu.device.has_own_memory else DEFAULT_KERNEL
 
     @property
     def uses_host_memory(self) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from scenarios.compute_kernel import DEFAULT_KERNEL, ComputeKernel, LookUpKernel
+from scenarios.compute_kernel import DEFAULT_KERNEL, SCENARIO_KERNELS, ComputeKernel
 from scenarios.config.keys import Key
 from scenarios.config.scenario.optimizers import DenseOptimizer, Optimizer
 from scenarios.config.toml.values import (
@@ -176,8 +176,7 @@ class Table:
             doc="Where rows lie, by TorchRec's compute kernels. 'fused': GPU memory; 'fused_uvm': host memory;"
             " 'fused_uvm_caching': host memory, with a cache in GPU memory. Default: that of sharding.plan, else"
             " 'fused'.",
-            accepts=LookUpKernel,
-            read=ComputeKernel,
+            accepts=Literal[SCENARIO_KERNELS],
         ),
     ] = DEFAULT_KERNEL
     cache_load_factor: Annotated[

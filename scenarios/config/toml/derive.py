@@ -19,15 +19,14 @@ from scenarios.config.toml.section import TAG, FreeOptions, Section, about
 from scenarios.config.toml.values import Accept
 
 _LAX = (tuple, set, frozenset)
-Extra = tuple[tuple[str, Any, str], ...]  # keys without a field: name, accepted type and meaning
 
 
 @cache
-def section_of(kind: Any, title: str = "", first: Extra = (), last: Extra = ()) -> type[Section]:
+def section_of(kind: Any, title: str = "") -> type[Section]:
     """Return the table that a dataclass declares; its description is the first line of the class's docstring."""
-    keys = [(one.key.name, _accepted(one), one.key.doc) for one in declared_keys(kind) if one.key.name != REST]
+    keys = [one for one in declared_keys(kind) if one.key.name != REST]
     base = Section if len(keys) == len(declared_keys(kind)) else FreeOptions
-    fields: dict[str, Any] = {name: _field(accepts, doc) for name, accepts, doc in (*first, *keys, *last)}
+    fields: dict[str, Any] = {one.key.name: _field(_accepted(one), one.key.doc) for one in keys}
     doc = str(kind.__doc__).partition("\n")[0]
     made: type[Section] = create_model(title or f"{kind.__name__}Section", __base__=base, __doc__=doc, **fields)
     made.declared_by = kind

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from scenarios.config.catalogue import profile_file, profile_names, scenario_file
 from scenarios.config.overrides.overrides import Overrides
@@ -17,14 +17,7 @@ PROFILE_KEYS = ("description", "cluster", "measured")
 LONGEST_CHAIN = 64  # files, each included by the previous one
 
 
-class Over(Protocol):
-    """A layer that replaces values of a tree."""
-
-    def put_early(self, tree: Tree) -> None: ...
-    def put_late(self, mistakes: Mistakes) -> None: ...
-
-
-def read_tree(file: str, over: Over | None = None) -> Mistakes:
+def read_tree(file: str, over: Overrides | None = None) -> Mistakes:
     """Read a scenario file with its includes and profile laid under; apply its `set`, then `over`.
 
     Raises:
@@ -33,7 +26,7 @@ def read_tree(file: str, over: Over | None = None) -> Mistakes:
     mistakes = Mistakes(Tree(root=file))
     reader = _IncludeReader(mistakes=mistakes)
     reader.read(file)
-    layers: list[Over] = [*_set_by_files(mistakes), *([] if over is None else [over])]
+    layers = [*_set_by_files(mistakes), over or Overrides()]
     for layer in layers:
         layer.put_early(mistakes.tree)
     reader.read_profile()

@@ -45,7 +45,7 @@ class Look:
                 self.refuse_elsewhere((*path, name), value)
             for other, wanted in one.where.items():
                 now = getattr(section, other)
-                if (usual[other] if now is None else now) not in wanted:
+                if (usual[other] if now is None else now) not in wanted and self.mistakes.sound((*path, other)):
                     self.refuse(path, section, (name,), f"but with {other} = {' or '.join(map(repr, wanted))}")
 
 

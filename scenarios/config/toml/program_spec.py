@@ -65,7 +65,7 @@ class ScenarioTable(Generic[V]):
         """Check the table, if the file has it."""
         section = self.of(document)
         if section is not None:
-            if conditional(getattr(section, "declared_by", None)):
+            if conditional(getattr(self.section, "declared_by", None)):
                 look.refuse_elsewhere((self.key,), section)
             self.check(section, document, look)
 

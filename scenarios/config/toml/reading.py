@@ -116,17 +116,16 @@ def _leave_out(values: dict[str, Any], error: ErrorDetails) -> None:
     If a required key is missing, the table around it is removed.
     """
     path = _path(error)
+    is_item = error["type"] == "model_type" and isinstance(path[-1], int)
     table: Any = values
-    if error["type"] == "model_type" and isinstance(path[-1], int):
-        for key in path[:-1]:
-            table = table[key]
-        table[path[-1]] = {}
-        return
     last = (values, "")
-    for key in path[:-1] if error["type"] == "missing" else path:
+    for key in path[:-1] if is_item or error["type"] == "missing" else path:
         if isinstance(table, dict):
             last = (table, str(key))
             table = table.get(key)
         elif isinstance(table, list):
             table = table[int(key)]
-    last[0].pop(last[1], None)
+    if is_item and isinstance(table, list):  # not yet left out because of another value
+        table[int(path[-1])] = {}
+    else:
+        last[0].pop(last[1], None)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from scenarios.compute_kernel import ComputeKernel
+from scenarios.compute_kernel import names_of
 from scenarios.config.scenario import Model, Planner
 from scenarios.config.toml.derive import section_of
 from scenarios.config.toml.hardware.sections import ClusterSection
@@ -34,7 +34,10 @@ from scenarios.workloads.step_tables import REPLICATION, sharding_shape
 
 INT32_ROWS = 1 << 31
 # Averaging would also write back and empty the caches, which hold rows of batches that were fetched ahead.
-WHY_FUSED = "with replication, which averages rows in GPU memory"
+_IN_GPU = names_of(lambda kernel: not kernel.is_in_host)
+_CACHED = names_of(lambda kernel: kernel.is_cached)
+_NOT_CACHED = names_of(lambda kernel: not kernel.is_cached)
+WHY_IN_GPU = "with replication, which averages rows in GPU memory"
 
 
 def _check_model(model: Any, document: Document, look: Look) -> None:
@@ -87,7 +90,7 @@ def own_types(table: Any) -> tuple[str, tuple[ShardingType, ...]]:
 
 def _is_in_host(table: Any) -> bool:
     """Return whether the table's rows lie in the host's memory, without a plan."""
-    return table.kernel is not None and ComputeKernel(table.kernel).is_in_host
+    return table.kernel is not None and table.kernel.is_in_host
 
 
 def _check_interaction(interaction: Any, model: Any, look: Look) -> None:
@@ -133,8 +136,8 @@ def _check_table(table: Any, path: KeyPath, model: Any, look: Look) -> None:
         _check_types(table.sharding, (*path, "sharding"), mistakes)
     if table.index_dedup:
         look.refuse(path, table, ("weighted",), "with index_dedup")
-        if table.kernel is not None and ComputeKernel(table.kernel).is_cached:
-            mistakes.add((*path, "kernel"), "'fused' or 'fused_uvm' with index_dedup")
+        if table.kernel is not None and table.kernel.is_cached:
+            mistakes.add((*path, "kernel"), f"{_NOT_CACHED} with index_dedup")
     reason, own = own_types(table) if table.sharding is not None else ("", ())
     if own and not {*table.sharding} <= {*own}:
         mistakes.add((*path, "sharding"), f"of a table with {reason} {' or '.join(own)}")
@@ -183,15 +186,15 @@ def _check_kernel(
         if place is None or place.kernel != table.kernel:
             look.refuse(path, table, ("kernel",), "with sharding.plan, which says it of every table")
         return
-    if table.kernel is None or not ComputeKernel(table.kernel).is_cached:
-        look.refuse(path, table, ("cache_load_factor",), "unless kernel = 'fused_uvm_caching'")
+    if table.kernel is None or not table.kernel.is_cached:
+        look.refuse(path, table, ("cache_load_factor",), f"unless kernel = {_CACHED}")
     if not _is_in_host(table):
         return
     if _averages_on_gpus(document):
-        look.mistakes.add((*path, "kernel"), f"'fused' {WHY_FUSED}")
+        look.mistakes.add((*path, "kernel"), f"{_IN_GPU} {WHY_IN_GPU}")
     types = table.sharding or SHARDING.or_empty(document).types or DEFAULT_TYPES
     if all(ShardingKind(kind).is_copied for kind in types):
-        look.mistakes.add((*path, "kernel"), f"'fused', because the table may be {types[0]} only")
+        look.mistakes.add((*path, "kernel"), f"{_IN_GPU}, because the table may be {types[0]} only")
     check_host_path(f"table {table.name!r} is {table.kernel}", document, look.mistakes)
 
 
@@ -283,7 +286,9 @@ def _check_sharding(sharding: Any, document: Document, look: Look) -> None:
                 if table.kernel.is_in_host:
                     check_host_path(f"the plan has table {name!r} as {table.kernel}", document, look.mistakes)
                     if _averages_on_gpus(document):
-                        raise ValueError(f"tables that are 'fused' {WHY_FUSED}, but it has {name!r} as {table.kernel}")
+                        raise ValueError(
+                            f"tables that are {_IN_GPU} {WHY_IN_GPU}, but it has {name!r} as {table.kernel}"
+                        )
                     break
         except ValueError as error:
             look.mistakes.add(("sharding", "plan"), str(error))
@@ -321,7 +326,7 @@ def _check_caches(given: Mapping[str, GivenTable], model: Any, look: Look) -> No
         if place is None:
             continue
         if not place.kernel.is_cached:
-            reason = "unless sharding.plan has the table as 'fused_uvm_caching'"
+            reason = f"unless sharding.plan has the table as {_CACHED}"
         elif place.load_factor not in (None, table.cache_load_factor):
             reason = f"with sharding.plan, which has the table's load_factor, {place.load_factor}"
         else:

@@ -10,7 +10,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
 
-from scenarios.compute_kernel import ComputeKernel
 from scenarios.config.scenario import (
     CACHE_LOAD_FACTOR,
     Buckets,
@@ -77,7 +76,7 @@ def _kernel(table: Any, usual: Sequence[str], place: GivenTable | None) -> dict[
         return {"sharding": (place.sharding_type.value,), "kernel": place.kernel, "cache_load_factor": share}
     if own := own_types(table)[1] if table.index_dedup or table.sequence else ():
         usual = [kind for kind in usual if kind in own] or own
-    if table.kernel is not None and ComputeKernel(table.kernel).is_in_host:
+    if table.kernel is not None and table.kernel.is_in_host:
         usual = [kind for kind in usual if not ShardingKind(kind).is_copied]
     return {"sharding": tuple(table.sharding or usual)}
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from scenarios.compute_kernel import ComputeKernel, LookUpKernel
+from scenarios.compute_kernel import ComputeKernel
 from scenarios.config.hardware import Inside, Link
 from scenarios.config.load import load
 from scenarios.config.scenario import Pipeline, Scenario, Table
@@ -29,7 +29,7 @@ ROWS = 400_000  # of 64 columns: 99.2 MiB with what row-wise Adagrad keeps; a GP
 BIG = '{ name = "big", rows = 400_000_000, ids_per_sample = 3, %s }'  # 410 GB in float32
 
 
-def hosted(kernel: LookUpKernel, load_factor: float = 0.2, count: int = 6, **changes: Any) -> Scenario:
+def hosted(kernel: str, load_factor: float = 0.2, count: int = 6, **changes: Any) -> Scenario:
     tables = [
         dataclasses.replace(
             table(f"t{number}", ROWS, ["row_wise"]), kernel=ComputeKernel(kernel), cache_load_factor=load_factor

@@ -93,6 +93,16 @@ def test_a_wrong_value_is_a_sentence(tmp_path: Path, kind: str, line: str, sente
     assert sentences(written(tmp_path, train(KINDS[kind], BODY), further=further)) == [sentence]
 
 
+def test_without_a_required_key_an_item_that_is_no_table_is_found_too(tmp_path: Path) -> None:
+    above = (
+        ABOVE + "\n@dataclass\nclass S:\n    rounds: int\n    layers: list['L']\n@dataclass\nclass L:\n    width: int"
+    )
+    assert sentences(written(tmp_path, train(above, "Options = S"), further="[options]\nlayers = [3]")) == [
+        "options.layers[0] = 3: expected a table",
+        "options.rounds: missing; expected a value",
+    ]
+
+
 def test_messages_of_a_classs_own_checks_follow_the_word_expected(tmp_path: Path) -> None:
     checked = (
         ABOVE
@@ -109,6 +119,33 @@ class Settings:
     assert sentences(path) == ["options = {rounds = 9}: expected at most 8 rounds"]
 
 
+RAISES = """
+    def __post_init__(self):
+        if self.rounds == 1:
+            raise ValueError("more than one round")
+        self.share = 1 / self.rounds
+"""
+
+
+def test_what_a_class_raises_is_a_sentence_with_values_and_without_a_section(tmp_path: Path) -> None:
+    code = train(ABOVE + "\n@dataclass\nclass Settings:\n    rounds: int = 1" + RAISES, "Options = Settings")
+    reason = "a table, because the defaults of Settings are not more than one round"
+    assert sentences(written(tmp_path, code)) == [f"options: missing; expected {reason}"]
+    (sentence,) = sentences(written(tmp_path, code, further="[options]\nrounds = 0"))
+    raised = "values that Settings takes, but it raised ZeroDivisionError: division by zero"
+    assert sentence.startswith(f"options = {{rounds = 0}}: expected {raised} (at {tmp_path / 'train_step.py'}:")
+
+
+def test_a_dataclass_of_pydantic_keeps_a_default_that_is_not_of_its_type(tmp_path: Path) -> None:
+    fields = "    names: list[str] = None\n    declared_by: int = 1"
+    above = f"{ABOVE}\nimport pydantic\n@pydantic.dataclasses.dataclass\nclass Settings:\n{fields}"
+    options: Any = load(written(tmp_path, train(above, BODY), further="[train]\ndeclared_by = 2")).options
+    assert (options.names, options.declared_by) == (None, 2)
+    with_size = "@pydantic.dataclasses.dataclass\nclass Settings:\n    bucket: Size = '2 MiB'"
+    path = written(tmp_path, train(f"{ABOVE}\nimport pydantic\n{with_size}", BODY), further="[train]\nbucket = '1 B'")
+    assert sentences(path) == ["train = {bucket = '1 B'}: expected a size such as '80 GiB'"]
+
+
 def test_defaults_are_there_without_a_section(tmp_path: Path) -> None:
     fields = "    bucket: Size = '2 MiB'\n    names: list[str] = field(default_factory=list)"
     above = f"{ABOVE}\n@dataclass\nclass Settings:\n{fields}"
@@ -120,6 +157,14 @@ def test_defaults_are_there_without_a_section(tmp_path: Path) -> None:
     ("above", "body", "expected"),
     [
         ("@dataclass\nclass S:\n    rounds: int = 'x'", "Options = S", "S.rounds = 'x': expected a valid integer"),
+        (
+            "@dataclass\nclass S:\n    at: object = None\n    on: Train = None",
+            "Options = S",
+            "name 'Train' is not defined",
+        ),
+        ("class T: pass\n@dataclass\nclass S:\n    on: T = None", "Options = S", "but S cannot be read: Unable to"),
+        ("class S(BaseModel):\n    on: 'T' = None", "Options = S", "but S cannot be read: name 'T' is not defined"),
+        ("", "reads = None", "some of 'buckets', 'compression', 'run.batch_size', but those of"),
         ("class S:\n    pass", "Options = S", "a dataclass or a pydantic model, but S is neither"),
         ("", "Options = 7", "a dataclass or a pydantic model, but those of ./train_step.py:Train are 7"),
         ("", "section = 'run'", "a section of a name that is not taken, but Train.section is 'run'"),

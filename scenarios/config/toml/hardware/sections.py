@@ -9,7 +9,7 @@ from scenarios.config.hardware import Cluster, Inside, Network, Nics
 from scenarios.config.interconnect import WITH_LEAVES
 from scenarios.config.toml.derive import section_of
 from scenarios.config.toml.section import Section, about
-from scenarios.config.toml.values import Efficient, Place, Profile
+from scenarios.config.toml.values import Efficient, Place
 
 
 class SlowSection(Section):
@@ -37,14 +37,10 @@ else:
     InsideSection = section_of(Inside)
     NicSection = section_of(Nics, "NicSection")
     NetworkSection = section_of(Network)
-    ClusterSection = section_of(
-        Cluster,
-        first=(("profile", Profile, "Name of a ready profile, or a path that ends in .toml. Default: none."),),
-        last=(
-            (
-                "slow",
-                list[SlowSection],
-                "Faults: parts that run below their rates, one entry each. Default: none.",
-            ),
-        ),
-    )
+
+    class ClusterSection(section_of(Cluster)):
+        """A cluster of hosts that are identical, apart from faults."""
+
+        slow: list[SlowSection] | None = about(
+            "Faults: parts that run below their rates, one entry each. Default: none."
+        )

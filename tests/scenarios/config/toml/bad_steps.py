@@ -140,6 +140,10 @@ STEPS: Cases = {
         + "[dense_parallel]\nkind = 'hsdp'\nshard_group_size = 1\n",
         ["bad.toml: run.ranks = 'alike': expected 'each', because dense_parallel.shard_group_size = 1"],
     ),
+    "a kind that is no kind, beside a key that only some kinds have": (
+        DLRM + "[dense_parallel]\nkind = 'fspd'\nunits = ['top']\n",
+        ["bad.toml: dense_parallel.kind = 'fspd': expected 'ddp', 'fsdp' or 'hsdp'"],
+    ),
     "a state of nothing": (
         edited(DLRM, "dense_features", "optimizer = {kind = 'sgd', state = 'row'}\ndense_features"),
         ["bad.toml: model.optimizer.state = 'row': expected no state but with kind = 'adagrad'"],
