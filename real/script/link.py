@@ -30,6 +30,7 @@ from scenarios.workloads.script.config import Marking, Script
 from scenarios.workloads.script.events.calls import NewGroup
 from scenarios.workloads.script.events.event import Request
 from scenarios.workloads.script.events.notes import RecordMetric, ScriptEnd, ScriptFailure, StepEnd
+from scenarios.workloads.script.events.work import Label
 from scenarios.workloads.script.process.children import stand_alone
 from scenarios.workloads.script.process.labels import Labels
 from scenarios.workloads.script.process.subprocess_player import play
@@ -118,7 +119,7 @@ class WatchedLink:
         """Whether the script has a GPU."""
         return self._backend.is_on_gpu
 
-    def turn(self, label: str) -> None:
+    def turn(self, label: Label) -> None:
         """Label the script's following computation."""
         self._backend.turn(label)
 

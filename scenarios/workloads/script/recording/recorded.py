@@ -15,7 +15,7 @@ from scenarios.workloads.script.events.table import HOST
 from scenarios.workloads.script.events.tasks import RankCompute
 from scenarios.workloads.script.events.work import ComputeOnCpu, LaunchKernel
 
-FORMAT = 6
+FORMAT = 7
 SCRIPT = "script"
 
 
