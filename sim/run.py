@@ -19,6 +19,7 @@ from scenarios.no_compiler import without_compiler
 from scenarios.seam.backend import Backend
 from scenarios.seam.calls import never_awaited
 from scenarios.seam.errors import CollectiveError, DeadlockError, ProgramError
+from scenarios.seam.memory import COMMUNICATION, MemoryPart
 from scenarios.seam.program import Program, begin
 from scenarios.seam.rank import Rank
 from scenarios.seam.trace import LinkRow, MemoryRow, Recording, RunInfo, Span
@@ -219,8 +220,8 @@ def _buffers(world: World, program: Program) -> Iterator[MemoryRow]:
     sizes = world.transport.buffer_bytes() if program.memory and gpu.device.has_own_memory else {}
     for rank, size_bytes in sorted(sizes.items()):
         count = world.rank_counts[rank]
-        part = "communication buffers"
-        yield MemoryRow(rank=rank, part=part, size_bytes=size_bytes, capacity_bytes=gpu.memory_bytes, rank_count=count)
+        part = MemoryPart("communication buffers", size_bytes, kind=COMMUNICATION)
+        yield part.row(rank, gpu.memory_bytes, count)
 
 
 def _links(machine: Machine, classes: HostClasses | None, counts: Mapping[int, int]) -> list[LinkRow]:

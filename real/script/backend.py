@@ -29,6 +29,7 @@ from scenarios.seam.calls import Call
 from scenarios.seam.collectives.several import Several
 from scenarios.seam.group import Group
 from scenarios.seam.host_work import HostWork
+from scenarios.workloads.recording.events.work import Label
 from scenarios.workloads.script.process.process_group import TorchCall
 from scenarios.workloads.script.script_streams import KIND
 
@@ -85,7 +86,7 @@ class _ThreadPlace:
     """A thread's current computation: a hook's callbacks run on threads of the library."""
 
     since: Mark | None = None  # start of the computation; None: in a request, or outside of steps
-    label = KIND  # of the computation
+    label = Label(KIND)  # of the computation
 
 
 class _Threads(threading.local):
@@ -164,7 +165,7 @@ class WatchingBackend:
         """Begin a computation of this thread at that moment."""
         self._here.since = at if self._step >= 0 else None
 
-    def turn(self, label: str) -> None:
+    def turn(self, label: Label) -> None:
         """Label the following computation, ending the current one if its label differs."""
         here = self._here
         if label != here.label and here.since is not None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from real.rank.journal import Row
 from real.rank.lanes import Mark, StreamLane
 from scenarios.seam.kernel import Kernel
-from scenarios.workloads.script.script_streams import KIND, role_of
+from scenarios.workloads.recording.events.work import Label
+from scenarios.workloads.script.script_streams import KIND
 
 # The dtype of a kernel about which nothing else is known.
 _DTYPE = Kernel(kind=KIND).dtype
@@ -18,7 +19,7 @@ class ScriptComputation:
     kind = "compute"
 
     def __init__(
-        self, lane: StreamLane, stream: str, label: str, step: int, sequence: int, start: Mark, end: Mark
+        self, lane: StreamLane, stream: str, label: Label, step: int, sequence: int, start: Mark, end: Mark
     ) -> None:
         self.lane, self.stream, self.label, self.step, self.sequence = lane, stream, label, step, sequence
         self.start, self.end = start, end
@@ -32,8 +33,8 @@ class ScriptComputation:
         start, end = self.lane.ns(self.start), self.lane.ns(self.end)
         # fmt: off
         return (
-            rank, host, self.stream, self.step, self.sequence, "compute", self.label, "", -1,
+            rank, host, self.stream, self.step, self.sequence, "compute", self.label.text, "", -1,
             start, start, max(start, end), start, start, 0, 0, 0, _DTYPE, KIND, 0.0, 0.0, 0.0, 1, -1, 0, 0.0, "",
-            role_of(self.label),
+            self.label.role,
         )
         # fmt: on

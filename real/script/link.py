@@ -30,6 +30,7 @@ from scenarios.seam.trace import LEAST_UNRECORDED
 from scenarios.workloads.recording.events.calls import NewGroup
 from scenarios.workloads.recording.events.event import Request
 from scenarios.workloads.recording.events.notes import RecordMetric, ScriptEnd, ScriptFailure, StepEnd
+from scenarios.workloads.recording.events.work import Label
 from scenarios.workloads.script.config import Marking, Script
 from scenarios.workloads.script.process.children import stand_alone
 from scenarios.workloads.script.process.labels import Labels
@@ -120,7 +121,7 @@ class WatchedLink:
         """Whether the script has a GPU."""
         return self._backend.is_on_gpu
 
-    def turn(self, label: str) -> None:
+    def turn(self, label: Label) -> None:
         """Label the script's following computation."""
         self._backend.turn(label)
 

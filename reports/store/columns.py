@@ -44,7 +44,7 @@ LATER_TABLES = frozenset({"loads", "traffic", "own_plan", "what_if", "kernels", 
 _LATER = {
     Span: {"formula_ns", "launch_ns", "recomputed_flops", "operations", "role"},
     PlanRow: {"host_bytes", "forward_ms", "backward_ms", "look_up_bytes", "update_bytes"},
-    MemoryRow: {"rank_count", "phases"},
+    MemoryRow: {"rank_count", "phases", "kind"},
     LinkRow: {"link_count"},
     ChangeRow: {"group", "usd_per_1e9_samples", "speed", "speed_low", "speed_high", "tables", "tables_moved"},
 }

@@ -22,6 +22,7 @@ from scenarios.compression.local import compute, copy_cost
 from scenarios.config.scenario import Buckets, Compression, Scenario
 from scenarios.seam.backend import Work
 from scenarios.seam.errors import ProgramError, ScenarioError
+from scenarios.seam.memory import COMPRESSION, GRADIENTS, MemoryPart
 from scenarios.seam.rank import Rank
 from scenarios.seam.roles import REDUCTION
 
@@ -280,27 +281,32 @@ class GradientReducer:
             await work
 
 
-def reduction_memory_bytes(
+def reduction_parts(
     shapes: Sequence[Shape],
     dtype: torch.dtype | Sequence[torch.dtype],
     buckets: Buckets,
     compression: Compression,
     *,
     assigned: Sequence[Sequence[int]] | None = None,
-) -> dict[str, int]:
-    """Return a `GradientReducer`'s bytes on a rank's device, by part, without parts of size 0.
+) -> list[MemoryPart]:
+    """Return the parts of a `GradientReducer`'s memory on a rank's device, without parts of size 0.
 
     P and Q count without warm start too, although they then exist only while a bucket is reduced.
     """
     dtypes = [dtype] * len(shapes) if isinstance(dtype, torch.dtype) else list(dtype)
     sizes = [prod(shape) * each.itemsize for shape, each in zip(shapes, dtypes, strict=True)]
-    parts = {"gradient buckets": sum(sizes), "compression factors": 0, "compression error": 0}
+    of_factors = of_error = 0
     if compression.kind != "none":
         for members in assign_buckets(sizes, buckets, dtypes=dtypes) if assigned is None else assigned:
             factors, error = _compression_numels([tuple(shapes[member]) for member in members], compression)
-            parts["compression factors"] += factors * dtypes[members[0]].itemsize
-            parts["compression error"] += error * dtypes[members[0]].itemsize * compression.use_error_feedback
-    return {part: size for part, size in parts.items() if size}
+            of_factors += factors * dtypes[members[0]].itemsize
+            of_error += error * dtypes[members[0]].itemsize * compression.use_error_feedback
+    parts = (
+        MemoryPart("gradient buckets", sum(sizes), kind=GRADIENTS),
+        MemoryPart("compression factors", of_factors, kind=COMPRESSION),
+        MemoryPart("compression error", of_error, kind=COMPRESSION),
+    )
+    return [part for part in parts if part.size_bytes]
 
 
 def _compression_numels(shapes: Sequence[Shape], compression: Compression) -> tuple[int, int]:

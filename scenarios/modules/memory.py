@@ -8,28 +8,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
 
 from scenarios.config.host_classes import HostClasses, simulated_ranks
 from scenarios.config.scenario import Scenario
-from scenarios.modules.ddp_buckets import reduction_memory_bytes
-from scenarios.modules.fully_sharded.memory import SHARDED_GRADIENTS, sharded_sizes
+from scenarios.modules.ddp_buckets import reduction_parts
+from scenarios.modules.fully_sharded.memory import SHARDED_GRADIENTS, sharded_parts
 from scenarios.modules.trace import GRADIENTS, TEMPORARIES, Arguments, Trace, tensors_of
+from scenarios.seam import memory
+from scenarios.seam.memory import MemoryPart
 from scenarios.seam.trace import ALWAYS, MemoryRow
 
 if TYPE_CHECKING:
     from scenarios.modules.module import Module
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryPart:
-    """A part's bytes in some phases, as in MemoryRow."""
-
-    name: str
-    size_bytes: int
-    phases: str = ALWAYS
 
 
 def memory_rows(
@@ -41,14 +34,7 @@ def memory_rows(
     """
     capacity_bytes, all_parts = scenario.cluster.host.gpu.memory_bytes, list(parts)
     return tuple(
-        MemoryRow(
-            rank=rank,
-            part=part.name,
-            size_bytes=part.size_bytes,
-            capacity_bytes=capacity_bytes,
-            rank_count=count,
-            phases=part.phases,
-        )
+        part.row(rank, capacity_bytes, count)
         for rank, count in simulated_ranks(scenario, host_classes)
         for part in all_parts
     )
@@ -67,34 +53,33 @@ def parts_of(
     if accumulates and model.reduces_each:
         found = [replace(part, phases=ALWAYS) if part.name == SHARDED_GRADIENTS else part for part in found]
     if adds:
-        found.append(MemoryPart("gradients", _gradient_bytes(traced), "forward backward"))
+        found.append(MemoryPart("gradients", _gradient_bytes(traced), "forward backward", memory.GRADIENTS))
     return tuple(part for part in found if part.size_bytes)
 
 
 def _parts(model: Module, traced: Trace, arguments: Arguments, depth: int) -> Iterator[MemoryPart]:
     if model.parallel.shards:
-        yield from (MemoryPart(name, size, phases or ALWAYS) for name, size, phases in sharded_sizes(model, traced))
+        yield from sharded_parts(model, traced)
     else:
-        yield MemoryPart("weights", traced.state_bytes)
-    yield MemoryPart("inputs", sum(each.numel() * each.dtype.itemsize for each in tensors_of(arguments)))
+        yield MemoryPart("weights", traced.state_bytes, kind=memory.WEIGHTS)
+    inputs = sum(each.numel() * each.dtype.itemsize for each in tensors_of(arguments))
+    yield MemoryPart("inputs", inputs, kind=memory.BATCH)
     yield from _activations(traced.kept_bytes, "forward", depth)
-    yield MemoryPart("temporaries", traced.forward_peak_bytes - sum(traced.kept_bytes.values()), "forward")
+    temporaries = traced.forward_peak_bytes - sum(traced.kept_bytes.values())
+    yield MemoryPart("temporaries", temporaries, "forward", memory.BATCH)
     at_peak = dict(traced.held_at_peak)
-    yield MemoryPart("gradients", at_peak.pop(GRADIENTS, 0), "backward")
-    yield MemoryPart("temporaries", at_peak.pop(TEMPORARIES, 0), "backward")
+    yield MemoryPart("gradients", at_peak.pop(GRADIENTS, 0), "backward", memory.GRADIENTS)
+    yield MemoryPart("temporaries", at_peak.pop(TEMPORARIES, 0), "backward", memory.BATCH)
     yield from _activations(at_peak, "backward", depth)
     shapes, dtypes = [each.shape for each in traced.parameters], [each.dtype for each in traced.parameters]
     if model.reduce:  # gradients are then views of buckets
-        own = reduction_memory_bytes(
-            shapes, dtypes, model.buckets, model.compression, assigned=model.buckets_of(traced)
-        )
-        yield from (MemoryPart(name, size) for name, size in own.items())
+        yield from reduction_parts(shapes, dtypes, model.buckets, model.compression, assigned=model.buckets_of(traced))
     elif not model.parallel.shards:
-        yield MemoryPart("gradients", _gradient_bytes(traced), "update")
+        yield MemoryPart("gradients", _gradient_bytes(traced), "update", memory.GRADIENTS)
     if model.optimizer is not None:
         updated = model.updated_on(model.shard_ranks)
-        yield MemoryPart("optimizer state", updated.state_bytes)
-        yield MemoryPart("temporaries", updated.temporary_bytes, "update")
+        yield MemoryPart("optimizer state", updated.state_bytes, kind=memory.OPTIMIZER)
+        yield MemoryPart("temporaries", updated.temporary_bytes, "update", memory.BATCH)
 
 
 def _gradient_bytes(traced: Trace) -> int:
@@ -108,4 +93,4 @@ def _activations(bytes_of: Mapping[str, int], phase: str, depth: int) -> Iterato
     for module, size in bytes_of.items():
         sizes[".".join(module.split(".")[1 : 1 + depth])] += size
     for path, size in sizes.items():
-        yield MemoryPart(f"activations {path}".rstrip(), size, phase)
+        yield MemoryPart(f"activations {path}".rstrip(), size, phase, memory.ACTIVATIONS)

@@ -21,13 +21,14 @@ from scenarios.modules.fake import build_fake, explain_error, fake
 from scenarios.modules.fully_sharded.replica import ShardedReplica, check_windows
 from scenarios.modules.fully_sharded.shards import check_elementwise, shard_like
 from scenarios.modules.fully_sharded.units import Unit, units_of
-from scenarios.modules.memory import MemoryPart, parts_of
+from scenarios.modules.memory import parts_of
 from scenarios.modules.precision import LossScaler, LossScaling, rounding_to_tf32, rounds_to_tf32
 from scenarios.modules.recorder import Recorder
 from scenarios.modules.replica import Replica
 from scenarios.modules.trace import Arguments, Trace, cost_of, size_of, tensors_of, trace, trainable
 from scenarios.seam.errors import Note, ProgramError, tell_error
 from scenarios.seam.kernel import Kernel
+from scenarios.seam.memory import MemoryPart
 from scenarios.seam.rank import Rank
 
 # Key of a trace: the shapes and types of arguments, which outputs are differentiated with which gradients, whether

@@ -1,33 +1,51 @@
-"""Memory of a rank by phase of a step, the phase with the peak, and remedies."""
+"""Memory of a rank by part, its kind and phases of a step; the phase with the peak, and remedies."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from scenarios.seam.trace import ALWAYS, MemoryRow
 
 PHASES = ("forward", "backward", "update")
 
-# What would make a part smaller, by the beginning of its name; the first match counts.
+# Kinds of parts: what a part's memory is for, set where its row is made.
+TABLES, SPARSE_BUFFERS, ACTIVATIONS, BATCH, WEIGHTS = "tables", "sparse buffers", "activations", "batch", "weights"
+GRADIENTS, OPTIMIZER, COMPRESSION = "gradients", "optimizer", "compression"
+GATHERED, REDUCED = "gathered units", "reduced units"
+CONTEXT, FRAGMENTATION, COMMUNICATION = "context", "fragmentation", "communication"
+
+# What would make a part smaller, by kind.
 _REMEDIES = {
-    "embedding": "sharding.types that cut tables (row_wise, column_wise), more ranks, or smaller tables",
-    "sparse buffers": "a smaller batch_size, or sharding.types that spread tables evenly",
-    "activations": "a smaller batch_size, or activation checkpointing",
-    "temporaries": "a smaller batch_size",
-    "operands": "a smaller batch_size",
-    "inputs": "a smaller batch_size",
-    "dense optimizer": "an optimizer with less state",
-    "optimizer": "an optimizer with less state",
-    "gradient": "a smaller dense part, or parameters that are sharded over ranks",
-    "dense": "a smaller dense part, or parameters that are sharded over ranks",
-    "gathered units": "smaller units, whose parameters are gathered together",
-    "reduced units": "smaller units, whose gradients are reduced together",
-    "weights": "a smaller module, or parameters that are sharded over ranks",
-    "compression": "a lower compression.matrix_approximation_rank, or use_error_feedback = false",
-    "fragmentation": "a smaller cluster.gpu.fragmentation, if yours is",
-    "communication": "fewer groups and streams, or a smaller NCCL_BUFFSIZE",
+    TABLES: "sharding.types that cut tables (row_wise, column_wise), more ranks, or smaller tables",
+    SPARSE_BUFFERS: "a smaller batch_size, or sharding.types that spread tables evenly",
+    ACTIVATIONS: "a smaller batch_size, or activation checkpointing",
+    BATCH: "a smaller batch_size",
+    WEIGHTS: "a smaller module, or parameters that are sharded over ranks",
+    GRADIENTS: "a smaller dense part, or parameters that are sharded over ranks",
+    OPTIMIZER: "an optimizer with less state",
+    COMPRESSION: "a lower compression.matrix_approximation_rank, or use_error_feedback = false",
+    GATHERED: "smaller units, whose parameters are gathered together",
+    REDUCED: "smaller units, whose gradients are reduced together",
+    FRAGMENTATION: "a smaller cluster.gpu.fragmentation, if yours is",
+    COMMUNICATION: "fewer groups and streams, or a smaller NCCL_BUFFSIZE",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPart:
+    """A part's bytes in some phases, as in MemoryRow."""
+
+    name: str
+    size_bytes: int
+    phases: str = ALWAYS
+    kind: str = ""
+
+    def row(self, rank: int, capacity_bytes: int, rank_count: int) -> MemoryRow:
+        """Return the part's row on a rank that represents `rank_count` ranks."""
+        known = {"rank": rank, "capacity_bytes": capacity_bytes, "rank_count": rank_count}
+        return MemoryRow(part=self.name, size_bytes=self.size_bytes, phases=self.phases, kind=self.kind, **known)
 
 
 def is_there(phases: str, phase: str) -> bool:
@@ -56,14 +74,14 @@ def peaks(rows: Iterable[MemoryRow]) -> dict[int, list[MemoryRow]]:
     return {rank: peak(held)[1] for rank, held in own.items()}
 
 
-def remedy(sizes: Sequence[tuple[str, float]]) -> str:
-    """Return what would make the largest of these parts smaller, for the end of a sentence.
+def remedy(sizes: Iterable[tuple[str, str, float]]) -> str:
+    """Return what would make the largest of these parts (name, kind, bytes) smaller, for the end of a sentence.
 
-    Entries with equal names are summed.
+    Parts of equal name and kind are summed.
     """
-    total = Counter[str]()
-    for part, size in sizes:
-        total[part] += size  # type: ignore[assignment]
-    largest = max(total, key=lambda part: total[part])
-    found = next((said for start, said in _REMEDIES.items() if largest.startswith(start)), "")
+    total = Counter[tuple[str, str]]()
+    for part, kind, size in sizes:
+        total[part, kind] += size  # type: ignore[assignment]
+    _, largest = max(total, key=lambda each: total[each])
+    found = _REMEDIES.get(largest)
     return f"{found}, or a profile with more memory" if found else "a profile with more memory"

@@ -127,6 +127,7 @@ class MemoryRow:
     capacity_bytes: int
     rank_count: int = 1  # ranks that this one represents
     phases: str = ALWAYS
+    kind: str = ""  # what the memory is for, as in `scenarios.seam.memory`; "" if nothing there fits, or unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 from scenarios.config.scenario import Scenario
 from scenarios.seam.errors import ProgramError, ScenarioError, tell_error, users_traceback
+from scenarios.seam.memory import CONTEXT, FRAGMENTATION
 from scenarios.seam.program import Program
 from scenarios.seam.trace import CACHED
-from scenarios.workloads.device_memory import CONTEXT, FRAGMENTATION, check_fits, device_rows
+from scenarios.workloads.device_memory import check_fits, device_rows
 from scenarios.workloads.effort import Effort, check_memory
 from scenarios.workloads.locate import BUILT_IN, factory
 
@@ -100,7 +101,7 @@ def effort_of(scenario: Scenario, program: Program) -> Effort:
         effort = effort.of_share(1 / scenario.cluster.hosts)
     elif program.host_classes is not None:
         effort = effort.of_share(len(program.host_classes.ranks) / scenario.cluster.world_size)
-    rows = (row for row in program.memory if row.part not in (CONTEXT, FRAGMENTATION))
+    rows = (row for row in program.memory if row.kind not in (CONTEXT, FRAGMENTATION))
     # Tensors in host memory count as well: all are in this machine's memory.
     tensors = (row.size_bytes for row in rows if row.phases != CACHED)
     held = sum(tensors) if scenario.run.payload == "values" else 0

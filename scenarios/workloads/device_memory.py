@@ -9,11 +9,9 @@ from scenarios.config.gpu import Gpu
 from scenarios.config.scenario import Scenario
 from scenarios.config.units import format_bytes
 from scenarios.seam.errors import ScenarioError
-from scenarios.seam.memory import peaks, remedy, size_of
+from scenarios.seam.memory import CONTEXT, FRAGMENTATION, peaks, remedy, size_of
 from scenarios.seam.program import Program
 from scenarios.seam.trace import ALWAYS, MemoryRow
-
-CONTEXT, FRAGMENTATION = "CUDA context", "fragmentation"
 
 # The driver's memory and a process's loaded kernels, by compute capability. Before CUDA 11.7 all of torch's kernels
 # were loaded: 1,008 MB with a Titan V (pytorch issue 28394). Since then they are loaded when used, some 300 MB at
@@ -37,9 +35,9 @@ def device_rows(gpu: Gpu, memory: tuple[MemoryRow, ...]) -> Iterator[MemoryRow]:
     context = context if gpu.context_bytes is None else gpu.context_bytes
     share = _FRAGMENTATION if gpu.fragmentation is None else gpu.fragmentation
     for held in peaks(memory).values():
-        row = replace(held[0], part=CONTEXT, size_bytes=context, phases=ALWAYS)
+        row = replace(held[0], part="CUDA context", kind=CONTEXT, size_bytes=context, phases=ALWAYS)
         yield row
-        yield replace(row, part=FRAGMENTATION, size_bytes=round(share * size_of(held)))
+        yield replace(row, part="fragmentation", kind=FRAGMENTATION, size_bytes=round(share * size_of(held)))
 
 
 def check_fits(scenario: Scenario, program: Program) -> None:
@@ -57,5 +55,5 @@ def check_fits(scenario: Scenario, program: Program) -> None:
         f"{scenario.path}: cluster.gpu.memory = '{format_bytes(capacity_bytes)}': expected at least"
         f" {format_bytes(needed)}, which rank {largest.rank} needs; its largest part is"
         f" {largest.part} with {format_bytes(largest.size_bytes)}: expected"
-        f" {remedy([(row.part, row.size_bytes) for row in fullest])}"
+        f" {remedy((row.part, row.kind, row.size_bytes) for row in fullest)}"
     )

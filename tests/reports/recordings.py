@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import pandas as pd
 from hypothesis import strategies as st
 
+from scenarios.seam.memory import ACTIVATIONS, TABLES
 from scenarios.seam.trace import (
     ChangeRow,
     KernelRow,
@@ -146,9 +147,9 @@ def by_hand(**changes: Any) -> Recording:
         ],
         plan=[shard("t0", 0, 100.0, 1.0, 4096), shard("t1", 1, 300.0, 2.0, 8192)],
         memory=[
-            MemoryRow(rank=0, part="embedding weights", size_bytes=4096, capacity_bytes=16384),
-            MemoryRow(rank=1, part="embedding weights", size_bytes=8192, capacity_bytes=16384),
-            MemoryRow(rank=1, part="activations", size_bytes=4096, capacity_bytes=16384),
+            MemoryRow(rank=0, part="embedding weights", size_bytes=4096, capacity_bytes=16384, kind=TABLES),
+            MemoryRow(rank=1, part="embedding weights", size_bytes=8192, capacity_bytes=16384, kind=TABLES),
+            MemoryRow(rank=1, part="activations", size_bytes=4096, capacity_bytes=16384, kind=ACTIVATIONS),
         ],
         links=[
             link("nic0", "nic", "out", 75.0, 60),

@@ -18,6 +18,7 @@ import torch
 
 from scenarios.config.load import load
 from scenarios.planner.plan import plan_tables
+from scenarios.seam import roles
 from scenarios.seam.trace import Recording, Span
 from scenarios.workloads.build import build
 from scenarios.workloads.recording.file import NAME
@@ -226,6 +227,10 @@ def test_calls_on_simulated_gpus_equal_those_on_cpus(args: list[str]) -> None:
     kernels = [line[2] for line in json.loads(gzip.decompress(on_gpus.kept[NAME]))["lines"] if line[0] == "kernel"]
     found = {kernel["kind"] for kernel in kernels}
     assert {"embedding_lookup", "embedding_update", "gemm"} <= found
+    for spans in (on_cpus.spans, on_gpus.spans):
+        named = {span.role for span in spans if span.kind == "compute"}
+        exchanged = set() if "data_parallel" in args else {roles.IDS, roles.ROWS}
+        assert {roles.OPTIMIZER, *exchanged} <= named
     if args == ["--sharding", "table_wise"]:
         elements = TABLES / 4 * 4 * BATCH * IDS * 64
         naming = 8 * elements / 64 * (1 + 1 / IDS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import os
 import shlex
 import sys
@@ -13,6 +12,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import median
+
+import pandas as pd
 
 from real.calibration import program_cost as program
 from real.calibration.kernels import probes as kernels
@@ -31,6 +32,7 @@ from real.emulate.cluster import sweep
 from real.emulate.fabric import MOST_HOSTS, EmulatedFabric
 from real.emulate.ip_tc import burst_of
 from real.machine import cores, cpu_name
+from reports.sections.calibration import CalibrationView
 from reports.terminal import text
 from scenarios.config.hardware import Cluster, Link, Nics
 from scenarios.config.load import load_profile
@@ -45,6 +47,7 @@ from scenarios.workloads.script.command import split_at_script
 from twinstep.calibration.host import calibrate_host, check_host
 from twinstep.calibration.kernels import calibrate_kernels, check_kernels
 from twinstep.calibration.operators import calibrate_operators, check_operators
+from twinstep.calibration.telling import tell
 
 Simulate = Callable[[Scenario, Program, int], Recording]
 
@@ -223,16 +226,7 @@ def _calibrate(options: argparse.Namespace, command: str, simulate: Simulate) ->
     where = f"emulated at {options.nic}" if fabric else "over the loopback device"
     description = f"{options.hosts} hosts of {options.ranks_per_host} on one machine, {where}; calibrated"
     options.out.write_text(profile_text(cluster, measured, description), encoding="utf-8")
-    if options.json:
-        print(json.dumps({"profile": str(options.out), "probes": [_plain(row) for row in residuals]}, indent=1))
-        return
-    if not options.quiet:
-        _show(residuals)
-    print(options.out)
-
-
-def _plain(row: Residual) -> dict[str, float | str]:
-    return {**dataclasses.asdict(row), "error": row.error}
+    tell(_view(residuals), options)
 
 
 def _fit_program(cluster: Cluster, worked: Iterable[Span], simulate: Simulate) -> Cluster:
@@ -316,17 +310,9 @@ def _network_group(residuals: Sequence[Residual]) -> ErrorGroup:
     return group_of("gloo over TCP", [row.error for row in residuals], spreads, sizes)
 
 
-def _show(residuals: Sequence[Residual]) -> None:
-    rows = [
-        [
-            row.probe,
-            f"{row.size_bytes:,} B",
-            f"{row.measured_s * 1e3:.3f} ms",
-            f"{row.low_s * 1e3:.3f} to {row.high_s * 1e3:.3f} ms",
-            f"{row.predicted_s * 1e3:.3f} ms",
-            f"{row.error:+.1%}",
-        ]
-        for row in residuals
-    ]
-    columns = ["probe", "size", "measured", "p10 to p90", "model", "error"]
-    text.show(text.table("Calibration residuals", columns, rows), sys.stdout)
+def _view(residuals: Sequence[Residual]) -> CalibrationView:
+    probes = pd.DataFrame([{**dataclasses.asdict(row), "error": row.error} for row in residuals])
+    in_ns = {f"{name}_ns": 1e9 * probes[f"{name}_s"] for name in ("measured", "predicted")}
+    ranges = [text.interval(1e9 * row.low_s, 1e9 * row.high_s) for row in residuals]
+    shown = probes.assign(**in_ns, range=ranges)
+    return CalibrationView(data={"probes": probes}, tables={"probes": shown})

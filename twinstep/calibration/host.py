@@ -19,14 +19,14 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+import pandas as pd
 import torch
-from rich.console import Group, RenderableType
 
 from real.calibration.host.counted import count
 from real.calibration.host.fit import PRICES, HostFit, TimedSnippet, fit, judge, together
 from real.calibration.profile import measured_here, profile_text
 from real.launch.launcher import RunEnded
-from reports.terminal import text
+from reports.sections.calibration import CalibrationView
 from scenarios.config import provenance
 from scenarios.config.hardware import Cluster
 from scenarios.config.host_costs import Eager
@@ -35,6 +35,7 @@ from scenarios.owned_folder import scratch_folder
 from scenarios.progress_line import ProgressLine
 from scenarios.seam.errors import ScenarioError
 from twinstep.calibration.snippets import HELD_OUT, SNIPPETS
+from twinstep.calibration.telling import tell
 
 _SECONDS = 12.0
 # Time limit for loading libraries and the first runs, besides `_SECONDS`.
@@ -96,12 +97,7 @@ def calibrate_host(options: argparse.Namespace, command: str) -> None:
     }
     description = f"{gpu.name}: the host's eager PyTorch calibrated, all else as in {options.like}"
     options.out.write_text(profile_text(cluster, measured, description, remarks), encoding="utf-8")
-    if options.json:
-        print(json.dumps({"profile": str(options.out), **plain(result)}, indent=1))
-        return
-    if not options.quiet:
-        text.show(price_tables(result, like.host.gpu.eager), sys.stdout)
-    print(options.out)
+    tell(host_view(result, like.host.gpu.eager), options)
 
 
 def measure_host(like: Cluster, bar: ProgressLine, *, device: str = "cuda", seconds: float = _SECONDS) -> HostFound:
@@ -180,35 +176,31 @@ def plain(result: HostFound) -> dict[str, Any]:
     return {"eager": dataclasses.asdict(result.fit.eager), "unseen": result.fit.unseen, "snippets": rows}
 
 
-def price_tables(result: HostFound, before: Eager) -> RenderableType:
-    """Return tables of prices, old and measured, and of snippets."""
+def host_view(result: HostFound, before: Eager) -> CalibrationView:
+    """Return the report's subject: prices, old and measured, and snippets."""
     eager = result.fit.eager
     prices = [
-        [
-            name + (" (not measured)" if name in result.fit.unseen else ""),
-            f"{getattr(before, f'{name}_ns') / 1e3:.2f} us",
-            f"{getattr(eager, f'{name}_ns') / 1e3:.2f} us",
-        ]
+        {
+            "name": name + (" (not measured)" if name in result.fit.unseen else ""),
+            "before_ns": getattr(before, f"{name}_ns"),
+            "measured_ns": getattr(eager, f"{name}_ns"),
+        }
         for name in PRICES
     ]
-    rows = [
-        [
-            name,
-            f"{each.median_ns / 1e3:,.0f} us",
-            f"{each.predicted_ns(eager) / 1e3:,.0f} us",
-            f"{each.error(eager):+.1%}",
-            f"{each.error(before):+.1%}",
-        ]
+    pieces = [
+        {
+            "name": each.name + mark,
+            "measured_ns": each.median_ns,
+            "predicted_ns": each.predicted_ns(eager),
+            "error": each.error(eager),
+            "error_before": each.error(before),
+        }
         for timed, mark in ((result.timed, ""), (result.held_out, " (held out)"))
         for each in timed
-        for name in [each.name + mark]
     ]
-    return Group(
-        text.table("What a host takes", ["price", "before", "measured"], prices),
-        text.table("Pieces of training", ["piece", "measured", "model", "error", "error before"], rows),
-        text.paragraph(
-            f"fitted: {_errors(result.timed, eager)}; held out: {_errors(result.held_out, eager)}\n"
-            f"with the prices before: fitted {_errors(result.timed, before)};"
-            f" held out {_errors(result.held_out, before)}"
-        ),
+    words = (
+        f"fitted: {_errors(result.timed, eager)}; held out: {_errors(result.held_out, eager)}\n"
+        f"with the prices before: fitted {_errors(result.timed, before)}; held out {_errors(result.held_out, before)}"
     )
+    tables = {"prices": pd.DataFrame(prices), "pieces": pd.DataFrame(pieces)}
+    return CalibrationView(data=plain(result), tables=tables, words={"pieces": words})

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
-import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from rich.console import Group, RenderableType
+import pandas as pd
 
 from real.calibration.kernels.device import Reached, cpu_here, reached_rates
 from real.calibration.kernels.fit import KernelFit, fit, observe
@@ -22,13 +20,14 @@ from real.calibration.play import play, scenario_on
 from real.calibration.profile import FREE_PEAKS, measured_here, profile_text
 from real.launch.launcher import Hosts
 from real.machine import cores
+from reports.sections.calibration import CalibrationView
 from reports.terminal import text
-from scenarios.config import provenance
 from scenarios.config.hardware import Cluster
 from scenarios.config.load import load_profile
 from scenarios.progress_line import ProgressLine
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.trace import Recording
+from twinstep.calibration.telling import tell
 
 # A CPU's kernels take 15 % more or less in another process, or a minute later: hence several launches.
 _LAUNCHES = 3
@@ -59,16 +58,8 @@ def calibrate_kernels(options: argparse.Namespace, command: str) -> None:
     cluster = dataclasses.replace(like, host=dataclasses.replace(like.host, gpu=result.gpu))
     measured = measured_here(command, options.ranks_per_host, began_s, result.groups)
     description = f"{result.gpu.name}: kernels calibrated, all else as in {options.like}"
-    text = profile_text(cluster, measured, description, _remarks(options.like))
-    options.out.write_text(text, encoding="utf-8")
-    if options.json:
-        groups = [dataclasses.asdict(group) for group in result.groups]
-        plain = {"groups": groups, "reached": [dataclasses.asdict(one) for one in rates]}
-        print(json.dumps({"profile": str(options.out), **plain}, indent=1))
-        return
-    if not options.quiet:
-        _show(result, rates)
-    print(options.out)
+    options.out.write_text(profile_text(cluster, measured, description, _remarks(options.like)), encoding="utf-8")
+    tell(_view(result, rates), options)
 
 
 def _play(like: Cluster, ranks: int, bar: ProgressLine) -> list[Recording]:
@@ -85,26 +76,17 @@ def _remarks(like: str) -> dict[str, str]:
     return {**FREE_PEAKS, **dict.fromkeys(("cluster", *_LINKS), f"Not measured: as in {like}.")}
 
 
-def _show(result: KernelFit, rates: Sequence[Reached]) -> None:
-    shown = [[one.what, f"{one.per_s / 1e9:,.4g} {'GB/s' if one.what == 'memory' else 'GFLOP/s'}"] for one in rates]
-    tables = (
-        _errors(result.groups, f"Calibration residuals: kernels of {result.gpu.name}"),
-        text.table("What is reached", ["of", "best kernel"], shown),
+def _view(result: KernelFit, rates: Sequence[Reached]) -> CalibrationView:
+    groups, reached = (pd.DataFrame(list(map(dataclasses.asdict, rows))) for rows in (result.groups, rates))
+    shown = groups.assign(
+        name=groups["name"].str.removesuffix(" kernels"),
+        sizes=[f"{group.least_bytes:,} to {group.most_bytes:,}" for group in result.groups],
+        typical_mean=groups["typical_error"],
+        spread=groups["spread"].astype(float),
     )
-    text.show(Group(*tables), sys.stdout)
-
-
-def _errors(groups: Iterable[provenance.ErrorGroup], title: str) -> RenderableType:
-    columns = ["kernels", "bytes", "median error", "typical", "worst", "spread of repeats"]
-    rows = [
-        [
-            group.name.removesuffix(" kernels"),
-            f"{group.least_bytes:,} to {group.most_bytes:,}",
-            f"{group.median_error:+.1%}",
-            f"{group.typical_error:.1%}",
-            f"{group.worst_error:+.1%}",
-            "" if group.spread is None else f"{group.spread:.1%}",
-        ]
-        for group in groups
-    ]
-    return text.table(title, columns, rows)
+    rate = [(text.rate if one.what == "memory" else text.flop_rate)(one.per_s) for one in rates]
+    return CalibrationView(
+        data={"groups": groups, "reached": reached},
+        tables={"groups": shown, "reached": reached.assign(rate=rate)},
+        of={"groups": f"kernels of {result.gpu.name}"},
+    )

@@ -6,19 +6,18 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
+from math import nan
 from pathlib import Path
 from typing import Any, get_args
 
+import pandas as pd
 import torch
-from rich.console import Group, RenderableType
 
 from real.calibration.operators.draws import CPU_SCALE, GPU_SCALE
 from real.calibration.operators.judging import Judged, family_of, judge, reasons
@@ -32,8 +31,8 @@ from real.calibration.operators.timers import CpuTimer, CudaTimer, Timer
 from real.calibration.profile import measured_here, profile_text
 from real.machine import device_name
 from reports.errors import ReportError
+from reports.sections.calibration import CalibrationView
 from reports.store.run_folder import operators_in
-from reports.terminal import text
 from scenarios.config.gpu import Gpu
 from scenarios.config.hardware import Cluster
 from scenarios.config.load import load_profile
@@ -52,6 +51,7 @@ from sim.operators.tables.read import table_of
 from sim.operators.tables.table import OperatorTable, correction
 from sim.run import play
 from twinstep.calibration import host as eager_host
+from twinstep.calibration.telling import tell
 
 SECONDS = 60.0
 # Drawn operators that take longer are left out; a run's operators are not.
@@ -126,12 +126,7 @@ def calibrate_operators(options: argparse.Namespace, command: str) -> None:
         profile_text(cluster, measured, description, _remarks(options, result, table)), encoding="utf-8"
     )
     _part_file(table).unlink()
-    if options.json:
-        print(json.dumps({"profile": str(options.out), "table": str(table), **_plain(result)}, indent=1))
-        return
-    if not options.quiet:
-        text.show(_shown(result, like), sys.stdout)
-    print(options.out)
+    tell(_view(result, like, table), options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -349,8 +344,9 @@ def _sentences(result: _Found) -> list[str]:
     return lines
 
 
-def _plain(result: _Found) -> dict[str, Any]:
+def _plain(result: _Found, table: Path) -> dict[str, Any]:
     return {
+        "table": str(table),
         "device": result.machine,
         "measured": len(result.measured),
         "in_table": len(result.kept),
@@ -373,26 +369,21 @@ def _plain(result: _Found) -> dict[str, Any]:
     }
 
 
-def _shown(result: _Found, like: Cluster) -> RenderableType:
+def _view(result: _Found, like: Cluster, table: Path) -> CalibrationView:
     rows = [
-        [
-            each.family,
-            f"{each.measured:,}",
-            _percent(each.typical_before),
-            _percent(each.typical),
-            "not better" if each.is_worse else "",
-        ]
+        {
+            "family": each.family,
+            "measured": each.measured,
+            "mean_before": nan if each.typical_before is None else each.typical_before,
+            "mean_after": nan if each.typical is None else each.typical,
+            "remark": "not better" if each.is_worse else "",
+        }
         for each in sorted(result.judged, key=lambda each: each.family)
     ]
-    columns = ["operators", "measured", "off before", "off with the table", ""]
-    title = f"{len(result.measured):,} operators of {result.machine}; every fifth is held out to judge the table"
-    parts: list[RenderableType] = [text.table(title, columns, rows)]
-    if lines := _sentences(result):
-        parts.append(text.paragraph("\n".join(lines)))
-    if result.host is not None:
-        parts.append(eager_host.price_tables(result.host, like.host.gpu.eager))
-    return Group(*parts)
-
-
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{share:.1%}"
+    host = None if result.host is None else eager_host.host_view(result.host, like.host.gpu.eager)
+    return CalibrationView(
+        data=_plain(result, table),
+        tables={"families": pd.DataFrame(rows), **(host.tables if host else {})},
+        words={"families": "\n".join(_sentences(result)), **(host.words if host else {})},
+        of={"families": f"{len(result.measured):,} operators of {result.machine}"},
+    )

@@ -13,14 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reports.errors import ReportError
-from reports.json_document import document
 from reports.sections.study import STUDY, StudyView
 from reports.study.frame import front_of, goals_of, study_frame
 from reports.study.measures import MEASURES, SHOWN
 from reports.study.rows import about_of, open_rows
-from reports.terminal import text
-from reports.terminal.present import output, print_json
-from reports.terminal.render import render_report
+from reports.terminal.present import output, print_report
 from scenarios.config.load import report_mistakes
 from scenarios.config.overrides.option import given_by
 from scenarios.interruption import code_of
@@ -217,12 +214,12 @@ def _show(folder: Path, options: argparse.Namespace) -> None:
 
     about, frame = about_of(folder), study_frame(folder)
     if options.json:
-        print_json(document(STUDY, StudyView(frame, about, str(folder))))
+        print_report(STUDY, StudyView(frame, about, str(folder)), as_json=True)
         return
     page = write_study(folder)
     if options.quiet:
         print(folder)
         return
-    text.show(render_report(STUDY, StudyView(frame, about)), sys.stdout)
+    print_report(STUDY, StudyView(frame, about))
     print(f"study folder: {folder}; its rows: {folder}/rows; its best points as scenarios: {folder}/front")
     print(f"page: {page}")

@@ -28,9 +28,7 @@ from reports.errors import NoStepError, ReportError
 from reports.run import Run
 from reports.sections.validation import VALIDATION, ValidationView
 from reports.store import run_folder as store
-from reports.terminal import text
-from reports.terminal.present import check_free, output, print_json
-from reports.terminal.render import render_report
+from reports.terminal.present import check_free, output, print_json, print_report
 from reports.validation import folder as validation_folder
 from reports.validation.validation import Validation
 from reports.writer import write
@@ -203,7 +201,7 @@ class _Session:
             else:
                 held = validation_folder.as_validated(self._folder, self._head, self._results)
                 view = ValidationView(held, self._results, options.precision, max_error)
-                text.show(render_report(VALIDATION, view), sys.stdout)
+                print_report(VALIDATION, view)
                 print(f"validation folder: {self._folder}")
         past = [one for one in self._results if max_error is not None and one.is_past(max_error)]
         say(f"{one.name}: error {one.error:+.1%}: expected at most --max-error = {max_error:g}" for one in past)

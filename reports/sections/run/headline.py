@@ -143,7 +143,7 @@ def fits(run: Run) -> str:
     if free_bytes >= 0:
         return f"memory: fits with {text.size(free_bytes)} to spare on the fullest rank ({rank})"
     held = memory_at_peak(run.memory, fullest)
-    what = remedy(list(zip(held["part"].tolist(), held["size_bytes"].tolist(), strict=True)))
+    what = remedy(zip(*(held[name].tolist() for name in ("part", "kind", "size_bytes")), strict=True))
     return f"MEMORY DOES NOT FIT: {text.size(-free_bytes)} too much on the fullest rank ({rank}); expected {what}"
 
 

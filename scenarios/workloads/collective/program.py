@@ -12,6 +12,7 @@ from scenarios.config.host_classes import simulated_ranks, uniform_host_classes
 from scenarios.config.scenario import CollectiveCalls, Exchange, Scenario, TimedCollective
 from scenarios.seam.backend import Work
 from scenarios.seam.errors import ScenarioError
+from scenarios.seam.memory import MemoryPart
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 from scenarios.seam.roles import OTHER
@@ -85,9 +86,7 @@ class CollectiveProgram(Program):
         capacity_bytes = self._scenario.cluster.host.gpu.memory_bytes
         names, more = (("send buffer", "receive buffer"), SLACK) if self._is_exchange else (("input", "output"), 0)
         return tuple(
-            MemoryRow(
-                rank=rank, part=part, size_bytes=elements * itemsize, capacity_bytes=capacity_bytes, rank_count=count
-            )
+            MemoryPart(part, elements * itemsize).row(rank, capacity_bytes, count)
             for rank, count in simulated_ranks(self._scenario, self.host_classes)
             for given, received in (self._elements(rank),)
             for part, elements in zip(names, (given + more, received), strict=True)

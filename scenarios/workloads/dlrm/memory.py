@@ -10,11 +10,11 @@ import torch
 
 from scenarios.config.host_classes import Floats
 from scenarios.config.scenario import Bag, Model, Recommender, Scenario, Table
-from scenarios.modules.memory import MemoryPart
 from scenarios.planner.estimators.storage import CACHE_ROW_BYTES, CACHED_ROW_BYTES
 from scenarios.planner.options import host_capacity_bytes
 from scenarios.planner.placed import Plan, device_bytes, whole_bytes
 from scenarios.quantized.codec import quantized_comms
+from scenarios.seam.memory import SPARSE_BUFFERS, TABLES, MemoryPart
 from scenarios.seam.trace import IN_HOST, MemoryRow, PlanRow
 from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
 from scenarios.sparse.groups import TableGroup
@@ -46,23 +46,14 @@ def memory_rows(
     """
     capacity_bytes = scenario.cluster.host.gpu.memory_bytes
     tables = {table.name: table for table in scenario.workload.tables}
-    ahead = [
-        MemoryPart(name, round(size)) for name, size in _ahead_bytes(scenario).items() if size
-    ]  # equal on each rank
+    ahead = _ahead_parts(scenario)  # equal on each rank
     chosen = range(scenario.cluster.world_size) if ranks is None else ranks
     shards: dict[int, list[PlanRow]] = {rank: [] for rank in chosen}
     for row in plan:
         if row.rank in shards:
             shards[row.rank].append(row)
     return tuple(
-        MemoryRow(
-            rank=rank,
-            part=part.name,
-            size_bytes=part.size_bytes,
-            capacity_bytes=host_capacity_bytes(scenario) if part.phases == IN_HOST else capacity_bytes,
-            rank_count=count,
-            phases=part.phases,
-        )
+        part.row(rank, host_capacity_bytes(scenario) if part.phases == IN_HOST else capacity_bytes, count)
         for rank, count in zip(chosen, counts or (1,) * len(chosen), strict=True)
         for part in (*_embedding_parts(scenario, tables, shards[rank], ahead), *dense)
     )
@@ -92,13 +83,16 @@ def _embedding_parts(
         ids = shard.ids_per_step if bag != "distinct" else _distinct_ids(scenario, shard)
         found = (ids if bag in ("sequence", "distinct") else pooled) * shard.columns
         buffers += _buffer_bytes(scenario, bag, ids=ids, lengths=pooled, found=found, stays=stays)
-    sizes = {"embedding weights": weights, "embedding optimizer": state, "sparse buffers": buffers}
-    parts = [MemoryPart(name, round(size)) for name, size in sizes.items()]
-    parts += ahead
+    parts = [
+        MemoryPart("embedding weights", round(weights), kind=TABLES),
+        MemoryPart("embedding optimizer", round(state), kind=TABLES),
+        MemoryPart("sparse buffers", round(buffers), kind=SPARSE_BUFFERS),
+        *ahead,
+    ]
     if cache:
-        parts.append(MemoryPart("embedding cache", round(cache)))
+        parts.append(MemoryPart("embedding cache", round(cache), kind=TABLES))
     if hosted:
-        parts.append(MemoryPart("embedding rows in host memory", round(hosted), IN_HOST))
+        parts.append(MemoryPart("embedding rows in host memory", round(hosted), IN_HOST, TABLES))
     return tuple(parts)
 
 
@@ -112,8 +106,8 @@ def _distinct_ids(scenario: Scenario, shard: PlanRow) -> float:
     )
 
 
-def _ahead_bytes(scenario: Scenario) -> dict[str, float]:
-    """Return the bytes of a rank's own batches, if they are copied, and of rows ahead in a semi-synchronous pipeline.
+def _ahead_parts(scenario: Scenario) -> list[MemoryPart]:
+    """Return the parts of a rank's own batches, if they are copied, and of rows ahead in a semi-synchronous pipeline.
 
     Batches on the GPU are the ids of the trained batch, and all of the batches behind it; rows ahead are those of the
     next batch.
@@ -130,7 +124,8 @@ def _ahead_bytes(scenario: Scenario) -> dict[str, float]:
     dense = float(samples * (model.dense_features * element_bytes + LABEL_BYTES))
     copied = (pipeline.copied_ahead + 1) * naming + pipeline.copied_ahead * dense if scenario.copies_batches else 0.0
     rows = samples * sum(feature.dim * max(1, feature.sequence) for feature in model.features) * element_bytes
-    return {"batches": copied, "embeddings ahead": rows if pipeline.kind == "semi_sync" else 0.0}
+    parts = [MemoryPart("batches", round(copied))] if copied else []
+    return [*parts, MemoryPart("embeddings ahead", rows, kind=TABLES)] if pipeline.kind == "semi_sync" else parts
 
 
 def _buffer_bytes(

@@ -30,13 +30,14 @@ from torch import Tensor
 from scenarios.config.host_classes import HostClasses
 from scenarios.config.scenario import Bag, Model, Recommender, Scenario
 from scenarios.modules.ddp_buckets import check_compression
-from scenarios.modules.memory import MemoryPart, parts_of
+from scenarios.modules.memory import parts_of
 from scenarios.modules.trace import Arguments, tensors_of
 from scenarios.planner.placed import Plan
 from scenarios.planner.plan import plan_tables
 from scenarios.planner.plan_file import PLAN_FILE
 from scenarios.quantized.codec import quantized_comms
 from scenarios.seam.kernel import Kernel
+from scenarios.seam.memory import MemoryPart
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 from scenarios.seam.roles import DENSE

@@ -15,10 +15,12 @@ import torch
 from torch import Tensor
 
 from scenarios.compression.local import cost
-from scenarios.config.host_classes import simulated_ranks, uniform_host_classes
+from scenarios.config.host_classes import uniform_host_classes
 from scenarios.config.scenario import GradientReduction, Optimizer, Scenario
-from scenarios.modules.ddp_buckets import GradientReducer, Shape, check_compression, reduction_memory_bytes
+from scenarios.modules.ddp_buckets import GradientReducer, Shape, check_compression, reduction_parts
+from scenarios.modules.memory import memory_rows
 from scenarios.seam.kernel import Kernel
+from scenarios.seam.memory import BATCH, GRADIENTS, MemoryPart
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 from scenarios.seam.roles import DENSE, OPTIMIZER
@@ -91,18 +93,13 @@ class PowerSGDProgram(Program):
     def _memory(self) -> tuple[MemoryRow, ...]:
         shapes, scenario = self._gradients.shapes, self._scenario
         parameter_bytes = sum(map(prod, shapes)) * self._dtype.itemsize
-        parts = {
-            "parameters": parameter_bytes,
-            "gradients": parameter_bytes,
-            "operands": self._pool_numel * self._dtype.itemsize,
-            **reduction_memory_bytes(shapes, self._dtype, scenario.workload.buckets, scenario.workload.compression),
-        }
-        capacity_bytes = scenario.cluster.host.gpu.memory_bytes
-        return tuple(
-            MemoryRow(rank=rank, part=part, size_bytes=size_bytes, capacity_bytes=capacity_bytes, rank_count=count)
-            for rank, count in simulated_ranks(scenario, self.host_classes)
-            for part, size_bytes in parts.items()
+        parts = (
+            MemoryPart("parameters", parameter_bytes),
+            MemoryPart("gradients", parameter_bytes, kind=GRADIENTS),
+            MemoryPart("operands", self._pool_numel * self._dtype.itemsize, kind=BATCH),
+            *reduction_parts(shapes, self._dtype, scenario.workload.buckets, scenario.workload.compression),
         )
+        return memory_rows(scenario, parts, self.host_classes)
 
 
 class Products:

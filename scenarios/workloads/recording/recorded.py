@@ -15,7 +15,7 @@ from scenarios.workloads.recording.events.table import HOST
 from scenarios.workloads.recording.events.tasks import RankCompute
 from scenarios.workloads.recording.events.work import ComputeOnCpu, LaunchKernel
 
-FORMAT = 6
+FORMAT = 7
 SCRIPT = "script"
 
 

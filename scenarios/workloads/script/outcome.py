@@ -13,7 +13,8 @@ from typing import Any
 from scenarios.config.scenario import Scenario
 from scenarios.config.units import format_ns
 from scenarios.seam.errors import ScriptError
-from scenarios.seam.trace import ALWAYS, CACHED, MemoryRow
+from scenarios.seam.memory import MemoryPart
+from scenarios.seam.trace import CACHED, MemoryRow
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.host.cpu_work import CpuWork
 
@@ -267,9 +268,8 @@ def _list(words: Sequence[str]) -> str:
 def memory_of(rank: int, peaks: Mapping[str, int], capacity_bytes: int, rank_count: int) -> tuple[MemoryRow, MemoryRow]:
     """Return a rank's memory rows, from peaks in bytes of "memory" (tensors) and "reserved" (by the allocator)."""
     held = peaks.get("memory", 0)
-    known = {"rank": rank, "capacity_bytes": capacity_bytes, "rank_count": rank_count}
     free = max(0, peaks.get("reserved", 0) - held)
     return (
-        MemoryRow(part="tensors and cuBLAS workspaces", size_bytes=held, phases=ALWAYS, **known),
-        MemoryRow(part="free blocks of torch's allocator", size_bytes=free, phases=CACHED, **known),
+        MemoryPart("tensors and cuBLAS workspaces", held).row(rank, capacity_bytes, rank_count),
+        MemoryPart("free blocks of torch's allocator", free, CACHED).row(rank, capacity_bytes, rank_count),
     )

@@ -43,7 +43,7 @@ from scenarios.workloads.recording.events.waits import (
     SynchronizeCall,
     SynchronizeEvent,
 )
-from scenarios.workloads.recording.events.work import ComputeOnCpu, GradientReady, Spent, part_of
+from scenarios.workloads.recording.events.work import ComputeOnCpu, GradientReady, Label, Spent, part_of
 from scenarios.workloads.recording.file import NAME, read
 from scenarios.workloads.recording.hardware import cpu_flops_per_s
 from scenarios.workloads.recording.lines import Logs, RankLog
@@ -64,7 +64,7 @@ from scenarios.workloads.script.recording.replay import Replay, Replays
 from scenarios.workloads.script.replica_exchange import ScriptExchange
 from scenarios.workloads.script.runner import Doing, LivePlayer, ProcessStart
 from scenarios.workloads.script.script_calls import ScriptCalls
-from scenarios.workloads.script.script_streams import KIND, ScriptStreams, role_of
+from scenarios.workloads.script.script_streams import KIND, ScriptStreams
 
 
 class ScriptProgram(Program):
@@ -352,7 +352,7 @@ class _Played:
         is_told = self._exchange is not None and self._step is not None
         seen = [each for each in spent if is_told or not isinstance(each, GradientReady)]
         for part, group in groupby(seen, part_of):
-            if isinstance(part, str):
+            if isinstance(part, Label):
                 await self._compute(sum(each.cpu_ns for each in group if isinstance(each, ComputeOnCpu)), part)
             elif part is None:
                 given = [each for each in group if not isinstance(each, ComputeOnCpu | GradientReady)]
@@ -362,11 +362,11 @@ class _Played:
             elif self._exchange is not None:
                 self._exchange.add(*part.gradient, self._streams.tail(part.stream))
 
-    async def _compute(self, cpu_ns: int, label: str) -> None:
+    async def _compute(self, cpu_ns: int, label: Label) -> None:
         if cpu_ns and self._step is not None:
-            self._program.outcomes.note_computed(self.steps - 1, cpu_ns, is_of_module=label != KIND)
+            self._program.outcomes.note_computed(self.steps - 1, cpu_ns, is_of_module=label.text != KIND)
             kernel = Kernel(kind=KIND, flops=cpu_ns * 1e-9 * self._program.cpu_flops_per_s, launches=0)
-            await self._rank.compute(kernel, nothing, label=label, role=role_of(label))
+            await self._rank.compute(kernel, nothing, label=label.text, role=label.role)
 
     def _note_priced(self) -> None:
         if self._step is not None:

@@ -13,7 +13,6 @@ from scenarios.seam.backend import Backend, Work
 from scenarios.seam.host_work import HostWork, total
 from scenarios.seam.kernel import Kernel, together
 from scenarios.seam.rank import Rank
-from scenarios.seam.roles import IDS, OPTIMIZER, ROWS
 from scenarios.workloads.recording.events.waits import (
     Elapsed,
     HostWait,
@@ -30,19 +29,6 @@ from scenarios.workloads.recording.packed import nothing
 _POLL_NS = 1_000
 # The kind and label of a script's computation in reports.
 KIND = "script"
-# Parts of labels that give a role: the end of optimizers' labels (see `process.labels`), and parts of TorchRec's
-# sharded modules.
-_OF_OPTIMIZER = "step"
-_OF_PARTS = {"_input_dists": IDS, "_output_dists": ROWS}
-
-
-@lru_cache(maxsize=1 << 14)
-def role_of(label: str) -> str:
-    """Return the role of work with this label (a module, an optimizer or a line); "" for none."""
-    parts = label.split(".")
-    if parts[1:] == [_OF_OPTIMIZER] and parts[0].lstrip("_")[:1].isupper():  # "decoder.step" is a module
-        return OPTIMIZER
-    return next((_OF_PARTS[one] for one in parts if one in _OF_PARTS), "")
 
 
 class Simulated(Protocol):
@@ -181,15 +167,15 @@ class ScriptStreams:
             await work
 
     def _compute(self, launches: Sequence[LaunchKernel], host: Sequence[HostWork]) -> None:
-        number, label, kernels = launches[0].stream, launches[0].label, [each.kernel for each in launches]
+        first, kernels = launches[0], [each.kernel for each in launches]
         if not self._has_host_path:
             kernels = [replace(each, host_read=0.0, host_written=0.0) for each in kernels]
         kernel = kernels[0] if len(kernels) == 1 else _together(tuple(kernels))
         if host:
             kernel = replace(kernel, host=total(host))
-        work = self.of(number).compute(kernel, nothing, label=label or KIND, role=role_of(label))
+        work = self.of(first.stream).compute(kernel, nothing, label=first.label or KIND, role=first.role)
         self._kernels[work] = None
-        self._tails[number] = (work,)
+        self._tails[first.stream] = (work,)
 
     def _meet(self, event: RecordEvent | WaitEvent) -> None:
         if isinstance(event, RecordEvent):

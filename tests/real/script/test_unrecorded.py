@@ -25,6 +25,7 @@ from scenarios.config.load import load
 from scenarios.seam.errors import ScenarioError
 from scenarios.workloads.recording.events.event import Request
 from scenarios.workloads.recording.events.notes import ScriptEnd, StepEnd
+from scenarios.workloads.recording.events.work import Label
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.process.labels import Labels
 from scenarios.workloads.script.process.marks import Marks, Replaced
@@ -169,7 +170,7 @@ def test_a_function_that_others_have_replaced_since_stays_theirs(monkeypatch: py
 def test_labels_follow_no_module_any_more() -> None:
     hooks = nn.modules.module
     before = len(hooks._global_forward_hooks), len(hooks._global_forward_pre_hooks)
-    told: list[str] = []
+    told: list[Label] = []
     labels, layer = Labels(told.append), nn.Linear(2, 2)
     output = layer(torch.ones(1, 2, requires_grad=True))
     assert told

@@ -17,7 +17,7 @@ from scenarios.modules.ddp_buckets import (
     GradientReducer,
     assign_buckets,
     flatten,
-    reduction_memory_bytes,
+    reduction_parts,
     unflatten,
 )
 from scenarios.seam.errors import ProgramError
@@ -168,7 +168,7 @@ def test_reduction_memory_equals_a_reducers_buffers(compression: Compression) ->
     training = Training(compression, ranks=1, steps=4)
     play(training, 1)
     reducer = training.reducers[0]
-    parts = reduction_memory_bytes(SHAPES, torch.float32, SMALL, compression)
+    parts = {part.name: part.size_bytes for part in reduction_parts(SHAPES, torch.float32, SMALL, compression)}
 
     def held(*dictionaries: dict[int, Tensor]) -> int:
         return sum(tensor.nbytes for dictionary in dictionaries for tensor in dictionary.values())
@@ -182,7 +182,8 @@ def test_reduction_memory_equals_a_reducers_buffers(compression: Compression) ->
 
 def test_without_error_feedback_no_error_is_stored() -> None:
     compression = Compression(kind="batched_powersgd", use_error_feedback=False)
-    assert "compression error" not in reduction_memory_bytes(SHAPES, torch.float32, SMALL, compression)
+    parts = reduction_parts(SHAPES, torch.float32, SMALL, compression)
+    assert "compression error" not in {part.name for part in parts}
 
 
 def mistake(gradients: list[tuple[int, Tensor]]) -> str:

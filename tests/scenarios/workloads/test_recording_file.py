@@ -28,8 +28,8 @@ RECORDED = Recorded(
     steps=2,
     flops_per_s=1e12,
     lines=[
-        ["kernel", 0, KERNEL, "train.py:3"],
-        ["cpu", 1000, "train.py:4"],
+        ["kernel", 0, KERNEL, "train.py:3", ""],
+        ["cpu", 1000, "train.py:4", ""],
         ["issue", "all_reduce", 0, "train.py:5", 0, [SHAPE], [], {"op": "sum"}, False, ""],
         ["wait", 0, 0],
         ["event", 1],
@@ -51,7 +51,7 @@ RECORDED = Recorded(
 
 def written(folder: Path, changes: dict[str, Any]) -> Path:
     path = folder / "recording.json.gz"
-    path.write_bytes(gzip.compress(json.dumps({"format": 6, **asdict(RECORDED), **changes}).encode()))
+    path.write_bytes(gzip.compress(json.dumps({"format": 7, **asdict(RECORDED), **changes}).encode()))
     return path
 
 
@@ -96,13 +96,15 @@ def test_a_wrong_value_is_named(key: str, value: Any, wrong: str, tmp_path: Path
         1,
         [[]],
         ["kernel"],
-        ["kernel", "0", KERNEL, ""],
-        ["kernel", 0, {"kind": "gemm", "flops": -1}, ""],
-        ["kernel", 0, {"kind": "gemm", "other": 1}, ""],
-        ["kernel", 0, {"kind": "gemm", "parts": [1]}, ""],
-        ["kernel", 0, {"kind": "gemm", "launches": 2**63}, ""],
-        ["cpu", -1, ""],
-        ["cpu", math.inf, ""],
+        ["kernel", "0", KERNEL, "", ""],
+        ["kernel", 0, KERNEL, "", "a role"],
+        ["kernel", 0, KERNEL, "", []],
+        ["kernel", 0, {"kind": "gemm", "flops": -1}, "", ""],
+        ["kernel", 0, {"kind": "gemm", "other": 1}, "", ""],
+        ["kernel", 0, {"kind": "gemm", "parts": [1]}, "", ""],
+        ["kernel", 0, {"kind": "gemm", "launches": 2**63}, "", ""],
+        ["cpu", -1, "", ""],
+        ["cpu", math.inf, "", ""],
         ["wait", 0],
         ["issue", "all_reduce", 0, "", 0, [[[-1], "float32", False]], [], {}, False, ""],
         ["issue", "__init__", 0, "", 0, [], [], {}, False, ""],

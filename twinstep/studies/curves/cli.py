@@ -12,14 +12,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reports.json_document import document
 from reports.sections.curves import CURVES, CurvesView
 from reports.study.curves import NAMES, batches_between, curves_of, overlap
 from reports.study.frame import study_frame
 from reports.study.rows import about_of, open_rows
-from reports.terminal import text
-from reports.terminal.present import output, print_json
-from reports.terminal.render import render_report
+from reports.terminal.present import output, print_report
 from scenarios.config.load import report_mistakes
 from scenarios.config.overrides.option import add_set, given_by
 from scenarios.interruption import code_of
@@ -278,11 +275,9 @@ def _show(folder: Path, options: argparse.Namespace) -> None:
         return
     frames = {name: frame for name, frame in curves_of(folder).items() if _is_wanted(name, options.only)}
     abouts = {name: about_of(folder / name) for name in frames if name in NAMES}
-    if options.json:
-        print_json(document(CURVES, CurvesView(frames, abouts, str(folder))))
-        return
-    text.show(render_report(CURVES, CurvesView(frames, abouts)), sys.stdout)
-    print(f"curves: {folder}")
+    print_report(CURVES, CurvesView(frames, abouts, str(folder)), as_json=options.json)
+    if not options.json:
+        print(f"curves: {folder}")
 
 
 def _is_wanted(name: str, only: Sequence[str] | None) -> bool:

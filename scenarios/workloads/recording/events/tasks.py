@@ -8,10 +8,10 @@ its world, host and cross groups; each further stream adds three groups of its o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from scenarios.workloads.recording.events.event import RankEvent
-from scenarios.workloads.recording.events.forms import Form, is_group, is_kernel, is_text, is_whole
+from scenarios.workloads.recording.events.forms import is_group, is_text, is_whole
 from scenarios.workloads.recording.events.work import LaunchKernel
 
 
@@ -37,20 +37,9 @@ class SpawnTask(RankEvent):
 
 @dataclass(frozen=True, slots=True)
 class RankCompute(LaunchKernel):
-    """A computation on a stream, with the role that `Rank.compute` was given."""
+    """A computation on a stream, as `Rank.compute` was given it."""
 
     kind: ClassVar[str] = "compute"
-    form: ClassVar[tuple[Form, ...]] = (is_whole, is_kernel, is_text, is_text)
-
-    role: str = ""
-
-    def line(self) -> list[Any]:
-        return [*LaunchKernel.line(self), self.role]
-
-    @classmethod
-    def of_line(cls, *values: Any) -> RankCompute:
-        plain = LaunchKernel.of_line(*values[:-1])
-        return cls(plain.stream, plain.kernel, plain.label, values[-1])
 
 
 @dataclass(frozen=True, slots=True)

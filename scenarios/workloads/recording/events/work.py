@@ -4,46 +4,55 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
 from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.operations.as_json import from_json, to_json
 from scenarios.workloads.recording.events.event import Counts, OwnGroups, RankEvent, Request
-from scenarios.workloads.recording.events.forms import Form, is_kernel, is_pair, is_text, is_whole
+from scenarios.workloads.recording.events.forms import Form, is_kernel, is_pair, is_role, is_text, is_whole
 
 _USUAL = {field.name: field.default for field in fields(Kernel)}
 
 
+class Label(NamedTuple):
+    """The name of a part of a script: a module, an optimizer or a line; and its role, one of `scenarios.seam.roles`."""
+
+    text: str
+    role: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class ComputeOnCpu(RankEvent):
-    """CPU time in ns, with the label of its purpose."""
+    """CPU time in ns, with the text and the role of its label."""
 
     kind: ClassVar[str] = "cpu"
-    form = is_whole, is_text
+    form = is_whole, is_text, is_role
 
     cpu_ns: int
     label: str
+    role: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchKernel(RankEvent):
-    """A kernel on a stream, with the label of its purpose. A line holds only figures that differ from the defaults."""
+    """A kernel on a stream, with the text and the role of its label. A line holds only figures that are no defaults."""
 
     kind: ClassVar[str] = "kernel"
-    form: ClassVar[tuple[Form, ...]] = (is_whole, is_kernel, is_text)
+    form: ClassVar[tuple[Form, ...]] = (is_whole, is_kernel, is_text, is_role)
 
     stream: int
     kernel: Kernel
     label: str = ""
+    role: str = ""
 
     def line(self) -> list[Any]:
-        return [self.stream, _figures(self.kernel), self.label]
+        return [self.stream, _figures(self.kernel), self.label, self.role]
 
     @classmethod
-    def of_line(cls, *values: Any) -> LaunchKernel:
-        stream, figures, label = values
-        return cls(stream, _kernel(figures), label)
+    def of_line(cls, *values: Any) -> Self:
+        stream, figures, *label = values
+        return cls(stream, _kernel(figures), *label)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +120,10 @@ class Turn(NamedTuple):
     request: Request
 
 
-def part_of(each: ComputeOnCpu | Launched) -> str | GradientReady | None:
+def part_of(each: ComputeOnCpu | Launched) -> Label | GradientReady | None:
     """Return a key that groups consecutive work: CPU work's label, None for GPU work; each gradient has its own key."""
     if isinstance(each, ComputeOnCpu):
-        return each.label
+        return Label(each.label, each.role)
     return each if isinstance(each, GradientReady) else None
 
 

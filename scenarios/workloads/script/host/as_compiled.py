@@ -6,7 +6,7 @@ import torch
 
 from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import Kernel
-from scenarios.workloads.recording.events.work import GradientReady, Launched, LaunchKernel, OnStream
+from scenarios.workloads.recording.events.work import GradientReady, Label, Launched, LaunchKernel, OnStream
 from scenarios.workloads.script.host.compiled import Call, Compiled
 
 
@@ -21,7 +21,7 @@ class AsCompiled:
         self._compiled = Compiled(self._launch)
         self._given: list[Launched] = []
         self._is_backward = False
-        self._as = 0, ""  # stream and label of the fused kernels
+        self._as = 0, Label("")  # stream and label of the fused kernels
 
     def launch(self, given: OnStream | GradientReady, work: HostWork, call: Call | None) -> None:
         """Record an item for a stream, after the host's `work`. `call`: the module's operator, if it is one."""
@@ -30,7 +30,7 @@ class AsCompiled:
             self._compiled.flush()
             self._is_backward = is_backward
         if call is not None and isinstance(given, LaunchKernel):
-            self._as = given.stream, given.label
+            self._as = given.stream, Label(given.label, given.role)
             if any(work.computed):  # compiled code saves the rest of the host's work
                 self._given.append(work.computed)
             self._compiled.note(given.kernel, call, enters=True)
@@ -50,7 +50,7 @@ class AsCompiled:
 
     def _launch(self, kernel: Kernel, work: HostWork) -> None:
         stream, label = self._as
-        self._add(LaunchKernel(stream, kernel, label), work)
+        self._add(LaunchKernel(stream, kernel, *label), work)
 
     def _add(self, given: OnStream | GradientReady | None, work: HostWork) -> None:
         if any(work):

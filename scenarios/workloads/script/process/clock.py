@@ -10,7 +10,7 @@ import timeit
 from collections.abc import Callable
 from typing import Any
 
-from scenarios.workloads.recording.events.work import ComputeOnCpu, GradientReady
+from scenarios.workloads.recording.events.work import ComputeOnCpu, GradientReady, Label
 from scenarios.workloads.script.users_lines import is_users_file
 
 # The least time between two readings, so that a loop that waits for a time ends.
@@ -24,11 +24,11 @@ _NOT_SIMULATED = (
 class ScriptCpuTimer:
     """The CPU time that a rank's process computes between an answer and its next request, by what it is for."""
 
-    def __init__(self, label: str) -> None:
+    def __init__(self, label: Label) -> None:
         self._mark_ns, self._label = time.process_time_ns(), label
         self._before: list[ComputeOnCpu | GradientReady] = []  # up to the last turn or gradient
 
-    def turn(self, label: str) -> None:
+    def turn(self, label: Label) -> None:
         """Count what is computed from now on under a label."""
         if label != self._label:
             self._cut()
@@ -57,7 +57,7 @@ class ScriptCpuTimer:
 
     def _cut(self) -> None:
         now_ns = time.process_time_ns()
-        self._before.append(ComputeOnCpu(now_ns - self._mark_ns, self._label))
+        self._before.append(ComputeOnCpu(now_ns - self._mark_ns, *self._label))
         self._mark_ns = now_ns
 
 

@@ -17,6 +17,8 @@ from torch.autograd import Variable
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from scenarios.seam.roles import GRADIENTS, IDS, OPTIMIZER, ROWS
+from scenarios.workloads.recording.events.work import Label
 from scenarios.workloads.script.script_streams import KIND
 from scenarios.workloads.script.users_lines import users_line
 
@@ -26,6 +28,9 @@ _WRAPPERS = frozenset(
 )
 # Packages of modules whose parts lie on several ranks: their Python is not compiled.
 _SHARDED = ("torchrec.distributed", "fbgemm_gpu")
+# Roles of TorchRec's exchanges, by the name of a class from which their modules derive; and of gradients.
+_ROLES = {"BaseSparseFeaturesDist": IDS, "BaseEmbeddingDist": ROWS}
+_BACKWARD = {ROWS: GRADIENTS}
 # How many boundaries between modules are kept, of the latest steps.
 _MOST_PLACES = 1 << 17
 # The metadata key of nodes that report when a backward pass reaches them.
@@ -36,9 +41,9 @@ class _ThreadLabels(threading.local):
     """The modules that a thread is running, and the numbers of its autograd nodes."""
 
     def __init__(self) -> None:
-        self.running: list[str] = []
+        self.running: list[Label] = []
         self.firsts: list[int] = []  # sequence numbers, ascending,
-        self.places: list[str] = []  # and the module to which nodes belong from each number on
+        self.places: list[Label | None] = []  # and the module to which nodes belong from each number on
         self.is_backward = False
 
 
@@ -50,7 +55,7 @@ class Labels:
     the nodes that made a module's inputs and outputs, as other nodes are not visible.
     """
 
-    def __init__(self, turn: Callable[[str], None] | None = None) -> None:
+    def __init__(self, turn: Callable[[Label], None] | None = None) -> None:
         self._here, self._turn = _ThreadLabels(), turn
         self._names = WeakKeyDictionary[nn.Module, str]()
         self._eager = set[str]()  # labels of work that is not compiled
@@ -69,9 +74,9 @@ class Labels:
         for hook in self._hooks:
             hook.remove()
 
-    def now(self) -> str:
+    def now(self) -> Label:
         """Return the label of the work that is launched now."""
-        return self._part() or users_line(sys._getframe().f_back) or KIND
+        return self._part() or Label(users_line(sys._getframe().f_back) or KIND)
 
     @property
     def is_compilable(self) -> bool:
@@ -80,26 +85,29 @@ class Labels:
         Modules are excluded if TorchRec has sharded them, any of their parts, or any module around them.
         """
         if self._here.running:
-            return self._here.running[-1] not in self._eager
+            return self._here.running[-1].text not in self._eager
         node = torch._C._current_autograd_node()
-        place = -1 if node is None else self._place(node)
-        return place >= 0 and bool(self._here.places[place]) and self._here.places[place] not in self._eager
+        label = None if node is None else self._forward(node)
+        return label is not None and label.text not in self._eager
 
-    def _part(self) -> str:
-        """Return the label of the module or optimizer that runs; "" outside of both."""
+    def _part(self) -> Label | None:
+        """Return the label of the module or optimizer that runs; None outside of both."""
         if self._here.running:
             return self._here.running[-1]
         node = torch._C._current_autograd_node()
-        return "" if node is None else self._of(node)
+        return None if node is None else self._backward(node)
 
-    def _of(self, node: Any) -> str:
+    def _backward(self, node: Any) -> Label:
         """Return the label of an autograd node."""
-        place = self._place(node)
-        name = self._here.places[place] if place >= 0 else ""
-        return f"{name}.backward" if name else "backward"
+        label = self._forward(node)
+        if label is None:
+            return Label("backward")
+        return Label(f"{label.text}.backward", _BACKWARD.get(label.role, label.role))
 
-    def _place(self, node: Any) -> int:
-        return bisect_right(self._here.firsts, node._sequence_nr()) - 1
+    def _forward(self, node: Any) -> Label | None:
+        """Return the label of the module whose forward pass was running when a node got its number; None if none."""
+        place = bisect_right(self._here.firsts, node._sequence_nr()) - 1
+        return self._here.places[place] if place >= 0 else None
 
     def _begin(self, module: nn.Module, inputs: Any) -> None:
         if torch.compiler.is_compiling():  # compiled code belongs to the module that was called
@@ -107,7 +115,8 @@ class Labels:
         if not self._here.running and module not in self._names:
             self._name(module)
         self._watch(inputs)
-        self._enter(self._names.get(module) or type(module).__name__)
+        outer = self._here.running[-1].role if self._here.running else ""
+        self._enter(Label(self._names.get(module) or type(module).__name__, _role(module) or outer))
         self._mark()
 
     def _name(self, module: nn.Module) -> None:
@@ -121,8 +130,8 @@ class Labels:
                 self._eager.add(self._names[part])
 
     def _begin_optimizer(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        label = f"{type(optimizer).__name__}.step"
-        self._eager.add(label)
+        label = Label(f"{type(optimizer).__name__}.step", OPTIMIZER)
+        self._eager.add(label.text)
         self._enter(label)
 
     def _end(self, module: nn.Module, inputs: Any, outputs: Any) -> None:
@@ -132,23 +141,23 @@ class Labels:
         self._leave()
         self._mark()
 
-    def _enter(self, name: str) -> None:
-        self._here.running.append(name)
-        self._tell(name)
+    def _enter(self, label: Label) -> None:
+        self._here.running.append(label)
+        self._tell(label)
 
     def _leave(self) -> None:
         if self._here.running:
             self._here.running.pop()
         self._tell(self._part())
 
-    def _tell(self, label: str) -> None:
+    def _tell(self, label: Label | None) -> None:
         if self._turn is not None:
-            self._turn(label or KIND)
+            self._turn(label or Label(KIND))
 
     def _mark(self) -> None:
         # The next node's number; nodes made from now on belong to what runs now.
         self._here.firsts.append(torch._C._autograd._get_sequence_nr())
-        self._here.places.append(self._here.running[-1] if self._here.running else "")
+        self._here.places.append(self._here.running[-1] if self._here.running else None)
         if len(self._here.firsts) > _MOST_PLACES:
             del self._here.firsts[: _MOST_PLACES // 2], self._here.places[: _MOST_PLACES // 2]
 
@@ -160,9 +169,9 @@ class Labels:
             node: Any = tensor.grad_fn
             if node is not None and _WATCHED not in node.metadata:
                 node.metadata[_WATCHED] = True
-                node.register_prehook(partial(self._come, self._of(node)))
+                node.register_prehook(partial(self._come, self._backward(node)))
 
-    def _come(self, label: str, _: Any) -> None:
+    def _come(self, label: Label, _: Any) -> None:
         if not self._here.is_backward:
             self._here.is_backward = True
             # autograd runs it at the end of this backward pass; it refuses callbacks outside of one.
@@ -172,6 +181,11 @@ class Labels:
     def _is_over(self) -> None:
         self._here.is_backward = False
         self._tell(self._part())
+
+
+def _role(module: nn.Module) -> str:
+    """Return the role that follows from a module's class; "" for none."""
+    return next((_ROLES[each.__name__] for each in type(module).__mro__ if each.__name__ in _ROLES), "")
 
 
 def _tensors(values: Any) -> Iterator[Tensor]:

@@ -29,6 +29,7 @@ from scenarios.workloads.recording.events.notes import CompiledStep, MemoryPeak,
 from scenarios.workloads.recording.events.waits import Elapsed, Query, Sleep, Synchronize, SynchronizeEvent
 from scenarios.workloads.recording.events.work import (
     GradientReady,
+    Label,
     Launched,
     LaunchKernel,
     OnStream,
@@ -63,7 +64,7 @@ class SimulatedLink:
     def __init__(self, connection: Connection) -> None:
         self._lock = threading.RLock()
         self._group = 0
-        self.computed = ScriptCpuTimer(KIND)  # on a CPU
+        self.computed = ScriptCpuTimer(Label(KIND))  # on a CPU
         self.launched: list[Launched] | None = None  # on a GPU, since the last request
         self.host = HostCounter()  # beside a GPU
         self._calls = CountedCalls(self.host, Stretches(self._measured))  # from the first step on
@@ -203,14 +204,14 @@ class SimulatedLink:
                 self.compiled.note(kernel, call)
                 return
             self.host.launched(kernel.kind)
-            given = LaunchKernel(self.stream, kernel, self.labels.now())
+            given = LaunchKernel(self.stream, kernel, *self.labels.now())
             work = self.host.take()
             if not self.compiled.launch_after(lambda: self._append(given, work)):
                 self._append(given, work, call if self.labels.is_compilable else None)
 
     def _launch_fused(self, kernel: Kernel, work: HostWork) -> None:
         assert self.labels is not None, "there is a GPU"
-        self._append(LaunchKernel(self.stream, kernel, self.labels.now()), work)
+        self._append(LaunchKernel(self.stream, kernel, *self.labels.now()), work)
 
     def _append(self, given: OnStream | GradientReady, work: HostWork, call: Call | None = None) -> None:
         assert self.launched is not None, "there is a GPU"

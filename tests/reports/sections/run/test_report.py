@@ -14,6 +14,7 @@ from reports.sections.run.subject import RunView
 from reports.store import run_folder as store
 from reports.terminal import text
 from reports.terminal.rows import records
+from scenarios.seam.memory import ACTIVATIONS
 from scenarios.seam.trace import MemoryRow, Metric, Recording, Span
 from tests.lanes import examples
 from tests.reports import shown as tables
@@ -202,7 +203,7 @@ def test_memory_is_that_of_the_fullest_rank():
 def test_a_headline_says_whether_it_fits_and_what_would_help():
     assert "memory: fits with 4.00 KiB to spare on the fullest rank (1)" in printed(by_hand())
     full = by_hand()
-    full.memory.append(MemoryRow(rank=1, part="activations", size_bytes=6144, capacity_bytes=16384))
+    full.memory.append(MemoryRow(rank=1, part="activations", size_bytes=6144, capacity_bytes=16384, kind=ACTIVATIONS))
     said = (
         "MEMORY DOES NOT FIT: 2.00 KiB too much on the fullest rank (1); expected a smaller batch_size, or activation"
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from scenarios.config.scenario import QComms
-from scenarios.modules.memory import MemoryPart
 from scenarios.planner.plan import plan_tables
+from scenarios.seam.memory import MemoryPart
 from scenarios.workloads.dlrm.memory import memory_rows
 from tests.scenarios.planner.test_plan import cluster, scenario, table
 from tests.small import changed
