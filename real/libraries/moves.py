@@ -104,7 +104,7 @@ COALESCED_REDUCTIONS = {name: _coalesced_options(name) for name in OPS}
 
 
 def all_gather(joined: Joined, output: Tensor, input: Tensor) -> MovingCollective:
-    """Gather all members' inputs, concatenated in group order."""
+    """Call torch's all-gather into one tensor; members' inputs follow each other in the group's order."""
     source, target = as_bytes(input), as_bytes(output)
     if joined.is_sorted and not overlap(target, source):
         return MovingCollective(work_of(ALL_GATHER(target, source, group=joined.handle, async_op=True)), held=source)

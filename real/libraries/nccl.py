@@ -136,7 +136,10 @@ class Nccl(DeviceLibrary):
         return tensor.dtype not in WIDER and not (tensor.is_complex() and reduce == "product")
 
     def reduce_scatter(self, joined: Joined, output: Tensor, input: Tensor, reduce: str) -> MovingCollective:
-        """Call NCCL's own reduce-scatter if dtype and order allow it."""
+        """Call NCCL's own reduce-scatter if NCCL reduces the dtype and the group is in the order of global ranks.
+
+        Otherwise reduce as the other libraries do.
+        """
         if self._is_plain(input, reduce) and joined.is_sorted:
             own, source = as_real(output), as_real(resolve_views(input))
             work = REDUCE_SCATTER(own, source, op=OPS[reduce], group=joined.handle, async_op=True)

@@ -128,7 +128,7 @@ class SyncPeriod:
 
 
 def sync_period(run: Run) -> SyncPeriod | None:
-    """Return the cost of averaging replicas over time; None where a run averages none, or in each step."""
+    """Compare steps that average the replicas of tables with the steps between; None if no step or every step does."""
     every = run.sync_every
     if every < 2:
         return None

@@ -169,7 +169,10 @@ class Operators:
 
     @cached_property
     def _of_autograd(self) -> set[tuple[str, str]]:
-        """Return autograd's own threads: with functions of backward passes, and hardly a forward operator."""
+        """Return the (process, thread) pairs of autograd's own threads.
+
+        They run many more backward functions than forward operators.
+        """
         forward, functions = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
         until: dict[tuple[str, str], int] = {}
         for place, event in enumerate(self.events):

@@ -205,7 +205,10 @@ def _shown(view: StudyView) -> tuple[pd.DataFrame, str]:
 
 
 def _numbers_shown(keys: int, goals: Sequence[Goal]) -> list[str]:
-    """Return the measures for which 80 columns have room next to this many keys; "" is the change of the first goal."""
+    """Return the measures that a study's table shows beside `keys` columns of keys within 80 characters.
+
+    "" stands for the first goal's change against the baseline.
+    """
     goal = goals[0]
     if len(goals) > 1:
         return [*(one.column for one in goals), *([""] if keys <= 4 else [])]

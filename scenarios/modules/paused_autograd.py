@@ -39,7 +39,10 @@ _idle: list[_PassThread] = []
 
 
 class Paused:
-    """A function that runs in its own thread, from stop to stop; if it never stops, in the caller's thread."""
+    """A function (a backward pass) that runs in its own thread, and pauses where it calls `stop`.
+
+    With `stops` false the function never pauses, and runs in the caller's thread.
+    """
 
     def __init__(self, function: Callable[[], Any], device: torch.device, *, stops: bool = True) -> None:
         self.result: Any = None

@@ -135,7 +135,7 @@ class ShardedGroup(TableGroup):
     output_dist: PooledEmbeddingDist
 
     def way(self, rank: Rank, sent: Sending, arrived: KeyedJagged) -> tuple[int, ...]:
-        """Return what the output exchange needs of the input exchange: `batch_per_rank`."""
+        """Return the batch size of each rank, by which the output exchange sends pooled rows back."""
         return arrived.batch_per_rank
 
     def expected_way(self, rank: Rank, features: ExpectedJagged, exchange: ExpectedInput) -> tuple[int, ...]:

@@ -166,7 +166,7 @@ def pat_loads(members: Sequence[Sequence[int]], *, towards_owner: bool) -> Loads
 
 
 def tree_parents(size: int) -> list[int]:
-    """Return the parents in a balanced in-order binary tree of 0 .. size-1; 0 is the root (parent -1), odd nodes are
+    """Return each node's parent in NCCL's binary tree over nodes 0 .. size - 1; the root 0 has parent -1, odd nodes are
     leaves.
     """
     parents = [-1]
@@ -269,10 +269,12 @@ def relays_of(
 
 
 def rail(source: int, target: int, costs: NcclCosts) -> int | None:
-    """Return the GPU of the source's host by which PXN sends to the target's NIC number; None: the source's own NIC is
-    used.
+    """Return the GPU of the source's machine through whose NIC PXN sends: that with the target's number; None: itself.
 
-    GPUs are numbered within their nodes.
+    Args:
+        source: the sending GPU, numbered within its NVLink domain (NCCL's node).
+        target: the receiving GPU, numbered within its own.
+        costs: the cluster.
     """
     tray = costs.gpus_per_tray or costs.ranks_per_host
     via = source - source % tray + target % tray
