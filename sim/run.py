@@ -145,7 +145,10 @@ def _recording(world: World, program: Program, error: str, *, started: datetime,
 def _balance(
     scenario: Scenario, program: Program, rewrite: Rewrite, stop: Callable[[Callable[[], RunProgress]], bool]
 ) -> tuple[Balance, str]:
-    """Run a summing pass and return balanced work for all ranks, and the position if this pass was stopped, else ""."""
+    """Simulate a first pass that sums the ranks' work, and return its mean over ranks.
+
+    The second result says where the pass was stopped; "" if it ran to its end.
+    """
     world = _world(scenario, program.host_classes, lambda _: None)
     world.rewrite = rewrite
     world.balance = balance = Balance(scenario.cluster.host.gpu, world.machine.fabric.network.domain, world.rank_counts)

@@ -72,8 +72,9 @@ class Anchors:
             self._anchors.append(best)
 
     def ns(self, event: torch.cuda.Event) -> int:
-        """Return when a passed event was, from the last anchor before it; elapsed_time is a float32 of ms, precise when
-        near.
+        """Return the time of an event that has passed, in ns, measured from the last anchor before it.
+
+        `elapsed_time` is a float32 of ms, so it is precise only over short times.
         """
         at = 0
         for anchor in reversed(tuple(self._anchors)):

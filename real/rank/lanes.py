@@ -54,7 +54,7 @@ class Reading(Protocol):
     """A number that a device may not have computed yet."""
 
     def is_past(self) -> bool:
-        """Return whether the number has arrived."""
+        """Return whether the number has arrived on the host."""
         ...
 
     def value(self) -> float:
@@ -66,7 +66,7 @@ class PendingCall(Protocol):
     """A collective in progress."""
 
     def is_over(self) -> bool:
-        """Return whether its outputs are filled; False where that is unknown before waiting."""
+        """Return whether the collective's outputs are filled; False if only waiting can tell."""
         ...
 
     def wait(self) -> None:

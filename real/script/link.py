@@ -289,7 +289,10 @@ class WatchedLink:
             self._send("step", number)
 
     def _leave(self, kind: str, argument: Any) -> None:
-        """Send all that is left, and stay until this process is killed: other ranks may still read what it has sent."""
+        """Send the rest of the recording and how the script ended; then wait until this process is killed.
+
+        Other ranks may still be receiving tensors that this process has sent.
+        """
         if kind == "end":
             self._say_what_is_in_the_time()
         self._backend.settle()

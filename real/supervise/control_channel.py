@@ -73,7 +73,7 @@ class ControlChannel:
         threading.Thread(target=self._listen, name="control channel", daemon=True).start()
 
     def say(self, message: dict[str, Any]) -> None:
-        """Send a message; if the supervisor is gone, the listener notices."""
+        """Send a message to the supervisor; ignore that it is gone, which the listener thread notices."""
         data = json.dumps(message).encode() + b"\n"
         # The rank's threads and the listener send concurrently; the lock keeps messages whole.
         with suppress(OSError), self._lock:

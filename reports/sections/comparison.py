@@ -289,7 +289,7 @@ def sentence(check: Check) -> str:
 
 
 def difference(row: dict[str, Any]) -> str:
-    """Return a line on one place where the runs differ."""
+    """Return a line about one operation or number in which predicted and measured run differ, with both values."""
     where = [f"rank {row['rank']}"] + ([f"step {row['step']}"] if "step" in row else [])
     if "position" in row:
         return (

@@ -156,7 +156,7 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A place that one of the page's own scripts fills; `note` states how to read it."""
+    """A place on the page that a JavaScript of its own fills; `note` tells readers how to read the drawing."""
 
     name: str
     note: str = ""

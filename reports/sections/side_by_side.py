@@ -52,7 +52,7 @@ class BesideView:
 
     @property
     def marks(self) -> list[str]:
-        """What runs are called where room is short."""
+        """Short names of the runs, for narrow columns."""
         return words.marks(self.found.names)
 
     @property

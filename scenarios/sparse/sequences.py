@@ -179,7 +179,13 @@ class SequenceGroup(TableGroup):
         return tuple(per_rank(came.ravel().tolist(), owned))
 
     def _homes(self, own: KeyedJagged, counts: Ints, moved: Tensor | None) -> Iterator[Home]:
-        """Yield the places of each key's rows; `counts` [buckets][keys] are the ids that were sent."""
+        """Yield for each key which arriving rows fill which places of its padded sequences (see `Home`).
+
+        Args:
+            own: this rank's ids before the exchange.
+            counts: [buckets, keys] ids that were sent.
+            moved: the position of each id in the order sent; None: unchanged.
+        """
         keys = len(self.columns)
         slots = np.arange(own.values.numel()) if moved is None else moved.cpu().numpy().astype(np.int64)
         # `starts`: of chunks in the order sent, bucket by bucket; `before`: a key's rows in earlier buckets.
@@ -277,7 +283,7 @@ def sequence_input_dist(layout: Layout, world: Group, label: str) -> InputDist:
 
 
 def _by_source(rows: Tensor, way: SequenceWay, numel: int) -> Tensor:
-    """Reorder rows from key-major to source-major."""
+    """Reorder looked-up rows, sorted by key and then source rank, by source rank and then key."""
     return rows.new_empty(numel) if rows.is_meta else _regrouped(rows, way.looked_up)
 
 

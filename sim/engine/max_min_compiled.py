@@ -147,9 +147,13 @@ def set_rates(many: Flows, few: Others, capacities: Capacities) -> Array:
 
 @_compiled
 def duration(many: Flows, few: Others, capacities: Capacities, within: float) -> float:
-    """Return the time until the last row ends, if no other flow begins; rows are merged as in `solve`, and used up.
+    """Return the time until the last flow of `many` ends if no other flow begins; `many` is empty afterwards.
 
-    The unit of time is that of the capacities' speeds; others keep their share throughout.
+    Args:
+        many: flows; flows that end at nearly the same time are ended together, as in `solve`.
+        few: other activities, which keep their share of the capacities throughout.
+        capacities: the capacities; their speeds give the unit of time.
+        within: how far apart in time flows may end to be ended together.
     """
     now, left = 0.0, many.rates.size
     while left:

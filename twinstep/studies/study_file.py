@@ -169,7 +169,7 @@ class Study:
         return any(condition.holds(values) for condition in self.skip)
 
     def values_of(self, key: str) -> list[object]:
-        """Return all values of a key."""
+        """Return all values that the study gives a key."""
         return _values_of(self.axes, key)
 
 

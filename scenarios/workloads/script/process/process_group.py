@@ -80,7 +80,12 @@ class ScriptGroup(dist.ProcessGroup):
     called: ClassVar[Any] = staticmethod(lambda _: None)
 
     def __init__(self, options: Any, backends: Mapping[str, str]) -> None:
-        """Take torch's `options` of custom backends, and the names of the backends to imitate by device type."""
+        """Create the group.
+
+        Args:
+            options: torch's options of a custom backend.
+            backends: by device type ("cpu", "cuda") the name of the backend to imitate.
+        """
         # torch leaves the list empty for the group of all ranks.
         ranks = list(options.global_ranks_in_group) or range(options.group_size)
         super().__init__(options.group_rank, len(ranks))
