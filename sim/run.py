@@ -50,7 +50,7 @@ class RunProgress:
 
 
 class _StoppedError(Exception):
-    """A request to end the run early."""
+    """A signal that leaves the event loop: the caller asked to end the run early."""
 
 
 def simulate(scenario: Scenario, program: Program, draw: int = 0) -> Recording:

@@ -96,7 +96,14 @@ class Forker:
 def start_process(
     control: socket.socket, command: Sequence[str], environment: Mapping[str, str], module: str = "real.launch.forker"
 ) -> subprocess.Popen[bytes]:
-    """Start the process of a forker: `module` as a program."""
+    """Start a process that runs `module` as a program: a server that loads torch once and forks ranks.
+
+    Args:
+        control: the server's end of a socket to it.
+        command: further arguments.
+        environment: the process's environment.
+        module: the module.
+    """
     return subprocess.Popen(
         [sys.executable, "-m", module, str(control.fileno()), str(os.getpid()), *command],
         env=environment,

@@ -113,7 +113,7 @@ class InUse:
             self._held.append((event, held))
 
     def let_go(self) -> None:
-        """Release objects whose event has passed."""
+        """Drop the objects that the GPU no longer uses: those whose event has passed."""
         with self._lock:
             # Events of one stream pass in the order in which they were recorded, so the first decides.
             while self._held and _is_past(self._held[0][0]):
@@ -187,7 +187,10 @@ class CudaLane(StreamLane):
     def follow_awaited(
         self, timed: SpanTimes, work: dist.Work, finish: Callable[[], None] | None, held: object = None
     ) -> PendingCall:
-        """Make the caller's stream wait now, while the host goes on; the call needs no following stream."""
+        """Make the caller's stream wait for a call that is awaited at once, without a stream that follows the call.
+
+        The host goes on.
+        """
         # NCCL's `wait` makes the current stream wait and returns at once.
         work.wait()
         if finish is not None:

@@ -89,7 +89,7 @@ class StudyView:
 
     @property
     def goals(self) -> list[Goal]:
-        """Its goals, the first of which orders points."""
+        """The study's goals; the first one orders the points."""
         return goals_of(self.frame, self.about)
 
     @property

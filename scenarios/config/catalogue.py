@@ -77,7 +77,9 @@ def whole_table_names(folder: Path) -> tuple[str, ...]:
 
 
 def kernel_table_file(name: str) -> Path:
-    """Return the file of a table of measured operators given by path or name; the folder of a whole table."""
+    """Return the path of a table of measured operators: a ready table's file by its name, a whole table's folder, else
+    `name` as a path.
+    """
     if name.startswith(WHOLE_TABLE) and (folder := whole_tables()) is not None:
         return folder / name.removeprefix(WHOLE_TABLE)
     return next((file for file in kernel_tables() if file.stem == name), Path(name))

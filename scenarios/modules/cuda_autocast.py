@@ -59,7 +59,7 @@ Given = tuple[tuple[Any, ...], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """A backend with autocast rules: its dispatch key, device, and `cast`, which converts a tensor's dtype."""
+    """A device whose autocast rules are imitated: its dispatch key, type, and a function that casts a tensor."""
 
     key: DispatchKey
     device_type: str

@@ -156,7 +156,11 @@ def _joined(held: _Held, owners: int) -> _Held:
 def _sums(
     held: _Held, draws: Mapping[str, Draws], owners: int, blocks: int = 1, *, joined: int = 1, ranks: int = 1
 ) -> CountMoments:
-    """Return moments of all features' ids that `ranks` ranks draw for each part: [owners * blocks / joined]."""
+    """Return mean and variance of the number of ids (of all features) that `ranks` ranks send to each part.
+
+    Tables are cut into `blocks` of rows; `joined` blocks of an owner form a part: [owners * blocks / joined]. `held` is
+    the number of pieces by owner and feature.
+    """
     shape = (owners, blocks // joined)
     total = CountMoments(np.zeros(shape), np.zeros(shape))
     for (owner, feature), pieces in held.items():

@@ -163,7 +163,10 @@ class ShardedGroup(TableGroup):
         return await self.output_dist.forward(rank, pooled, batch_per_rank)
 
     async def backward(self, rank: Rank, grad: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
-        """Return the gradient of `pooled` from that of the output: summed over samples, not divided by ranks."""
+        """Exchange the gradient of the output; return that of `pooled`, the looked-up rows' sums on this rank.
+
+        The loss counts as a sum over samples: nothing is divided by the number of ranks.
+        """
         return await self.output_dist.backward(rank, grad, batch_per_rank)
 
 

@@ -46,7 +46,7 @@ class Home:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceWay:
-    """The route of one batch's rows; sizes are in elements.
+    """The sizes (in elements) and order in which one batch's looked-up rows travel back to the samples' ranks.
 
     Attributes:
         sends: elements to each member of the world's group.

@@ -334,7 +334,14 @@ def book(remaining: Array, rates: Array, elapsed: float) -> None:
 
 @_compiled
 def _turn(crossed: Array, next_places: Array, lines: Array, places: Array) -> None:
-    """Fill `lines` and `places`; `next_places` is the first line of each capacity, and is used up."""
+    """Invert `crossed` [rows, columns] (the capacities of each row): copy each row to a line of each of its capacities.
+
+    Args:
+        crossed: the capacities that each row crosses.
+        next_places: the first free line of each capacity; advanced.
+        lines: filled with rows, sorted by capacity.
+        places: [rows, columns] filled with the line of each entry.
+    """
     for row in range(crossed.shape[0]):
         for column in range(crossed.shape[1]):
             capacity = crossed[row, column]

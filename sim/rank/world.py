@@ -37,7 +37,7 @@ class Lane:
         self._queue: deque[Callable[[], None]] = deque()
 
     def enter(self, function: Callable[[], None]) -> None:
-        """Call `function` when a worker is free; the worker is busy until `leave`."""
+        """Call `function` when a simulated worker is free, in the order of calls; the worker is busy until `leave`."""
         # Not past the queue, even if a worker is free: `leave` may be about to start an earlier call.
         if self._free and not self._queue:
             self._free -= 1

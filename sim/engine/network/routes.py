@@ -41,9 +41,13 @@ class Routes:
 
 
 def routes(network: ClusterNetwork, sources: Array, targets: Array, relays: Array) -> Routes:
-    """Find the links of `ClusterNetwork.path` for many transfers, given as arrays [transfers] of global ranks.
+    """Return the links that many transfers cross, as `ClusterNetwork.path` finds them for one.
 
-    A transfer is forwarded by the third GPU `relays[t]` of the source's domain where that is not negative.
+    Args:
+        network: the network.
+        sources: [transfers] global ranks.
+        targets: [transfers] global ranks.
+        relays: [transfers] the GPU of the source's NVLink domain that forwards the transfer; negative: none.
     """
     finder = _LinksFound(network)
     is_relayed = relays >= 0

@@ -48,7 +48,7 @@ class LaunchKernel(ScriptEvent):
 
 @dataclass(frozen=True, slots=True)
 class RecordEvent(ScriptEvent):
-    """A CUDA event, by number, recorded on a stream. Lines omit the number."""
+    """A CUDA event recorded on a stream; `number` counts a rank's events, and a recording's line omits it."""
 
     kind: ClassVar[str] = "event"
     form = (is_whole,)

@@ -39,7 +39,7 @@ class _Storage:
 
 @dataclass(slots=True)
 class _Journal:
-    """A journal of allocations and frees of storages, in order, by key; None stands for a free."""
+    """A journal of compiled code's allocations (key, storage) and frees (key, None), in order."""
 
     end: Callable[[], None]
     entries: list[tuple[Hashable, _Storage | None]] = field(default_factory=list)

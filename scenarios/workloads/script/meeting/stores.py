@@ -85,7 +85,9 @@ class Stores:
         return found
 
     def is_polling(self, rank: int, request: StoreRequest, found: object, *, has_changed: bool) -> bool:
-        """Return whether a rank got this answer `MOST_POLLS` times and issued only store requests meanwhile."""
+        """Return whether a rank polls a store: it got the same answer to the same request `MOST_POLLS` times, and only
+        asked stores in between.
+        """
         if has_changed:
             self.goes_on(rank)
             return False

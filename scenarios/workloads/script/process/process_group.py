@@ -255,7 +255,10 @@ class ScriptGroup(dist.ProcessGroup):
         return self._backends.get(tensor.device.type, self.name())
 
     def _library(self, inputs: Sequence[Tensor], targets: Sequence[Tensor]) -> str:
-        """Return "gloo" if gloo carries these tensors, else ""; a call without tensors prefers the GPUs' backend."""
+        """Return "gloo" if gloo carries these tensors, else "", which stands for `run.library`.
+
+        A call without tensors goes over the GPUs' backend if the group has one.
+        """
         given = next(chain(inputs, targets), None)
         found = self._backends.get("cuda", self.name()) if given is None else self._backend_of(given)
         return GLOO if found == GLOO else ""
