@@ -120,7 +120,7 @@ def play(
 
 
 def _recording(world: World, program: Program, error: str, *, started: datetime, begin_s: float) -> Recording:
-    """Return what a run that has ended recorded besides its spans; `error` says why it is not complete, if so."""
+    """Return the recording of a run that has ended, without spans; `error` says why the run is incomplete, or is ""."""
     machine, scenario, classes = world.machine, world.scenario, world.classes
     counts = {} if classes is None else dict(zip(classes.representatives, classes.counts, strict=True))
     links = _links(machine, classes, counts)

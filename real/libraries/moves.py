@@ -202,7 +202,7 @@ def arithmetic_of(tensor: Tensor) -> Tensor:
 
 
 def as_real(tensor: Tensor) -> Tensor:
-    """Return the same memory as real numbers, which libraries can add."""
+    """Return a view of a complex tensor as real numbers, which the libraries can add; of others the tensor."""
     return torch.view_as_real(tensor.detach()) if tensor.is_complex() else without_grad(tensor)
 
 

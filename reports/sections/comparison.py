@@ -251,7 +251,7 @@ def _worst(view: CompareView) -> Iterator[ReportTable]:
 
 
 def _links(view: CompareView, row: dict[str, Any], name: str) -> list[model.Cell]:
-    """Return what leads to the operation in both timelines."""
+    """Return links to an operation in the timelines of the predicted and the measured run's page."""
     if not any(view.pages):
         return []
     sides = zip(SIDES, (view.comparison.predicted, view.comparison.measured), view.pages, strict=True)

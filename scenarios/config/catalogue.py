@@ -38,7 +38,7 @@ def scenario_file(path: str | os.PathLike[str]) -> str:
 
 
 def expected_scenario(missing: str) -> str:
-    """Return what was expected instead of a missing file, as a phrase: similar or all ready scenarios' names."""
+    """Return the end of an error message for a missing file: the names of similar, else of all, ready scenarios."""
     names = [file.stem for file in library_files()]
     path = Path(missing)
     near = get_close_matches(path.stem, names) if path.name == missing else []

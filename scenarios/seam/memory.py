@@ -57,7 +57,7 @@ def peaks(rows: Iterable[MemoryRow]) -> dict[int, list[MemoryRow]]:
 
 
 def remedy(sizes: Sequence[tuple[str, float]]) -> str:
-    """Return what would make the largest of these parts smaller, for the end of a sentence.
+    """Return a phrase that tells how to make the largest part of the memory smaller, for the end of a sentence.
 
     Entries with equal names are summed.
     """

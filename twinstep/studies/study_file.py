@@ -44,7 +44,7 @@ class _Stage(Section):
 
 
 class _Search(Section):
-    """How a search looks for the best points."""
+    """The settings of a study's search for its best points."""
 
     trials: Count | None = about("Maximal number of points besides the baseline. Default 200.")
     seed: CountOrZero | None = about("Seed of the sampler. Default 0.")

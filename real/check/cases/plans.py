@@ -51,7 +51,7 @@ class TableCase(ShortRepr):
 
     @property
     def sharding_kind(self) -> ShardingKind:
-        """What its kind is."""
+        """The properties of the table's sharding type."""
         return ShardingKind(self.kind)
 
     def pieces(self, hosts: int, gpus: int) -> Iterator[ColumnRun]:

@@ -40,7 +40,7 @@ class ScriptCpuTimer:
         self._before.append(ready)
 
     def take(self, *, is_cut: bool) -> list[ComputeOnCpu | GradientReady]:
-        """Return what was computed, of which nothing is left; without `is_cut`, up to the last turn or gradient."""
+        """Return and forget what was computed; without `is_cut` only up to the last turn or gradient."""
         if is_cut:
             self._cut()
         found, self._before = self._before, []
