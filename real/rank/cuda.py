@@ -131,6 +131,7 @@ class CudaLane(StreamLane):
         self._aside = _stream(device)
         self._followers: dict[str, _Follower] = {}
         self._in_use = InUse()
+        # torch's current stream belongs to a thread, so what this lane has made current is remembered for each thread.
         self._threads = threading.local()
 
     def entered(self, after: Mark) -> AbstractContextManager[object]:
@@ -209,6 +210,7 @@ class CudaLane(StreamLane):
         try:
             pending.wait()
         except BaseException:
+            # A failed call has no end event; without an end the span could not be written.
             timed.wait_until = came
             raise
         assert timed.end is not None, "what is followed has an end"

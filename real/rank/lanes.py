@@ -194,6 +194,7 @@ class _Underway:
         """Have gloo's thread finish the call from now on, unless someone already waits."""
         # Read without the lock: `_end` finishes a call once, even if both threads come to it.
         if not self._is_waited:
+            # The finish then runs in `wait`, so such a call's end is seen only when it is awaited.
             with suppress(RuntimeError):  # sends and receives have no future
                 self._work.get_future().add_done_callback(self._has_ended)
 
@@ -211,6 +212,7 @@ class _Underway:
     def _has_ended(self, future: torch.futures.Future[object]) -> None:
         """Finish the call on gloo's thread; transport errors are left to the waiter, which gets them too."""
         with suppress(RuntimeError):
+            # Raises if the transport failed; then the outputs are undefined, and must not be finished.
             future.value()
             self._end()
 
@@ -224,6 +226,7 @@ class _Underway:
                     self._finish()
             except BaseException as error:  # raised again where the program awaits
                 self._error = error
+            # After the finish: copying results out belongs to the call.
             self._timed.end = time.monotonic_ns()
             self._is_ended = True
 

@@ -204,6 +204,7 @@ class WatchedLink:
                 self._connection.recv()
             except (EOFError, OSError):
                 os._exit(1)
+            # The main thread's frame, read from this thread, as the main thread may hang in a call.
             line = users_line(sys._current_frames()[self._main])
             if self._unrecorded is not None and self._is_moving(self._unrecorded):
                 self._journal.moves += 1

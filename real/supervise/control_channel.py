@@ -92,6 +92,7 @@ class ControlChannel:
         self._is_closing = True
         self.say({"bye": True})
         with suppress(OSError):
+            # Only the writing side: the listener reads on until the supervisor closes its side.
             self._socket.shutdown(socket.SHUT_WR)
 
     def _round_trip(self, number: int) -> RoundTrip:

@@ -82,6 +82,7 @@ def build_fake(make: Callable[[], Any]) -> Any:
 
     The module is built on the meta device, where modules can change their dtype, and its tensors are then replaced.
     """
+    # Without the fake mode: a module's `.half()` or `.to` swaps parameters' data, which fake tensors refuse.
     with torch.utils._python_dispatch._disable_current_modes(), torch.device("meta"):
         try:
             built = make()

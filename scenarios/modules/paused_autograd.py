@@ -25,6 +25,7 @@ class _PassThread(threading.Thread):
     """A thread that runs passes in sequence."""
 
     def __init__(self) -> None:
+        # A daemon: a pass that stays paused when its run fails must not keep the process alive.
         super().__init__(name="pass", daemon=True)
         self.tasks = SimpleQueue[Callable[[], object]]()
         self.start()

@@ -138,6 +138,7 @@ class Shadows:
             storage = tensor.untyped_storage()
             if storage._cdata not in self._empty:
                 self._empty.add(storage._cdata)
+                # Addresses are reused: a new storage at this one must not inherit the mark.
                 weakref.finalize(storage, self._empty.discard, storage._cdata)
 
     def is_empty(self, tensor: Tensor) -> bool:
