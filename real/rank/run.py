@@ -146,7 +146,6 @@ class RankRun:
             check=self._job.check,
         )
         rank = Rank(TorchBackend(context))
-        # By Python's default a thread that wants the interpreter's lock waits for 5 ms, longer than short collectives take.
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         gc.collect()
         gc.freeze()  # collections in the middle of a step need not scan what exists now
@@ -158,7 +157,6 @@ class RankRun:
         try:
             play(begin(program, rank), context.rank)
         except BaseException:
-            # Before this rank dies: members that wait for a refused call learn its sentence, not that a rank was lost.
             context.tell_refused(TELLING_S)
             raise
         self._check_awaited()

@@ -109,7 +109,6 @@ def counted_flows(crossed: Array, counts: Array, sizes: Array, speeds: Array) ->
         speeds: [capacities] bytes per unit of time.
     """
     is_used = (crossed >= 0) & (counts > 0)
-    # One capacity of infinite speed stands for "none", so that compiled loops need no branch for it.
     numbers = np.where(is_used, crossed + FIRST, NONE).astype(np.uint32)
     used_counts = np.where(is_used, counts, 0.0)
     rows_of = np.bincount(numbers.ravel(), minlength=FIRST + speeds.size)
