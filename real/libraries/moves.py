@@ -137,6 +137,7 @@ def all_gather_lists(joined: Joined, outputs: Sequence[Sequence[Tensor]], inputs
 
 def gather(joined: Joined, call: Call, issue: Issue) -> MovingCollective:
     """Gather on the root, which has a list."""
+    # torch's lists and roots count members in the order of global ranks, not in the program's.
     options = dist.GatherOptions()
     options.rootRank = joined.order.index(call.root)
     targets = [[as_bytes(issue.output[place]) for place in joined.order]] if issue.output else []
@@ -148,6 +149,7 @@ def scatter(joined: Joined, call: Call, issue: Issue) -> MovingCollective:
     """Scatter from the root, which has a list."""
     options = dist.ScatterOptions()
     options.rootRank = joined.order.index(call.root)
+    # torch's order of members, as in `gather`.
     sources = [[as_bytes(issue.input[place]) for place in joined.order]] if issue.input else []
     return MovingCollective(joined.handle.scatter([as_bytes(issue.output)], sources, options), held=sources)
 

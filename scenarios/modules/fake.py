@@ -103,6 +103,7 @@ def build_fake(make: Callable[[], Any]) -> Any:
 
 
 def _fake_copy(tensor: Tensor) -> Tensor:
+    # With the strides: laws price products and copies by the layout of their operands.
     copy = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
     return nn.Parameter(copy, requires_grad=tensor.requires_grad) if isinstance(tensor, nn.Parameter) else copy
 

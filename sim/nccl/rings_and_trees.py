@@ -44,6 +44,7 @@ def shape_of(
     parts: tuple[tuple[int, ...], ...] = ()
     if costs.mesh is not None:
         gpu = gpus_in_order(members) if gpus is None else gpus
+        # Hosts with equal parts count once: the search for channels is the slow part.
         parts = tuple(dict.fromkeys(tuple(sorted(gpu[rank] for rank in host)) for host in members))
     return GroupShape(ranks=sum(map(len, members)), hosts=hosts, rails=rails, gpus=parts)
 

@@ -236,5 +236,6 @@ async def _named(rank: int, begin: Callable[[], Coroutine[Any, Any, None]]) -> N
 def error_of_rank(rank: int, error: BaseException) -> ProgramError:
     """Return the error for a program's own exception, naming the rank; verbs' messages name it already."""
     if str(error).startswith(f"rank {rank}: "):
+        # Verbs' messages begin so: a traceback would add nothing that their sentence lacks.
         return ProgramError(str(error))
     return ProgramError("\n".join([f"rank {rank} raised {tell_error(error)}", *users_traceback(error)]))

@@ -129,6 +129,7 @@ class Shadows:
 
     def _is_gone(self, key: int) -> None:
         del self._values[key], self._indices[key]
+        # A storage's key is its address, which a later storage may get.
         self._guesses.discard(key)
         self.memory.drop(key)
 

@@ -121,6 +121,7 @@ class ScriptClock:
         sleep, own = time.sleep, os.getpid()
 
         def slept(seconds: Any) -> None:
+            # Slept for real, too: helpers of the script, such as its loader's workers, live in this machine's time.
             sleep(seconds)
             slept_ns, is_main = round(seconds * 1e9), threading.current_thread() is threading.main_thread()
             if not is_users_file(sys._getframe(1).f_code.co_filename):
