@@ -112,7 +112,7 @@ class StreamLane:
             timed.end = time.monotonic_ns()
 
     def overtakes(self) -> None:
-        """Note that the caller issues something else: its last call is not awaited at once, so have it followed."""
+        """Have gloo's thread finish the caller's last call, which the caller does not await at once."""
         last: _Underway | None = getattr(self._issued, "last", None)
         if last is not None:
             self._issued.last = None

@@ -124,7 +124,7 @@ class SequenceGroup(TableGroup):
         return await rank.compute(kernel, self._pad, rows, way, label=f"{label}.pad")
 
     async def taken_apart(self, rank: Rank, grad: Tensor, way: SequenceWay, numel: int, label: str) -> Tensor:
-        """Transpose `arranged`: return `numel` elements, a gradient for each row that arrived."""
+        """Turn the gradient of padded sequences into `numel` elements: a gradient for each row that arrived."""
         kernel = self._home_kernel(numel, way, grad.element_size())
         return await rank.compute(kernel, self._unpad, grad, way, numel, label=f"{label}.pad")
 
@@ -153,7 +153,13 @@ class SequenceGroup(TableGroup):
         return rank.world.size > 1 and not self.sharding_type.is_copied
 
     def way(self, rank: Rank, sent: Sending, arrived: KeyedJagged) -> SequenceWay:
-        """Return the route of the looked-up rows; `arrived` are the features received when `sent` was sent."""
+        """Return sizes and order of the looked-up rows' way back, from the ids that this rank sent and received.
+
+        Args:
+            rank: this rank.
+            sent: the ids that this rank sent.
+            arrived: the ids that this rank received.
+        """
         own = sent.own
         assert own is not None
         widths = np.array([column.columns for column in self.columns], np.int64)
@@ -172,7 +178,7 @@ class SequenceGroup(TableGroup):
         )
 
     def _by_owner(self, came: Ints) -> tuple[int, ...]:
-        """Return the elements from each owner, by bucket or by consecutive keys."""
+        """Return the number of elements that each owner sends: one of a bucket of rows, or of consecutive keys."""
         if self.sharding_type.cuts_rows or self.sharding_type.is_copied:
             return tuple(came.sum(1).tolist())
         owned = [len(pieces) for pieces in self.layout.pieces]
@@ -288,7 +294,7 @@ def _by_source(rows: Tensor, way: SequenceWay, numel: int) -> Tensor:
 
 
 def _by_key(rows: Tensor, way: SequenceWay) -> Tensor:
-    """Reorder rows from source-major to key-major."""
+    """Reorder rows' gradients, sorted by source rank and then key, by key and then source rank."""
     return rows if rows.is_meta else _regrouped(rows, tuple(zip(*way.looked_up, strict=True)))
 
 

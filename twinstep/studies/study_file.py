@@ -117,7 +117,7 @@ class SearchSettings:
 
     @property
     def most_trials(self) -> int:
-        """The most points that are simulated where not all are."""
+        """Largest number of points that a search simulates."""
         return _TRIALS if self.trials is None else self.trials
 
     def plays_all(self, size: int) -> bool:

@@ -184,7 +184,7 @@ class Scenario:
 
     @property
     def sharding_host_ranks(self) -> int:
-        """The number of ranks that count as one host where tables are placed."""
+        """Number of ranks that the planner treats as one host: its GPUs, or in 2D parallelism `node_group_size`."""
         replication = self.workload.replicas
         return self.cluster.host.gpus if replication is None else replication.node_group_size
 

@@ -64,7 +64,7 @@ class Numbers(dict[Capacity, int]):
     """Numbers of capacities, in the order in which they are first seen."""
 
     def table(self, links: Sequence[Sequence[Capacity]]) -> Array:
-        """Return the numbers of the capacities of each row of `links`; -1 is none."""
+        """Return the numbers [routes, longest] of the capacities in `links`, padded with -1; new ones are numbered."""
         table = np.full((len(links), max(map(len, links), default=0)), -1, np.int32)
         for row, crossed in zip(table, links, strict=True):
             row[: len(crossed)] = [self.setdefault(link, len(self)) for link in crossed]

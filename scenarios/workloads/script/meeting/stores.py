@@ -51,7 +51,7 @@ class Meeting(Protocol):
         ...
 
     async def let_others(self) -> None:
-        """Suspend until all other events of this instant have happened."""
+        """Suspend until all other simulated events of the same instant have happened."""
         ...
 
 

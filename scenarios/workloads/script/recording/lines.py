@@ -50,7 +50,7 @@ class Lines:
 
 
 class RankLog:
-    """A log of one rank's events, as indices of lines."""
+    """A log of one rank's events, each as the index of its line in the recording's table of distinct lines."""
 
     def __init__(self, lines: Lines) -> None:
         self._lines, self.indices = lines, list[int]()
