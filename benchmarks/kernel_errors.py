@@ -1,4 +1,4 @@
-"""The residual tables of docs/kernels.md: how far off measured operators are predicted, by family and GPU.
+"""The residual table of docs/kernels.md: how far off measured operators are predicted, by family.
 
     python -m benchmarks.kernel_errors            # prints the table
     python -m benchmarks.kernel_errors --write    # and puts it into docs/kernels.md
@@ -27,26 +27,24 @@ _PERCENT = ("mean", "median", "p95", "law_mean")
 
 
 def errors() -> list[dict[str, Any]]:
-    """Return the errors of each family on each GPU, as `reports.published.errors` has them."""
+    """Return the errors of each family, as `reports.published.errors` has them."""
     with redirect_stdout(StringIO()) as out:
         code = reports(["published", *map(str, sorted(FOLDER.glob("*.csv"))), "--profile", PROFILE, "--json"])
     assert code == 0, code
-    found: list[dict[str, Any]] = json.loads(out.getvalue())["by_family_and_gpu"]
+    found: list[dict[str, Any]] = json.loads(out.getvalue())["by_family"]
     return found
 
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Return the errors as Markdown."""
     lines = [
-        "| family | GPU | rows | mean | median | 95th percentile | signed median | mean of the law alone |",
-        "|---|---|---|---|---|---|---|---|",
+        "| family | rows | mean | median | 95th percentile | signed median | mean of the law alone |",
+        "|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         mean, median, p95, law = (f"{100 * row[name]:.1f} %" for name in _PERCENT)
         signed = f"{100 * row['signed_median']:+.1f} %"
-        lines.append(
-            f"| {row['group']} | {row['gpu']} | {row['rows']:,} | {mean} | {median} | {p95} | {signed} | {law} |"
-        )
+        lines.append(f"| {row['group']} | {row['rows']:,} | {mean} | {median} | {p95} | {signed} | {law} |")
     return "\n".join(lines)
 
 

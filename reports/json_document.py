@@ -13,7 +13,7 @@ from reports.terminal.text import json_ready
 
 @json_ready
 def document(report: Report, of: Any) -> dict[str, Any]:
-    """Return what a report and its sections say of T, by key, as JSON-ready values; frames as lists of rows."""
+    """Return a report's data about `of`, sections included, by key, as JSON-ready values; frames are lists of rows."""
     found = dict(report.data(of))
     for section in report.sections:
         found |= section.data(of)

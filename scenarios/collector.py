@@ -20,6 +20,7 @@ def loading() -> Iterator[None]:
         yield
     finally:
         if gc.get_freeze_count():
+            # Frozen objects are not scanned by later collections; loaded modules live as long as the process.
             gc.freeze()
         if is_enabled:
             gc.enable()

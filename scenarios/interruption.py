@@ -65,6 +65,7 @@ def code_of(interruption: KeyboardInterrupt) -> int:
 def hold_signals() -> Iterator[list[int]]:
     """Collect signals in the yielded list instead of raising; if any came, later ones are ignored until `end` exits."""
     taken: list[int] = []
+    # A handler that only notes the signal: raising in the middle of a write would leave half a file.
     before = {number: signal.signal(number, lambda one, _: taken.append(one)) for number in _heeded()}
     try:
         yield taken

@@ -58,6 +58,7 @@ def own(path: Path) -> Owned:
                 os.close(handle)
                 clear(path)
                 continue
+            # The folder that was locked may have been removed and made again by another process in between.
             if _is_at(handle, path):
                 return Owned(path, handle)
             os.close(handle)
@@ -84,6 +85,7 @@ def scratch() -> Owned:
     for path in base.glob(f"{_SCRATCH}*"):
         with suppress(OSError):
             about = path.lstat()
+            # A young folder may not be locked yet: it is made first, and locked after that.
             if about.st_uid == os.getuid() and path.is_dir() and time.time() - about.st_mtime > _YOUNG_S:
                 clear(path)
     path = Path(tempfile.mkdtemp(prefix=_SCRATCH))

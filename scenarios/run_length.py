@@ -91,7 +91,7 @@ class KeptRuns(Runs[T]):
 
 
 def runs_of(items: Sequence[T]) -> Iterable[Run[T]]:
-    """Return the runs of any list: of one item each for an ordinary list."""
+    """Return a list's runs of equal items as (length, item); an ordinary list's all have length 1."""
     return items.runs if isinstance(items, Runs) else zip(repeat(1), items)
 
 

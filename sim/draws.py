@@ -35,7 +35,7 @@ class Digest:
         self.value = 0
 
     def add(self, spans: Sequence[Span]) -> None:
-        """Add the next spans, in the order in which `play` gives them."""
+        """Fold the next spans into the hash; the order of calls counts."""
         self.value = hash((self.value, *spans))
 
 

@@ -12,7 +12,12 @@ class Varying:
     __slots__ = ("_quantiles", "_random", "varies")
 
     def __init__(self, quantiles: Sequence[float], draw: str | None) -> None:
-        """Draw from `quantiles` of the ratio, equally far apart, seeded by `draw`; with None each ratio is 1."""
+        """Draw ratios of an actual to a typical duration.
+
+        Args:
+            quantiles: quantiles of the ratio, equally far apart.
+            draw: seeds the generator; None: each ratio is 1.
+        """
         self._quantiles = quantiles
         self.varies = draw is not None and len(quantiles) > 1
         self._random = Random(draw) if self.varies else None

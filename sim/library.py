@@ -19,11 +19,13 @@ from sim.rank.rendezvous import Rendezvous
 
 
 class Transport(NamedTuple):
-    """A model of how long collectives take on one machine.
+    """A model of how long collectives of one library take on the simulated cluster.
 
-    `play` is called for each member that enters, with the rendezvous, the member's group rank and its thread, and lets
-    each member finish in the end. `threads` are the hosts' own, where the library models threads. `buffer_bytes`
-    returns the memory of the library's buffers on each rank's GPU at the end of the run.
+    Attributes:
+        play: called once for each member that enters a collective, with its rendezvous (where the members' calls meet),
+            the member's group rank and its simulated thread; it must finish every member in the end.
+        threads: the hosts' simulated cores and threads; None if the library models no threads.
+        buffer_bytes: returns the bytes of the library's buffers by global rank, at the end of the run.
     """
 
     play: Callable[[Rendezvous, int, Thread | None], None]

@@ -51,7 +51,7 @@ class RunProgress:
 
 
 class _StoppedError(Exception):
-    """A request to end the run early."""
+    """A signal that leaves the event loop: the caller asked to end the run early."""
 
 
 def simulate(scenario: Scenario, program: Program, draw: int = 0) -> Recording:
@@ -121,7 +121,7 @@ def play(
 
 
 def _recording(world: World, program: Program, error: str, *, started: datetime, begin_s: float) -> Recording:
-    """Return what a run that has ended recorded besides its spans; `error` says why it is not complete, if so."""
+    """Return the recording of a run that has ended, without spans; `error` says why the run is incomplete, or is ""."""
     machine, scenario, classes = world.machine, world.scenario, world.classes
     counts = {} if classes is None else dict(zip(classes.representatives, classes.counts, strict=True))
     links = _links(machine, classes, counts)
@@ -146,7 +146,10 @@ def _recording(world: World, program: Program, error: str, *, started: datetime,
 def _balance(
     scenario: Scenario, program: Program, rewrite: Rewrite, stop: Callable[[Callable[[], RunProgress]], bool]
 ) -> tuple[Balance, str]:
-    """Run a summing pass and return balanced work for all ranks, and the position if this pass was stopped, else ""."""
+    """Simulate a first pass that sums the ranks' work, and return its mean over ranks.
+
+    The second result says where the pass was stopped; "" if it ran to its end.
+    """
     world = _world(scenario, program.host_classes, lambda _: None)
     world.rewrite = rewrite
     world.balance = balance = Balance(scenario.cluster.host.gpu, world.machine.fabric.network.domain, world.rank_counts)

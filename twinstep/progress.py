@@ -15,10 +15,14 @@ from twinstep.phases import Phases
 
 
 class ProgressBar:
-    """A line that `show` draws if stderr is a terminal, after a second, a few times a second; removed at the end.
+    """A progress line on a terminal's stderr, redrawn a few times a second from the first second on, and removed at the
+    end.
 
-    `plays` is the number of simulations of the scenario: one, and one for each draw. Messages also begin phases of
-    `phases`, the command's.
+    Args:
+        plays: number of simulations of the scenario: one, and one for each draw.
+        quiet: whether to draw nothing.
+        now_s: clock, in s.
+        phases: the command's phases; a message also begins a phase.
     """
 
     def __init__(

@@ -270,6 +270,7 @@ def _output() -> Iterator[None]:
     # None if it was closed before the process started
     streams = [stream for stream in (sys.stdout, sys.stderr) if stream is not None]
     if isinstance(sys.stdout, io.TextIOWrapper):
+        # A terminal's encoding may lack the letters of tables, which must not end a command.
         sys.stdout.reconfigure(errors="replace")
     try:
         try:

@@ -126,7 +126,10 @@ def _case(text: str) -> Case:
 
 
 def _start(scenario: Scenario, here: Place | None) -> str:
-    """Return the command line that starts these ranks, up to "check"; without torchrun's rendezvous options."""
+    """Return the command line that starts as many ranks again, up to the word "check".
+
+    It lacks torchrun's rendezvous options (such as `--rdzv-endpoint`).
+    """
     hosts, gpus = scenario.cluster.hosts, scenario.cluster.host.gpus
     if here is None:
         return "python -m real"

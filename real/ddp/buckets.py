@@ -122,7 +122,7 @@ class Regrouping:
         self._start_step((), False)
 
     def take(self, bucket: DdpBucket, remembers: bool) -> Sequence[Reduction]:
-        """Return what to reduce once DDP has filled a bucket: that bucket, nothing yet, or, at the last bucket, all
+        """Return the buckets to reduce once DDP has filled one: that bucket, none yet, or, at the last bucket, all
         regrouped ones.
 
         `remembers` says whether the state has memory by bucket. The layout is kept if the state has memory, or if the

@@ -174,7 +174,7 @@ def find(name: str) -> EmulatedHosts:
 
 
 def traffic(hosts: EmulatedHosts) -> list[InterfaceTraffic]:
-    """Return what each direction of each shaped cable has carried."""
+    """Return the bytes and drops that the kernel has counted for each direction of each shaped cable."""
     queues = {
         f"{node}:{queue['dev']}": queue for node in hosts.fabric.nodes for queue in netns.queues(hosts.namespace(node))
     }

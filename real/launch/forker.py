@@ -66,6 +66,7 @@ class Forker:
 
     def exit_codes(self) -> Mapping[int, int]:
         """Return the exit codes of the ranks that have ended so far, by rank; -n for a rank killed by signal n."""
+        # Non-blocking: this is called between other duties of the launcher, and most calls find no report.
         with suppress(BlockingIOError):
             while len(self._codes) < self._ranks:
                 self._hear(socket.MSG_DONTWAIT)
@@ -74,6 +75,7 @@ class Forker:
     def end(self) -> None:
         """Kill all ranks and the processes that they have started; return when the ranks have ended."""
         with suppress(OSError):
+            # The forker kills all ranks at the end of this stream; its reports still arrive on the socket.
             self._socket.shutdown(socket.SHUT_WR)
         while len(self._codes) < self._ranks:
             self._hear(0)
@@ -96,7 +98,14 @@ class Forker:
 def start_process(
     control: socket.socket, command: Sequence[str], environment: Mapping[str, str], module: str = "real.launch.forker"
 ) -> subprocess.Popen[bytes]:
-    """Start the process of a forker: `module` as a program."""
+    """Start a process that runs `module` as a program: a server that loads torch once and forks ranks.
+
+    Args:
+        control: the server's end of a socket to it.
+        command: further arguments.
+        environment: the process's environment.
+        module: the module.
+    """
     return subprocess.Popen(
         [*module_command(module), str(control.fileno()), str(os.getpid()), *command],
         env=environment,
@@ -119,6 +128,7 @@ class _Ranks:
         self._ends, self._wakes = os.pipe()
         os.set_blocking(self._wakes, False)
         self._handlers = {number: signal.signal(number, signal.SIG_IGN) for number in _IGNORED}
+        # A handler that does nothing: with the default disposition no byte would be written into the wake-up pipe.
         self._handlers[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wakes, warn_on_full_buffer=False)
 

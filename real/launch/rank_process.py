@@ -58,6 +58,7 @@ def end_process(command: Callable[[], int]) -> NoReturn:
 
 def leave(code: int) -> NoReturn:
     """Exit with a code; at once where this process is a rank (see `end_process`)."""
+    # `os._exit` flushes nothing.
     sys.stdout.flush()
     sys.stderr.flush()
     if place_if_known() is not None:

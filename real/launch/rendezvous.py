@@ -67,8 +67,10 @@ class Rank0Supervisor:
 
     def _end(self, sentence: str) -> None:
         self._supervisor.stop(sentence)
+        # Ranks that were just stopped still write what they have recorded.
         time.sleep(_SPOOLING_S)
         print(write_incomplete_run(self._job, sentence, time.monotonic() - self._began_s), file=sys.stderr, flush=True)
+        # The main thread may stand in a collective that never returns, so that no exception could end it.
         os._exit(1)
 
 
@@ -119,6 +121,7 @@ def join_rank0(place: Place, job: Job, bring_up: Callable[[str], Rank0Supervisor
     if address.startswith("127."):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # one machine: no other machine needs to reach this one
     serves = place.rank == 0 and not place.has_agent_store
+    # Opened here and not by torch, whose error for a port in use names neither port nor remedy.
     listener = _listener(address, place.port) if serves else None
     try:
         store = _store(place, job.start_s, listener.detach() if listener else None)
@@ -156,6 +159,7 @@ def boot_id() -> str:
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
+        # Unique, so that ranks on such machines never count as sharing a clock.
         return secrets.token_hex(16)
 
 

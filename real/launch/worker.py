@@ -118,6 +118,7 @@ class RankWorker:
         self._channel.say(
             {"lost" if is_second_hand(error, self._place.rank) else "failed": sentence, "step": self._step}
         )
+        # The supervisor's stop ends this process on the control channel's thread.
         time.sleep(_LEAVE_S)
 
     def _log(self, error: BaseException) -> None:
@@ -174,8 +175,9 @@ def _leave_now() -> None:
 
 
 def _watch_signals(report: Callable[[int], None]) -> None:
-    """Call `told(number)` on a thread of its own: the main thread may be in a wait that no handler interrupts."""
+    """Call `report(number)` on a thread of its own: the main thread may be in a wait that no handler interrupts."""
     reader, writer = os.pipe()
+    # A signal handler must not block when the pipe is full.
     os.set_blocking(writer, False)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)

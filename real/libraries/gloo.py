@@ -29,7 +29,7 @@ class Gloo(DeviceLibrary):
 
     @classmethod
     def at(cls, local_rank: int) -> Gloo:
-        """Return the library for one rank of this machine, whose kernels use one core."""
+        """Return gloo for a rank of this machine, and limit the process's CPU kernels to one thread."""
         # Ranks share the machine's cores: more threads would compete with those of the other ranks.
         torch.set_num_threads(1)
         return cls(torch.device("cpu"))

@@ -72,6 +72,7 @@ class DeviceLibrary:
         if tensor.is_complex() and reduce == "product":
             return product(joined, tensor)
         arithmetic = arithmetic_of(tensor)
+        # A wider copy lies elsewhere; the view of complex numbers as real ones shares the tensor's memory.
         is_copy = arithmetic.data_ptr() != tensor.data_ptr()
         divides = reduce == "avg" and not self.has_averages
         work = joined.handle.allreduce([arithmetic], REDUCTIONS["sum" if divides else reduce])

@@ -104,7 +104,7 @@ COALESCED_REDUCTIONS = {name: _coalesced_options(name) for name in OPS}
 
 
 def all_gather(joined: Joined, output: Tensor, input: Tensor) -> MovingCollective:
-    """Gather all members' inputs, concatenated in group order."""
+    """Call torch's all-gather into one tensor; members' inputs follow each other in the group's order."""
     source, target = as_bytes(input), as_bytes(output)
     if joined.is_sorted and not overlap(target, source):
         return MovingCollective(work_of(ALL_GATHER(target, source, group=joined.handle, async_op=True)), held=source)
@@ -137,6 +137,7 @@ def all_gather_lists(joined: Joined, outputs: Sequence[Sequence[Tensor]], inputs
 
 def gather(joined: Joined, call: Call, issue: Issue) -> MovingCollective:
     """Gather on the root, which has a list."""
+    # torch's lists and roots count members in the order of global ranks, not in the program's.
     options = dist.GatherOptions()
     options.rootRank = joined.order.index(call.root)
     targets = [[as_bytes(issue.output[place]) for place in joined.order]] if issue.output else []
@@ -148,6 +149,7 @@ def scatter(joined: Joined, call: Call, issue: Issue) -> MovingCollective:
     """Scatter from the root, which has a list."""
     options = dist.ScatterOptions()
     options.rootRank = joined.order.index(call.root)
+    # torch's order of members, as in `gather`.
     sources = [[as_bytes(issue.input[place]) for place in joined.order]] if issue.input else []
     return MovingCollective(joined.handle.scatter([as_bytes(issue.output)], sources, options), held=sources)
 
@@ -202,7 +204,7 @@ def arithmetic_of(tensor: Tensor) -> Tensor:
 
 
 def as_real(tensor: Tensor) -> Tensor:
-    """Return the same memory as real numbers, which libraries can add."""
+    """Return a view of a complex tensor as real numbers, which the libraries can add; of others the tensor."""
     return torch.view_as_real(tensor.detach()) if tensor.is_complex() else without_grad(tensor)
 
 

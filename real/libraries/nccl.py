@@ -100,7 +100,10 @@ class Nccl(DeviceLibrary):
     def all_gather_coalesced(
         self, joined: Joined, outputs: Sequence[Tensor], inputs: Sequence[Tensor]
     ) -> MovingCollective:
-        """Call NCCL's all-gathers in one NCCL group if the order allows it."""
+        """Call NCCL's all-gathers in one NCCL group if the process group is in the order of global ranks.
+
+        Otherwise, or if inputs overlap outputs, gather through one buffer.
+        """
         sources, targets = [as_bytes(each) for each in inputs], [as_bytes(each) for each in outputs]
         if not joined.is_sorted or any(overlap(target, source) for target in targets for source in sources):
             return super().all_gather_coalesced(joined, outputs, inputs)
@@ -109,7 +112,7 @@ class Nccl(DeviceLibrary):
     def reduce_scatter_list(
         self, joined: Joined, output: Tensor, inputs: Sequence[Tensor], reduce: str
     ) -> MovingCollective:
-        """Call NCCL's own reduce-scatter if the dtype allows it."""
+        """Call NCCL's own reduce-scatter if NCCL reduces the dtype; else all-reduce each tensor."""
         if not self._is_plain(output, reduce):
             return super().reduce_scatter_list(joined, output, inputs, reduce)
         sources = [as_real(resolve_views(inputs[place])) for place in joined.order]
@@ -120,7 +123,7 @@ class Nccl(DeviceLibrary):
     def reduce_scatter_coalesced(
         self, joined: Joined, outputs: Sequence[Tensor], inputs: Sequence[Tensor], reduce: str
     ) -> MovingCollective:
-        """Call NCCL's reduce-scatters in one NCCL group if dtype and order allow it."""
+        """Call NCCL's reduce-scatters in one NCCL group, under the conditions of `reduce_scatter`."""
         if not (joined.is_sorted and self._is_plain(inputs[0], reduce)):
             return super().reduce_scatter_coalesced(joined, outputs, inputs, reduce)
         options = dist.ReduceScatterOptions()
@@ -136,7 +139,10 @@ class Nccl(DeviceLibrary):
         return tensor.dtype not in WIDER and not (tensor.is_complex() and reduce == "product")
 
     def reduce_scatter(self, joined: Joined, output: Tensor, input: Tensor, reduce: str) -> MovingCollective:
-        """Call NCCL's own reduce-scatter if dtype and order allow it."""
+        """Call NCCL's own reduce-scatter if NCCL reduces the dtype and the group is in the order of global ranks.
+
+        Otherwise reduce as the other libraries do.
+        """
         if self._is_plain(input, reduce) and joined.is_sorted:
             own, source = as_real(output), as_real(resolve_views(input))
             work = REDUCE_SCATTER(own, source, op=OPS[reduce], group=joined.handle, async_op=True)

@@ -199,6 +199,7 @@ class GroupAgreements:
             CollectiveError: another rank made another call, or its call was refused; the same sentence on each rank.
             RankLostError: some ranks did not come in time.
         """
+        # Held over the body, too: set-ups of two streams must reach the transport in one order on all ranks.
         with self._lock:
             index = self._journal.next_call(self._everyone.name)
             try:

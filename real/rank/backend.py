@@ -129,6 +129,7 @@ class TorchBackend:
         try:
             value = self._lane.run(entry, function, arguments)
         except Exception as error:
+            # Kept for the await, as in the simulator, where a function's error appears only when its kernel is awaited.
             return LaunchedKernel(self.context, entry, None, error)
         return LaunchedKernel(self.context, entry, value, None)
 

@@ -42,7 +42,7 @@ class CheckedCall:
             self._error = error
 
     def release(self) -> None:
-        """Wake up the waiting threads."""
+        """Wake up the threads that wait for the comparison with the other members' calls, which is over."""
         self._released.set()
 
     def is_told(self, timeout_s: float) -> bool:

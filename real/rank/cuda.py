@@ -72,8 +72,9 @@ class Anchors:
             self._anchors.append(best)
 
     def ns(self, event: torch.cuda.Event) -> int:
-        """Return when a passed event was, from the last anchor before it; elapsed_time is a float32 of ms, precise when
-        near.
+        """Return the time of an event that has passed, in ns, measured from the last anchor before it.
+
+        `elapsed_time` is a float32 of ms, so it is precise only over short times.
         """
         at = 0
         for anchor in reversed(tuple(self._anchors)):
@@ -112,7 +113,7 @@ class InUse:
             self._held.append((event, held))
 
     def let_go(self) -> None:
-        """Release objects whose event has passed."""
+        """Drop the objects that the GPU no longer uses: those whose event has passed."""
         with self._lock:
             # Events of one stream pass in the order in which they were recorded, so the first decides.
             while self._held and _is_past(self._held[0][0]):
@@ -130,6 +131,7 @@ class CudaLane(StreamLane):
         self._aside = _stream(device)
         self._followers: dict[str, _Follower] = {}
         self._in_use = InUse()
+        # torch's current stream belongs to a thread, so what this lane has made current is remembered for each thread.
         self._threads = threading.local()
 
     def entered(self, after: Mark) -> AbstractContextManager[object]:
@@ -186,7 +188,10 @@ class CudaLane(StreamLane):
     def follow_awaited(
         self, timed: SpanTimes, work: dist.Work, finish: Callable[[], None] | None, held: object = None
     ) -> PendingCall:
-        """Make the caller's stream wait now, while the host goes on; the call needs no following stream."""
+        """Make the caller's stream wait for a call that is awaited at once, without a stream that follows the call.
+
+        The host goes on.
+        """
         # NCCL's `wait` makes the current stream wait and returns at once.
         work.wait()
         if finish is not None:
@@ -205,6 +210,7 @@ class CudaLane(StreamLane):
         try:
             pending.wait()
         except BaseException:
+            # A failed call has no end event; without an end the span could not be written.
             timed.wait_until = came
             raise
         assert timed.end is not None, "what is followed has an end"

@@ -90,6 +90,7 @@ class Spawned(Generic[T]):
                 " it can never begin"
             )
         self._journal.wait_begins(self._entry)
+        # Blocks only this thread: the coroutine runs on another one, whose collectives do not need this thread.
         self._over.wait()
         if self._ended_at is not None:
             # The thread may be ahead of its device: the caller's stream waits for the coroutine's last launch.

@@ -54,7 +54,7 @@ class Reading(Protocol):
     """A number that a device may not have computed yet."""
 
     def is_past(self) -> bool:
-        """Return whether the number has arrived."""
+        """Return whether the number has arrived on the host."""
         ...
 
     def value(self) -> float:
@@ -66,7 +66,7 @@ class PendingCall(Protocol):
     """A collective in progress."""
 
     def is_over(self) -> bool:
-        """Return whether its outputs are filled; False where that is unknown before waiting."""
+        """Return whether the collective's outputs are filled; False if only waiting can tell."""
         ...
 
     def wait(self) -> None:
@@ -112,7 +112,7 @@ class StreamLane:
             timed.end = time.monotonic_ns()
 
     def overtakes(self) -> None:
-        """Note that the caller issues something else: its last call is not awaited at once, so have it followed."""
+        """Have gloo's thread finish the caller's last call, which the caller does not await at once."""
         last: _Underway | None = getattr(self._issued, "last", None)
         if last is not None:
             self._issued.last = None
@@ -194,6 +194,7 @@ class _Underway:
         """Have gloo's thread finish the call from now on, unless someone already waits."""
         # Read without the lock: `_end` finishes a call once, even if both threads come to it.
         if not self._is_waited:
+            # The finish then runs in `wait`, so such a call's end is seen only when it is awaited.
             with suppress(RuntimeError):  # sends and receives have no future
                 self._work.get_future().add_done_callback(self._has_ended)
 
@@ -211,6 +212,7 @@ class _Underway:
     def _has_ended(self, future: torch.futures.Future[object]) -> None:
         """Finish the call on gloo's thread; transport errors are left to the waiter, which gets them too."""
         with suppress(RuntimeError):
+            # Raises if the transport failed; then the outputs are undefined, and must not be finished.
             future.value()
             self._end()
 
@@ -224,6 +226,7 @@ class _Underway:
                     self._finish()
             except BaseException as error:  # raised again where the program awaits
                 self._error = error
+            # After the finish: copying results out belongs to the call.
             self._timed.end = time.monotonic_ns()
             self._is_ended = True
 

@@ -72,7 +72,10 @@ class Keeper:
         self._on_step(index)
 
     def step_ends(self, *, is_last: bool = False) -> None:
-        """Spool finished rows, unless another thread is spooling or `every_s` has not passed."""
+        """Append the finished rows of spans and metrics to this rank's file.
+
+        Do nothing if another thread does so, or `every_s` has not passed since the last time (unless `is_last`).
+        """
         if self._is_spooling or not (is_last or time.monotonic() - self._spooled_s >= self.every_s):
             return
         self._is_spooling, self._spooled_s = True, time.monotonic()

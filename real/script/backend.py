@@ -83,7 +83,7 @@ class Underway:
 
 
 class _ThreadPlace:
-    """A thread's current computation: a hook's callbacks run on threads of the library."""
+    """A thread's current computation, kept for each thread because hooks' callbacks run on the library's threads."""
 
     since: Mark | None = None  # start of the computation; None: in a request, or outside of steps
     label = Label(KIND)  # of the computation

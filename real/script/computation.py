@@ -13,7 +13,7 @@ _DTYPE = Kernel(kind=KIND).dtype
 
 
 class ScriptComputation:
-    """A script's computation between two cuts; slim, because a run has many of them."""
+    """A script's computation from one mark on its stream to the next; slots only, because a run has many of them."""
 
     __slots__ = ("end", "label", "lane", "sequence", "start", "step", "stream")
     kind = "compute"

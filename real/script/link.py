@@ -207,6 +207,7 @@ class WatchedLink:
                 self._connection.recv()
             except (EOFError, OSError):
                 os._exit(1)
+            # The main thread's frame, read from this thread, as the main thread may hang in a call.
             line = users_line(sys._current_frames()[self._main])
             if self._unrecorded is not None and self._is_moving(self._unrecorded):
                 self._journal.moves += 1
@@ -292,7 +293,10 @@ class WatchedLink:
             self._send("step", number)
 
     def _leave(self, kind: str, argument: Any) -> None:
-        """Send all that is left, and stay until this process is killed: other ranks may still read what it has sent."""
+        """Send the rest of the recording and how the script ended; then wait until this process is killed.
+
+        Other ranks may still be receiving tensors that this process has sent.
+        """
         if kind == "end":
             self._say_what_is_in_the_time()
         self._backend.settle()

@@ -74,6 +74,7 @@ class _Watcher:
         arguments = (other, place, scenario.run.steps, script, env)
         self._process = start.Process(target=main, args=arguments, daemon=True)
         self._process.start()
+        # Only the child keeps that end, so that its death is seen here as the end of the stream.
         other.close()
 
     def run(self) -> None:

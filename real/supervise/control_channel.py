@@ -73,7 +73,7 @@ class ControlChannel:
         threading.Thread(target=self._listen, name="control channel", daemon=True).start()
 
     def say(self, message: dict[str, Any]) -> None:
-        """Send a message; if the supervisor is gone, the listener notices."""
+        """Send a message to the supervisor; ignore that it is gone, which the listener thread notices."""
         data = json.dumps(message).encode() + b"\n"
         # The rank's threads and the listener send concurrently; the lock keeps messages whole.
         with suppress(OSError), self._lock:
@@ -92,6 +92,7 @@ class ControlChannel:
         self._is_closing = True
         self.say({"bye": True})
         with suppress(OSError):
+            # Only the writing side: the listener reads on until the supervisor closes its side.
             self._socket.shutdown(socket.SHUT_WR)
 
     def _round_trip(self, number: int) -> RoundTrip:

@@ -60,6 +60,7 @@ class Supervisor:
 
     def _accept(self) -> None:
         with suppress(OSError):
+            # The caller may have gone again before it was accepted.
             connection, _ = self._listener.accept()
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             # A rank that does not read must not block the supervision of the others for long.

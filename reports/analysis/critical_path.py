@@ -212,7 +212,10 @@ def _waiting(part: list[PathSegment], spans: _Spans, entered: Mapping[int, int],
 def _split(
     spans: pd.DataFrame, segments: list[PathSegment], columns: Mapping[str, npt.NDArray[np.generic]], waiting: Ints
 ) -> dict[str, npt.NDArray[np.generic]]:
-    """Return the class of each segment, and the parts of its time that are straggler wait and launch time, in ns."""
+    """Return for each segment `what` it is, and how many ns of it are straggler wait and launch time.
+
+    Straggler wait in a communication segment counts as communication: 0.
+    """
     rows = np.array([one.row for one in segments], np.int64)
     launching, durations = np.zeros(len(rows), np.int64), np.asarray(columns["duration_ns"], np.int64)
     launching[rows >= 0] = ints(spans, "launch_ns")[rows[rows >= 0]]

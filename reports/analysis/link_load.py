@@ -74,6 +74,7 @@ def class_load(loads: pd.DataFrame, links: pd.DataFrame, window_ns: tuple[int, i
         window_ns: begin and end of the window.
         parts: the number of parts.
     """
+    # A window of fewer ns than parts has equal edges, between which a load would be divided by 0.
     edges = np.unique(np.linspace(*window_ns, parts + 1).round().astype(np.int64))
     named = links[["link", "direction", "link_class"]].drop_duplicates(["link", "direction"])
     classed = loads.merge(named, on=["link", "direction"], how="inner")

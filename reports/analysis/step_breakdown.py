@@ -65,7 +65,7 @@ def unrecorded_steps(run: Run) -> pd.DataFrame:
 
 
 def why_no_step(run: Run) -> str:
-    """Return what a run without steps must do to have one, after a semicolon; "" if it ended early."""
+    """Return advice for a run without steps (how a step begins), after a semicolon; "" if the run ended early."""
     if not run.info.complete or run.info.error:
         return ""
     if run.info.scenario.get("program") == "script":
@@ -128,7 +128,7 @@ class SyncPeriod:
 
 
 def sync_period(run: Run) -> SyncPeriod | None:
-    """Return the cost of averaging replicas over time; None where a run averages none, or in each step."""
+    """Compare steps that average the replicas of tables with the steps between; None if no step or every step does."""
     every = run.sync_every
     if every < 2:
         return None

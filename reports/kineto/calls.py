@@ -100,7 +100,7 @@ def calls_of(trace: TraceFile) -> TracedCalls:
 
 
 def _call(place: int, operators: Operators, made: dict[int, TracedCall], roots: list[int]) -> TracedCall:
-    """Return the call at a place, and link it into its enclosing calls."""
+    """Return the operator's call at a place of the trace, and add it and its enclosing calls to the tree of calls."""
     inner: TracedCall | None = None
     for around in operators.above(place):
         is_known = around in made

@@ -120,7 +120,7 @@ def _steps(name: str, run: Run, skip: int | None, notes: list[str]) -> list[int]
 
 
 def _calls(name: str, run: Run, steps: Sequence[int], notes: list[str]) -> pd.DataFrame:
-    """Return one row per computation: `label`, `call`, `time_ns`, `at_ns`, `rank_count`, `operations`.
+    """Return one row per computation of the steps: `label`, `call`, `time_ns`, `at_ns`, `rank_count`, `operations`.
 
     `at_ns` is measured from the start of the rank's first computation in the step.
     """

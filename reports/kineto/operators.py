@@ -169,7 +169,10 @@ class Operators:
 
     @cached_property
     def _of_autograd(self) -> set[tuple[str, str]]:
-        """Return autograd's own threads: with functions of backward passes, and hardly a forward operator."""
+        """Return the (process, thread) pairs of autograd's own threads.
+
+        They run many more backward functions than forward operators.
+        """
         forward, functions = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
         until: dict[tuple[str, str], int] = {}
         for place, event in enumerate(self.events):
@@ -189,9 +192,9 @@ class Operators:
 
     @cached_property
     def _made(self) -> dict[int, int]:
-        """Return the operator that made each function of autograd, by their places.
+        """Return, for each backward function of autograd, the forward operator that created it, as places in the trace.
 
-        An accumulation of a gradient has no number and is assigned to the maker of the function that ran before it.
+        A gradient's accumulation has no sequence number and counts as created with the function that ran before it.
         """
         makers: dict[tuple[tuple[str, str], int], int] = {}
         backward: list[tuple[int, int, str]] = []

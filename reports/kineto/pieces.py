@@ -28,9 +28,9 @@ _UNKNOWN: dict[str, Any] = {"host": 0, "sequence": 0, "wait_from_ns": -1, "wait_
 
 
 class _IssuedEvent(NamedTuple):
-    """A moment at which the CPU issued an event, on the trace's axis, its origin, and the index of this opening.
+    """The time `at_ns` (on the trace's axis) at which the CPU issued a kernel, and the annotation open at that time.
 
-    `number` counts the openings of that label in the step before it; -1 where no event was open.
+    `origin` is the annotation; `number` the number of times that it was opened earlier in the step, -1 without one.
     """
 
     at_ns: int

@@ -121,7 +121,9 @@ def _said_rank(trace: TraceFile) -> int | None:
 
 
 def _origins(traces: Sequence[TraceFile], notes: list[str]) -> list[int]:
-    """Return the moment (ns) on each trace's axis that is the run's 0."""
+    """Return the time in ns on each trace's axis that counts as the run's 0: the first event of all traces if their
+    clocks are comparable, else of each.
+    """
     firsts = [min(one.start_ns for events in trace.events.values() for one in events) for trace in traces]
     if len(traces) > 1 and not all(trace.since_1970 for trace in traces):
         notes.append(

@@ -102,9 +102,10 @@ def _by_repetition(trace: TraceFile) -> list[Event]:
 
 
 def _period(tokens: npt.NDArray[np.int64], is_backward: npt.NDArray[np.bool_]) -> tuple[int, int] | None:
-    """Return where the longest repetition begins and its period in tokens; None if there is none.
+    """Return where the longest repetition of tokens begins, and its period; None if there is none.
 
-    Layers repeat, too: the period of a training has a backward pass and operators around it.
+    Layers repeat within a step, too: so if the trace has a backward pass, the period must contain forward and backward
+    operators.
     """
     trains = bool(is_backward.any()) and not is_backward.all()
     best: tuple[int, int, int] | None = None
@@ -145,9 +146,10 @@ def _longest_run(same: npt.NDArray[np.bool_]) -> tuple[int, int]:
 
 
 def _first_of_step(listed: Sequence[Event], is_backward: npt.NDArray[np.bool_], start: int, period: int) -> int:
-    """Return how far behind `start` a step begins: with the first forward operator behind a backward pass.
+    """Return the number of events from `start` to a step's first event, the first forward operator after a backward
+    pass.
 
-    A repetition without a backward pass begins with a step.
+    Without a backward pass a step begins at `start`: 0.
     """
     own = is_backward[start : start + period]
     if not own.any():

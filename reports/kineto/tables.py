@@ -68,7 +68,8 @@ def tables(profile: Profile, frame: pd.DataFrame | None = None) -> dict[str, pd.
 
 
 def without_annotation(frame: pd.DataFrame) -> dict[str, float]:
-    """Return the number of `kernels`, the number `without_annotation`, and the latter's shares of number and time.
+    """Count kernels that lie within no annotation of the user (record_function, NVTX), with their shares of number and
+    time.
 
     A kernel of a backward pass has the annotations and modules around its forward operator.
     """

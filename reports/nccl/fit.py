@@ -94,7 +94,7 @@ class _FittedFigure:
 
     @property
     def field(self) -> str:
-        """The figure's name in `Figures`."""
+        """Name of the figure's field in `Figures`, with its unit."""
         return f"{self.name}_ns" if self.is_time else self.name
 
     def get(self, figures: Figures) -> float:

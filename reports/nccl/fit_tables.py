@@ -55,9 +55,11 @@ def worse(fit: Fit) -> str:
 
 
 def groups(fit: Fit) -> list[dict[str, Any]]:
-    """Return fields of `scenarios.config.provenance.ErrorGroup` by operation and scale, from held-out rows; bytes.
+    """Return the errors on held-out rows by operation and number of GPUs: fields of
+    `scenarios.config.provenance.ErrorGroup`.
 
-    Predictions outside these sizes are extrapolated; `spread` is None where no size was measured several times.
+    `least` and `most` are the measured sizes in bytes, outside of which predictions are extrapolated; `spread` is None
+    if no size was measured several times.
     """
     found = []
     for (op, scale), members in _by_series(fit.held_out).items():

@@ -47,7 +47,7 @@ def _bar(bar: Bar) -> Chart:
 
 
 def sentences(words: Words) -> Iterator[str]:
-    """Yield each line as a sentence; one that leads to items ends with a colon."""
+    """Yield each line of a section's text as a sentence, which ends with a colon if the section also has a list."""
     for line in words.text.split("\n") if words.text else []:
         if line.endswith((".", ":", "!", "?")):
             yield line

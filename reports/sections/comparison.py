@@ -251,7 +251,7 @@ def _worst(view: CompareView) -> Iterator[ReportTable]:
 
 
 def _links(view: CompareView, row: dict[str, Any], name: str) -> list[model.Cell]:
-    """Return what leads to the operation in both timelines."""
+    """Return links to an operation in the timelines of the predicted and the measured run's page."""
     if not any(view.pages):
         return []
     sides = zip(SIDES, (view.comparison.predicted, view.comparison.measured), view.pages, strict=True)
@@ -289,7 +289,7 @@ def sentence(check: Check) -> str:
 
 
 def difference(row: dict[str, Any]) -> str:
-    """Return a line on one place where the runs differ."""
+    """Return a line about one operation or number in which predicted and measured run differ, with both values."""
     where = [f"rank {row['rank']}"] + ([f"step {row['step']}"] if "step" in row else [])
     if "position" in row:
         return (

@@ -156,7 +156,7 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A place that one of the page's own scripts fills; `note` states how to read it."""
+    """A place on the page that a JavaScript of its own fills; `note` tells readers how to read the drawing."""
 
     name: str
     note: str = ""
@@ -232,7 +232,7 @@ class ReportSection:
     data: Callable[[Any], Mapping[str, Any]] = lambda of: {}
 
     def parts_for(self, output: Output) -> list[Blocks]:
-        """Return what makes its blocks for an output."""
+        """Return the functions that make the section's blocks for an output."""
         parts = (part if isinstance(part, SectionPart) else SectionPart(part) for part in self.parts)
         return [part.blocks for part in parts if output in part.outputs]
 

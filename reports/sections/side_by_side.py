@@ -53,12 +53,12 @@ class BesideView:
 
     @property
     def marks(self) -> list[str]:
-        """What runs are called where room is short."""
+        """Short names of the runs, for narrow columns."""
         return words.marks(self.found.names)
 
     @property
     def labels(self) -> dict[str, str]:
-        """What runs are called where there is room, by name."""
+        """Long labels of the runs, by name."""
         return words.labels(self.found)
 
     @property
@@ -249,7 +249,7 @@ def _links(view: BesideView) -> Iterator[ReportTable]:
 
 
 def loads(view: BesideView) -> pd.DataFrame:
-    """Return what ranks have to do, a row for each load and run; most and mean as a person reads them."""
+    """Return a table of ranks' loads: for each load and run the largest, its rank, and the mean, with units."""
     parts, imbalance = view.found.parts, view.found.imbalance
     rows = [
         ("compute of a step", row["run"], text.duration(row["max_ns"]), row["rank"], text.duration(row["mean_ns"]),

@@ -89,7 +89,7 @@ class StudyView:
 
     @property
     def goals(self) -> list[Goal]:
-        """Its goals, the first of which orders points."""
+        """The study's goals; the first one orders the points."""
         return goals_of(self.frame, self.about)
 
     @property
@@ -113,7 +113,7 @@ class StudyView:
         return {title: [text.shorten(one, width or len(one)) for one in own] for title, own in each.items()}
 
     def points(self, rows: pd.DataFrame) -> list[Cell]:
-        """Return what names points and leads to their runs."""
+        """Return points' names, as links to their runs' pages where there are any."""
         words = [(f"#{self.frame['index'].iloc[at]}", self.hrefs[at]) for at in self.at(rows)]
         return [model.PageLink(*pair) if pair[1] else pair[0] for pair in words]
 
@@ -205,7 +205,10 @@ def _shown(view: StudyView) -> tuple[pd.DataFrame, str]:
 
 
 def _numbers_shown(keys: int, goals: Sequence[Goal]) -> list[str]:
-    """Return the measures for which 80 columns have room next to this many keys; "" is the change of the first goal."""
+    """Return the measures that a study's table shows beside `keys` columns of keys within 80 characters.
+
+    "" stands for the first goal's change against the baseline.
+    """
     goal = goals[0]
     if len(goals) > 1:
         return [*(one.column for one in goals), *([""] if keys <= 4 else [])]
@@ -242,7 +245,7 @@ def within_bar(best: pd.DataFrame, goal: Goal) -> pd.DataFrame:
 
 
 def headline(frame: pd.DataFrame) -> str:
-    """How many points came out, and how many of them keep the study's constraints, if it has any."""
+    """Return a line with the number of points with results, and of those within the study's constraints."""
     points = frame[frame["index"] > 0]
     failed = int((points["status"] != "done").sum())
     same = len(points) - points["digest"].nunique()
@@ -315,7 +318,7 @@ def _data(view: StudyView) -> dict[str, Any]:
 
 
 def _filled(*blocks: View | str) -> model.SectionPart:
-    """Return what the page's script fills, where any point came out; a name is that of a figure."""
+    """Return blocks that the page's script fills, if any point has a result; a string names a figure."""
     return on_page(
         lambda view: [model.Figure(one, view) if isinstance(one, str) else one for one in blocks if view.has_results]
     )

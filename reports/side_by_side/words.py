@@ -174,7 +174,14 @@ def _trains(own: dict[str, Any], base: dict[str, Any]) -> str:
 
 
 def _mostly(changes: dict[str, float], is_longer: bool) -> tuple[str, float]:
-    """Return the part of a step that made most of the difference, and its change; "" if unknown."""
+    """Return the part of a step that changed most in the step's direction, and its change.
+
+    Returns "" and 0 if a change is nan, or none has that direction.
+
+    Args:
+        changes: the change of each part of a step, in ns.
+        is_longer: whether the step became longer.
+    """
     part = max(changes, key=lambda name: changes[name] if is_longer else -changes[name])
     toward = changes[part] if is_longer else -changes[part]
     is_known = not any(map(math.isnan, changes.values())) and toward > 0

@@ -332,7 +332,7 @@ def show(renderable: RenderableType, stream: TextIO) -> None:
 
 
 def as_text(renderable: RenderableType) -> str:
-    """Return what `show` prints into a pipe."""
+    """Return the text that `show` prints into a pipe."""
     stream = io.StringIO()
     show(renderable, stream)
     return stream.getvalue()

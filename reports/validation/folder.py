@@ -131,7 +131,7 @@ def content(head: Mapping[str, Any], validations: Sequence[Validation]) -> dict[
 
 
 def as_validated(folder: Path, head: Mapping[str, Any], validations: Sequence[Validation]) -> Validated:
-    """Return what `load` does, of what `write` writes."""
+    """Return a validation as `load` would read it after `write`."""
     return _validated(folder, content(head, validations))
 
 

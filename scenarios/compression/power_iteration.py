@@ -191,7 +191,16 @@ def _refill_all(factors: Sequence[Tensor], reserves: Sequence[Tensor]) -> None:
 async def multiply_all(
     rank: Rank, factors: Factors, products: Sequence[Product], *, read: float, written: float, label: str
 ) -> None:
-    """Multiply each matrix with a factor, or its factors with each other."""
+    """Run the products of one phase of a power iteration (P = M Q, Q = M^T P, or P Q^T) as one computation.
+
+    Args:
+        rank: this rank.
+        factors: the factors P and Q of all matrices.
+        products: left and right operand and output of each product.
+        read: bytes read.
+        written: bytes written.
+        label: name of the computation.
+    """
     flops = 2 * sum(shape.numel * shape.rank for shape in factors.shapes)
     launches = sum(_multiply_launches(left, right) for left, right, _ in products)
     dtype = dtype_name(factors.p_memory)

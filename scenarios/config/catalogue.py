@@ -38,7 +38,7 @@ def scenario_file(path: str | os.PathLike[str]) -> str:
 
 
 def expected_scenario(missing: str) -> str:
-    """Return what was expected instead of a missing file, as a phrase: similar or all ready scenarios' names."""
+    """Return the end of an error message for a missing file: the names of similar, else of all, ready scenarios."""
     names = [file.stem for file in library_files()]
     path = Path(missing)
     near = get_close_matches(path.stem, names) if path.name == missing else []
@@ -77,7 +77,9 @@ def whole_table_names(folder: Path) -> tuple[str, ...]:
 
 
 def kernel_table_file(name: str) -> Path:
-    """Return the file of a table of measured operators given by path or name; the folder of a whole table."""
+    """Return the path of a table of measured operators: a ready table's file by its name, a whole table's folder, else
+    `name` as a path.
+    """
     if name.startswith(WHOLE_TABLE) and (folder := whole_tables()) is not None:
         return folder / name.removeprefix(WHOLE_TABLE)
     return next((file for file in kernel_tables() if file.stem == name), Path(name))

@@ -38,7 +38,7 @@ Part = GpuPart | NicPart | LeafPart
 
 
 class Fault(ABC):
-    """What is wrong with one part, as a function of time.
+    """A fault of one part of the cluster, as a function of time.
 
     A new kind of fault needs a subclass here, keys in `SlowSection`, and code that builds the fault from these keys.
     """

@@ -26,7 +26,7 @@ from scenarios.config.toml.values import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """What follows from a GPU's kind.
+    """A kind of device (`cluster.gpu.kind`), with the properties that follow from it.
 
     Attributes:
         runs_on_cores: its kernels run on cores of the host, which do nothing else meanwhile.

@@ -15,7 +15,7 @@ NetworkKind = Literal["non_blocking", "leaf_spine", "rail_only"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibraryFacts:
-    """What the checks of a scenario need of a library.
+    """The properties of a communication library that the checks of a scenario need.
 
     Attributes:
         device: the kind of GPU whose default library this is; real ranks pass tensors of this device type.
@@ -62,7 +62,7 @@ def folding() -> str:
 
 @dataclass(frozen=True, slots=True)
 class NetworkFacts:
-    """What the checks of a scenario need of a kind of network.
+    """The properties of a kind of network that the checks of a scenario need.
 
     Attributes:
         summary: its description in the reference of keys.

@@ -58,7 +58,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownErrors:
-    """What is known of a prediction's error before the prediction is made.
+    """The errors of a prediction that are known before it is made.
 
     `typical_errors` are those of the calibration's groups. `sets_figures`: the scenario changes figures of its profile,
     and the changed figures were never validated.

@@ -42,7 +42,15 @@ class NotKnownError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TracedArgument:
-    """A traced argument; `dtype` is the dtype of a list's tensors, which traces omit."""
+    """An operator's argument in a profiler's trace.
+
+    Attributes:
+        dims: a tensor's dimensions, or those of each tensor of a list.
+        strides: strides of the same tensors, in elements; None if the trace lacks them.
+        type: the type's name in the trace.
+        value: a scalar's value as text.
+        dtype: dtype of a list's tensors, which traces omit: assumed.
+    """
 
     dims: Sequence[Any]
     strides: Sequence[Any] | None

@@ -59,7 +59,7 @@ Given = tuple[tuple[Any, ...], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """A backend with autocast rules: its dispatch key, device, and `cast`, which converts a tensor's dtype."""
+    """A device whose autocast rules are imitated: its dispatch key, type, and a function that casts a tensor."""
 
     key: DispatchKey
     device_type: str
@@ -170,6 +170,7 @@ def _rules_of(place: _Place, rules: Mapping[Cast, str]) -> dict[str, Call]:
 
 def _without_rule() -> list[str]:
     """Return the operators with a rule on the CPU and none on CUDA."""
+    # Asked of torch, not listed here: the rules change between releases.
     has = torch._C._dispatch_has_kernel_for_dispatch_key
     return [
         name.removeprefix("aten::")

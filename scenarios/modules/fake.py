@@ -82,6 +82,7 @@ def build_fake(make: Callable[[], Any]) -> Any:
 
     The module is built on the meta device, where modules can change their dtype, and its tensors are then replaced.
     """
+    # Without the fake mode: a module's `.half()` or `.to` swaps parameters' data, which fake tensors refuse.
     with torch.utils._python_dispatch._disable_current_modes(), torch.device("meta"):
         try:
             built = make()
@@ -102,6 +103,7 @@ def build_fake(make: Callable[[], Any]) -> Any:
 
 
 def _fake_copy(tensor: Tensor) -> Tensor:
+    # With the strides: laws price products and copies by the layout of their operands.
     copy = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
     return nn.Parameter(copy, requires_grad=tensor.requires_grad) if isinstance(tensor, nn.Parameter) else copy
 

@@ -198,7 +198,7 @@ def _written_tensors(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> 
 
 @cache
 def _written_arguments(func: Any) -> tuple[tuple[int, str, bool], ...]:
-    """Return places and names of the arguments that an operator writes, and whether they receive its results."""
+    """Return (position, name, whether it is an `out=` argument) of each argument that an operator writes."""
     arguments = enumerate(func._schema.arguments if func._schema.is_mutable else ())
     return tuple(
         (place, each.name, each.is_out)

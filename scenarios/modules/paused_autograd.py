@@ -25,6 +25,7 @@ class _PassThread(threading.Thread):
     """A thread that runs passes in sequence."""
 
     def __init__(self) -> None:
+        # A daemon: a pass that stays paused when its run fails must not keep the process alive.
         super().__init__(name="pass", daemon=True)
         self.tasks = SimpleQueue[Callable[[], object]]()
         self.start()
@@ -39,7 +40,10 @@ _idle: list[_PassThread] = []
 
 
 class Paused:
-    """A function that runs in its own thread, from stop to stop; if it never stops, in the caller's thread."""
+    """A function (a backward pass) that runs in its own thread, and pauses where it calls `stop`.
+
+    With `stops` false the function never pauses, and runs in the caller's thread.
+    """
 
     def __init__(self, function: Callable[[], Any], device: torch.device, *, stops: bool = True) -> None:
         self.result: Any = None

@@ -81,6 +81,7 @@ def rounding_to_tf32(*, products: bool | None = None, convolutions: bool | None 
 def _allows(backend: Any) -> bool | None:
     """Return the legacy setting; None where it cannot be read, as the process has set `fp32_precision`."""
     try:
+        # torch raises if the new setting was used for some operators, which the old one cannot express.
         return bool(backend.allow_tf32)
     except RuntimeError:
         return None

@@ -109,6 +109,7 @@ class Recorder(TorchDispatchMode):
         """Path, from the outermost module, of the innermost running one, forward or backward; "" outside of all."""
         if self._running:
             return self._running[-1]
+        # In a backward pass no module is running, but the node knows the forward operator that made it.
         node = torch._C._current_autograd_node()
         return "" if node is None else self._nodes.get(node._sequence_nr(), "")
 

@@ -283,6 +283,7 @@ class Replica:
         tape = tapes[0] if tapes else None
         if tape is None or any(other is not tape for other in tapes):
             raise ProgramError(f"{self}: backward: expected outputs of one call that has not been differentiated")
+        # A tape serves one backward pass, and these ids may belong to other tensors later.
         for output in tape.detached:
             del self._tapes[id(output)]
         return tape, {id(output): gradient for output, gradient in zip(wanted, given, strict=True)}

@@ -141,7 +141,11 @@ def _alone_sentence(index: int, scenario: Scenario, model: Model, options: Seque
 
 
 def _blamed(index: int, scenario: Scenario, model: Model, taken_bytes: int, stored_bytes: int) -> tuple[str, str]:
-    """Return the key to blame, a table's rows or the batch size if buffers are larger, and a phrase on the buffers."""
+    """Return the key to name for memory that is short, and a phrase on buffers.
+
+    The key is the batch size if buffers of inputs and outputs (`taken_bytes - stored_bytes`) are larger than the
+    table's stored shard, else the table's rows.
+    """
     buffer_bytes = taken_bytes - stored_bytes
     if buffer_bytes > stored_bytes:
         where = f"run.batch_size = {scenario.run.batch_size}"

@@ -74,7 +74,7 @@ class DeviceHardware:
 
 
 def next_device(first: DeviceHardware, index: int) -> DeviceHardware:
-    """Return a copy of the first rank's state, for the rank `index` after it."""
+    """Return a copy of the state of rank `first.rank` for rank `first.rank + index`."""
     return DeviceHardware(first.rank + index, replace(first.storage), replace(first.perf))
 
 

@@ -90,7 +90,13 @@ def check_adds(codec: Codec | None, label: str) -> None:
 
 
 def _encoded_sizes(group: Group, elements: Sequence[int], codec: Codec, label: str) -> list[float]:
-    """Return the items for each member; parts of rows only where expected numbers stand for drawn numbers."""
+    """Return the number of encoded items (elements of the codec's dtype) for each member.
+
+    Counts that are expected values, on a host class, may contain parts of rows.
+
+    Raises:
+        ValueError: a counted number of elements is not whole rows.
+    """
     for member, count in zip(group.ranks, elements, strict=True):
         if count % codec.row_size and not group.counts:
             raise ValueError(

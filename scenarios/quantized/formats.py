@@ -20,7 +20,7 @@ INT8_LARGEST = 255.0
 
 
 def row_bytes(row_size: int) -> int:
-    """Return the bytes of an encoded row of `row_size` elements, a multiple of 4."""
+    """Return the bytes of an encoded row: a byte for each of `row_size` elements (a multiple of 4), scale and bias."""
     return row_size + ROW_PARAMETERS * ROW_PARAMETER_BYTES
 
 

@@ -95,8 +95,11 @@ def check_target(issue: Issue, name: str, value: object) -> Tensor:
     """
     tensor = check_tensor(issue, name, value)
     if tensor.is_conj() or tensor.is_neg():
-        kind = "conjugate" if tensor.is_conj() else "negative"
-        raise CollectiveError(f"{issue}: {name} must be memory of its own, got a {kind} view")
+        kind, resolve = ("conjugate", "resolve_conj") if tensor.is_conj() else ("negative", "resolve_neg")
+        raise CollectiveError(
+            f"{issue}: {name} is a {kind} view, which cannot be written in place;"
+            f" expected a tensor as {resolve}() returns it"
+        )
     return tensor
 
 

@@ -44,7 +44,7 @@ class HostWork(NamedTuple):
         return HostWork(cpu_bytes=self.cpu_bytes, cpu_flops=self.cpu_flops, turns=self.turns)
 
     def times(self, count: int) -> HostWork:
-        """Return these counts times `count`."""
+        """Return the counts multiplied by `count`."""
         return HostWork(*(each * count for each in self))
 
 

@@ -65,7 +65,7 @@ class Kernel:
 
     @property
     def has_its_verb(self) -> bool:
-        """Whether the kernel's own time includes the program's work around it."""
+        """Whether the kernel's time already includes the host's Python around it, as a measured one does."""
         return not self.launches and self.flops + self.lasts_ns > 0
 
     @property

@@ -75,7 +75,7 @@ def peaks(rows: Iterable[MemoryRow]) -> dict[int, list[MemoryRow]]:
 
 
 def remedy(sizes: Iterable[tuple[str, str, float]]) -> str:
-    """Return what would make the largest of these parts (name, kind, bytes) smaller, for the end of a sentence.
+    """Return a phrase that tells how to make the largest part (name, kind, bytes) smaller, for the end of a sentence.
 
     Parts of equal name and kind are summed.
     """

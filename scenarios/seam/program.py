@@ -81,7 +81,7 @@ class Program(ABC):
         """
 
     def standing(self) -> str:
-        """Return what a deadlock's message adds about ranks that have ended; "" for nothing."""
+        """Return a phrase about ranks that have ended, which a deadlock's message adds; "" for none."""
         return ""
 
     def compiled(self) -> Program | None:

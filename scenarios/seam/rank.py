@@ -354,7 +354,11 @@ class Rank:
         return self._issue(rooted.RECV, group, label, role, output=tensor, root=src)
 
     def _issue(self, collective: Collective, group: Group | None, label: str, role: str, **given: Any) -> Work[Any]:
-        """Check a call and issue it; a refused call still takes its place in the order, so that others fail too."""
+        """Check a call and issue it to the backend; raise if the check refuses it.
+
+        A refused call still takes its place in the group's order of calls, so that the other members' calls fail too
+        and do not wait forever.
+        """
         backend, op = self.backend, collective.name
         if group is None:
             group = self.world

@@ -74,11 +74,15 @@ class RankFlows:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class InputTraffic:
-    """The traffic of one step's input exchange of a group: expected `ids`, their standard `deviation`s, and `lengths`.
+    """The expected traffic of a sharding group's input exchange in one step.
 
-    Source s sends destination d `ids.sent[s] * shares[d]` ids on average; `shares` [ranks] add up to 1. A rank keeps
-    all ids of copied tables, whose shares are 0. Lengths are elements: one for each sample and key. The numbers of one
-    rank are not independent: kept ids are part of sent ones.
+    Attributes:
+        ids: mean numbers of ids that each rank sends, receives and keeps. Kept ids count as sent to the rank itself. A
+            rank keeps all ids of data-parallel tables.
+        deviation: standard deviations of these numbers.
+        lengths: numbers of lengths: one for each sample and key.
+        shares: [ranks], sum 1 (0 for data-parallel tables): source s sends `ids.sent[s] * shares[d]` ids to rank d on
+            average.
     """
 
     ids: RankFlows
@@ -152,7 +156,11 @@ def _joined(held: _Held, owners: int) -> _Held:
 def _sums(
     held: _Held, draws: Mapping[str, Draws], owners: int, blocks: int = 1, *, joined: int = 1, ranks: int = 1
 ) -> CountMoments:
-    """Return moments of all features' ids that `ranks` ranks draw for each part: [owners * blocks / joined]."""
+    """Return mean and variance of the number of ids (of all features) that `ranks` ranks send to each part.
+
+    Tables are cut into `blocks` of rows; `joined` blocks of an owner form a part: [owners * blocks / joined]. `held` is
+    the number of pieces by owner and feature.
+    """
     shape = (owners, blocks // joined)
     total = CountMoments(np.zeros(shape), np.zeros(shape))
     for (owner, feature), pieces in held.items():
@@ -258,7 +266,13 @@ class ExpectedInput:
         return _tell(rank, _SIZES + taken.weighted, self.label)
 
     async def arrive(self, rank: Rank, taken: ExpectedJagged, works: Sequence[Work[Tensor]]) -> ExpectedJagged:
-        """Return the features that arrive for `taken`, after awaiting `works`, which `issue` began."""
+        """Await the transfers that `issue` began; return the expected features that this rank receives.
+
+        Args:
+            rank: this rank.
+            taken: the features that this rank puts into the exchange.
+            works: the transfers.
+        """
         if self._layout.sharding_type.is_copied:
             return replace(taken, batch_per_rank=(taken.stride,))
         for work in works:

@@ -200,7 +200,7 @@ class _Sizes:
 
 @dataclass(slots=True)
 class _Moving:
-    """An exchange in progress."""
+    """An exchange of features in progress: its sizes and, by tensor, the calls begun."""
 
     features: KeyedJagged
     route: Route

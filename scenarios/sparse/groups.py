@@ -135,7 +135,7 @@ class ShardedGroup(TableGroup):
     output_dist: PooledEmbeddingDist
 
     def way(self, rank: Rank, sent: Sending, arrived: KeyedJagged) -> tuple[int, ...]:
-        """Return what the output exchange needs of the input exchange: `batch_per_rank`."""
+        """Return the batch size of each rank, by which the output exchange sends pooled rows back."""
         return arrived.batch_per_rank
 
     def expected_way(self, rank: Rank, features: ExpectedJagged, exchange: ExpectedInput) -> tuple[int, ...]:
@@ -163,7 +163,10 @@ class ShardedGroup(TableGroup):
         return await self.output_dist.forward(rank, pooled, batch_per_rank)
 
     async def backward(self, rank: Rank, grad: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
-        """Return the gradient of `pooled` from that of the output: summed over samples, not divided by ranks."""
+        """Exchange the gradient of the output; return that of `pooled`, the looked-up rows' sums on this rank.
+
+        The loss counts as a sum over samples: nothing is divided by the number of ranks.
+        """
         return await self.output_dist.backward(rank, grad, batch_per_rank)
 
 

@@ -271,7 +271,9 @@ def staggered_shuffle(features_per_node: Sequence[int], local_size: int) -> tupl
 
 
 def staggered_sources(hosts: int, local_size: int) -> tuple[int, ...]:
-    """Return source ranks by local rank, then host: a reduce-scatter in the host then cuts between local ranks."""
+    """Return source ranks sorted by local rank, then host, so that a reduce-scatter within a host cuts between local
+    ranks.
+    """
     return tuple(host * local_size + local for local in range(local_size) for host in range(hosts))
 
 

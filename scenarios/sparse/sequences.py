@@ -46,7 +46,7 @@ class Home:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceWay:
-    """The route of one batch's rows; sizes are in elements.
+    """The sizes (in elements) and order in which one batch's looked-up rows travel back to the samples' ranks.
 
     Attributes:
         sends: elements to each member of the world's group.
@@ -124,7 +124,7 @@ class SequenceGroup(TableGroup):
         return await rank.compute(kernel, self._pad, rows, way, label=f"{label}.pad")
 
     async def taken_apart(self, rank: Rank, grad: Tensor, way: SequenceWay, numel: int, label: str) -> Tensor:
-        """Transpose `arranged`: return `numel` elements, a gradient for each row that arrived."""
+        """Turn the gradient of padded sequences into `numel` elements: a gradient for each row that arrived."""
         kernel = self._home_kernel(numel, way, grad.element_size())
         return await rank.compute(kernel, self._unpad, grad, way, numel, label=f"{label}.pad")
 
@@ -153,7 +153,13 @@ class SequenceGroup(TableGroup):
         return rank.world.size > 1 and not self.sharding_type.is_copied
 
     def way(self, rank: Rank, sent: Sending, arrived: KeyedJagged) -> SequenceWay:
-        """Return the route of the looked-up rows; `arrived` are the features received when `sent` was sent."""
+        """Return sizes and order of the looked-up rows' way back, from the ids that this rank sent and received.
+
+        Args:
+            rank: this rank.
+            sent: the ids that this rank sent.
+            arrived: the ids that this rank received.
+        """
         own = sent.own
         assert own is not None
         widths = np.array([column.columns for column in self.columns], np.int64)
@@ -172,14 +178,20 @@ class SequenceGroup(TableGroup):
         )
 
     def _by_owner(self, came: Ints) -> tuple[int, ...]:
-        """Return the elements from each owner, by bucket or by consecutive keys."""
+        """Return the number of elements that each owner sends: one of a bucket of rows, or of consecutive keys."""
         if self.sharding_type.cuts_rows or self.sharding_type.is_copied:
             return tuple(came.sum(1).tolist())
         owned = [len(pieces) for pieces in self.layout.pieces]
         return tuple(per_rank(came.ravel().tolist(), owned))
 
     def _homes(self, own: KeyedJagged, counts: Ints, moved: Tensor | None) -> Iterator[Home]:
-        """Yield the places of each key's rows; `counts` [buckets][keys] are the ids that were sent."""
+        """Yield for each key which arriving rows fill which places of its padded sequences (see `Home`).
+
+        Args:
+            own: this rank's ids before the exchange.
+            counts: [buckets, keys] ids that were sent.
+            moved: the position of each id in the order sent; None: unchanged.
+        """
         keys = len(self.columns)
         slots = np.arange(own.values.numel()) if moved is None else moved.cpu().numpy().astype(np.int64)
         # `starts`: of chunks in the order sent, bucket by bucket; `before`: a key's rows in earlier buckets.
@@ -277,12 +289,12 @@ def sequence_input_dist(layout: Layout, world: Group, label: str) -> InputDist:
 
 
 def _by_source(rows: Tensor, way: SequenceWay, numel: int) -> Tensor:
-    """Reorder rows from key-major to source-major."""
+    """Reorder looked-up rows, sorted by key and then source rank, by source rank and then key."""
     return rows.new_empty(numel) if rows.is_meta else _regrouped(rows, way.looked_up)
 
 
 def _by_key(rows: Tensor, way: SequenceWay) -> Tensor:
-    """Reorder rows from source-major to key-major."""
+    """Reorder rows' gradients, sorted by source rank and then key, by key and then source rank."""
     return rows if rows.is_meta else _regrouped(rows, tuple(zip(*way.looked_up, strict=True)))
 
 

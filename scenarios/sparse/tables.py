@@ -128,7 +128,7 @@ def _shards(runs: Sequence[Run[PlanRow]]) -> Sequence[TableShard]:
 
 
 def _next_copy(first: TableShard, index: int) -> TableShard:
-    """Return a copy of the shard on the `index`-th rank after the first one's."""
+    """Return a copy of the shard for rank `first.rank + index`."""
     return replace(first, rank=first.rank + index)
 
 

@@ -42,7 +42,7 @@ def find(name: str, folder: Path) -> ProgramSpec:
 
 
 def _spec(name: str, place: str, found: Any) -> ProgramSpec:
-    """Return what was found as a program: its own `ProgramSpec`, or one made from a factory's attributes."""
+    """Return the specification of a program: the `ProgramSpec` found, or one made from a factory's attributes."""
     if isinstance(found, ProgramSpec):
         return replace(found, name=name)
     if not callable(found):

@@ -12,9 +12,9 @@ from scenarios.seam.rank import Rank
 
 
 def within_sharding_group(rank: Rank, replication: Replication | None) -> Rank:
-    """Return the rank within its sharding group, on its stream; without replication the rank itself.
+    """Return the rank with its sharding group in place of the world; without replication the rank itself.
 
-    Makes all groups, so every rank makes the same calls on the same streams in the same order.
+    Creates the groups of all ranks, so all ranks must call this at the same place in the order of their calls.
     """
     if replication is None:
         return rank

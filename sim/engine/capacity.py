@@ -160,10 +160,15 @@ class Capacity:
 
 
 class Activity:
-    """A unit of work in progress; `done` is called when it ends.
+    """A piece of work in progress that uses capacities, such as links or cores; `done` is called when it ends.
 
-    `is_flow`: the activity takes a byte of each capacity per byte of its own and has weight 1, so it may move into
-    arrays.
+    Args:
+        uses: amount of each capacity that a unit of the work uses.
+        amount: units of work, such as bytes.
+        done: called at the end.
+        weight: the activity's part in the fair shares of its capacities.
+        is_flow: whether it uses one byte of each capacity per byte and has weight 1; many flows are solved in NumPy
+            arrays.
     """
 
     __slots__ = ("amount", "done", "is_flow", "number", "rate", "remaining", "settled_ns", "uses", "version", "weight")

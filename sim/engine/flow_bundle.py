@@ -173,7 +173,7 @@ class FlowPool:
         )
 
     def forget_rates(self) -> None:
-        """Read the capacities' rates again, after a change."""
+        """Copy the capacities' rates into the arrays again, after one has changed."""
         self._per_ns = np.array([np.inf] * self._first + [capacity.per_ns for capacity in self._capacities])
 
     def share(self, activities: Sequence[Activity], now_ns: int) -> dict[Activity, float]:

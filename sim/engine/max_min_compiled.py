@@ -147,9 +147,13 @@ def set_rates(many: Flows, few: Others, capacities: Capacities) -> Array:
 
 @_compiled
 def duration(many: Flows, few: Others, capacities: Capacities, within: float) -> float:
-    """Return the time until the last row ends, if no other flow begins; rows are merged as in `solve`, and used up.
+    """Return the time until the last flow of `many` ends if no other flow begins; `many` is empty afterwards.
 
-    The unit of time is that of the capacities' speeds; others keep their share throughout.
+    Args:
+        many: flows; flows that end at nearly the same time are ended together, as in `solve`.
+        few: other activities, which keep their share of the capacities throughout.
+        capacities: the capacities; their speeds give the unit of time.
+        within: how far apart in time flows may end to be ended together.
     """
     now, left = 0.0, many.rates.size
     while left:
@@ -330,7 +334,14 @@ def book(remaining: Array, rates: Array, elapsed: float) -> None:
 
 @_compiled
 def _turn(crossed: Array, next_places: Array, lines: Array, places: Array) -> None:
-    """Fill `lines` and `places`; `next_places` is the first line of each capacity, and is used up."""
+    """Invert `crossed` [rows, columns] (the capacities of each row): copy each row to a line of each of its capacities.
+
+    Args:
+        crossed: the capacities that each row crosses.
+        next_places: the first free line of each capacity; advanced.
+        lines: filled with rows, sorted by capacity.
+        places: [rows, columns] filled with the line of each entry.
+    """
     for row in range(crossed.shape[0]):
         for column in range(crossed.shape[1]):
             capacity = crossed[row, column]

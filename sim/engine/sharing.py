@@ -74,6 +74,7 @@ class Sharing:
                 activity.settle(now_ns)
                 activity.rate = rate
                 activity.version += 1
+                # Rounded up, as no activity ends before its last byte; less a slack, so that rounding adds no ns.
                 end_ns = now_ns + max(0, math.ceil(activity.remaining / rate - ROUNDING_NS))
                 heapq.heappush(self._ends, (end_ns, activity.number, activity.version, activity))
 
@@ -112,6 +113,7 @@ class Sharing:
         """Move the rest of the flows into a bundle, pooled with the pools that share capacities with it."""
         for flow in flows:
             flow.settle(now_ns)
+            # Outdates the flow's entry in the heap of ends; the pool has its own.
             flow.version = -1
             for capacity in flow.uses:
                 # Not `leave`: the flow's bytes go on in the pool, so the capacity does not become idle.

@@ -24,7 +24,7 @@ MONITORED_BYTES = 4
 
 
 def script(call: Call) -> Script:
-    """Return the script of the member that makes this call.
+    """Return the sends, receives, waits and local work of the member that makes this call, in order.
 
     `bytes_in` of a `gather` is the member's contribution, `bytes_out` of a `scatter` its share, on the root as on
     others; `bytes_in` of a `reduce` is the buffer, on every member. All members' sizes are equal, as torch requires.

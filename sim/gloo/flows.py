@@ -165,6 +165,7 @@ class _Player:
         for instruction in self._instructions:
             signal = self._do(instruction)
             if signal is not None and not signal.done:
+                # gloo's thread sleeps while it waits for a message; its own sums keep it awake.
                 signal.then(self._wake if isinstance(instruction, WaitSend | WaitRecv) else self._go_on)
                 return
         # Before `close`, which drops the messages when all members have finished.

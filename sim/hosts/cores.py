@@ -215,6 +215,7 @@ class Thread:
         if not (work_ns or self.is_busy or self._sleeps):
             then()
             return
+        # In the queue before the wake-up: later work queues behind it, and needs no wake-up of its own.
         self._queue.append((work_ns, then))
         if self.is_busy:
             return
@@ -234,6 +235,7 @@ class Thread:
     def _served(self) -> float | None:
         _, then = self._queue.popleft()
         then()
+        # After `then`, which may queue more work: the thread then goes on without sleeping in between.
         self.is_busy = bool(self._queue)
         return self._queue[0][0] if self._queue else None
 

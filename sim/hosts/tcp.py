@@ -32,6 +32,7 @@ class Port:
     def __init__(self, capacity: Capacity) -> None:
         self._capacity = capacity
         self._burst_ns = capacity.burst / capacity.per_ns
+        # `_owed_ns`: when the link at its rate has served all bytes, also those that a burst let pass earlier.
         self._owed_ns = self._last_ns = 0.0
 
     def pass_through(self, size_bytes: float, now_ns: int, whole_ns: int) -> tuple[int, int]:

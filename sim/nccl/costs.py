@@ -11,17 +11,25 @@ from sim.nccl.model.mesh import Mesh
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NcclCosts:
-    """The inputs of NCCL's formula for a cluster.
+    """The inputs of NCCL's formula for a cluster. "Host" is NCCL's node: all hosts that NVLinks join (MNNVL).
 
-    `intra_bytes_per_s`: one GPU's link inside its host, each direction; `inter_bytes_per_s`: one NIC, each direction. A
-    host is NCCL's node: where NVLinks join several hosts (MNNVL), all of these, each with `gpus_per_tray` GPUs (None:
-    all). `ranks_per_host`: the cluster's; `nics_per_host`: number of NICs that they share (None: each has its own).
-    `by_rail`: a NIC reaches only NICs of its number. `sharp`: the network's switches reduce. `network_latency_ns`:
-    latency between two NICs, which NCCL's formula ignores. `compute_capability`: 90 for 9.0. `payload_share`: payload
-    over all bytes of a NIC; `efficiency`: share of all links' rates that NCCL reaches; `p2p_share`: share of an NVLink
-    that point-to-point reaches, on top of that. `start_ns`: longest start of a collective over several nodes (starts
-    within a host are in proportion); `floor_ns`: least time of any collective. `mesh`: pairs of GPUs of a host with
-    NVLinks, where no switch joins all.
+    Attributes:
+        intra_bytes_per_s: one GPU's link inside its host, each direction.
+        inter_bytes_per_s: one NIC, each direction.
+        ranks_per_host: GPUs of a host.
+        nics_per_host: NICs that a host's GPUs share; None: each has its own.
+        gpus_per_tray: GPUs of one of the joined machines; None: all GPUs of a host.
+        by_rail: whether a NIC reaches only NICs of its number.
+        sharp: whether the network's switches reduce.
+        network_latency_ns: latency between two NICs, which NCCL's formula ignores.
+        compute_capability: 90 for 9.0.
+        payload_share: payload over all bytes of a NIC.
+        efficiency: share of all links' rates that NCCL reaches.
+        p2p_share: share of an NVLink that point-to-point reaches, on top of `efficiency`.
+        start_ns: longest start of a collective over several hosts; starts within a host are the law's times `start_ns`
+            over its default.
+        floor_ns: least time of any collective.
+        mesh: pairs of GPUs of a host with NVLinks, where no switch joins all.
     """
 
     intra_bytes_per_s: float

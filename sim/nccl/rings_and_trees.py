@@ -44,6 +44,7 @@ def shape_of(
     parts: tuple[tuple[int, ...], ...] = ()
     if costs.mesh is not None:
         gpu = gpus_in_order(members) if gpus is None else gpus
+        # Hosts with equal parts count once: the search for channels is the slow part.
         parts = tuple(dict.fromkeys(tuple(sorted(gpu[rank] for rank in host)) for host in members))
     return GroupShape(ranks=sum(map(len, members)), hosts=hosts, rails=rails, gpus=parts)
 
@@ -166,7 +167,7 @@ def pat_loads(members: Sequence[Sequence[int]], *, towards_owner: bool) -> Loads
 
 
 def tree_parents(size: int) -> list[int]:
-    """Return the parents in a balanced in-order binary tree of 0 .. size-1; 0 is the root (parent -1), odd nodes are
+    """Return each node's parent in NCCL's binary tree over nodes 0 .. size - 1; the root 0 has parent -1, odd nodes are
     leaves.
     """
     parents = [-1]
@@ -269,10 +270,12 @@ def relays_of(
 
 
 def rail(source: int, target: int, costs: NcclCosts) -> int | None:
-    """Return the GPU of the source's host by which PXN sends to the target's NIC number; None: the source's own NIC is
-    used.
+    """Return the GPU of the source's machine through whose NIC PXN sends: that with the target's number; None: itself.
 
-    GPUs are numbered within their nodes.
+    Args:
+        source: the sending GPU, numbered within its NVLink domain (NCCL's node).
+        target: the receiving GPU, numbered within its own.
+        costs: the cluster.
     """
     tray = costs.gpus_per_tray or costs.ranks_per_host
     via = source - source % tray + target % tray

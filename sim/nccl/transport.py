@@ -251,6 +251,7 @@ class NcclPhases:
         for source, target, size_bytes in phase.transfers:
             links = path_of(ranks[source], ranks[target]).links
             signal = self._machine.begin(dict.fromkeys(links, 1.0), size_bytes)
+            # Both ends: a member is through a phase when all that it sends and receives has passed.
             signal.then(partial(ended, source))
             signal.then(partial(ended, target))
 

@@ -85,7 +85,7 @@ def node(shape: GroupShape, costs: NcclCosts) -> Node:
 
 
 def part(gpus: tuple[int, ...], shape: GroupShape, costs: NcclCosts) -> HostPart:
-    """Return these GPUs of one host of a mesh, as the search sees them."""
+    """Return the input of the search for channels: some GPUs of one host of a mesh, and their NICs."""
     assert costs.mesh is not None
     return HostPart(
         mesh=costs.mesh,

@@ -94,7 +94,9 @@ def _weights_s(call: RowNorm, chip: Chip) -> float:
 
 
 def batch_norm_seconds(call: BatchNorm, chip: Chip) -> float:
-    """Return the time of a batch norm's kernels: a pass for sums when training, and one for the elements."""
+    """Return the time in s of a batch norm or its backward: an elementwise pass, and before it one for sums if it is
+    training or backward.
+    """
     each = call.elements * size(call.dtype)
     inputs = 2 if call.backward else 1
     elements = START_S + chip.dram_s(inputs * each, each)

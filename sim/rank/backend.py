@@ -90,7 +90,7 @@ class SimBackend:
         return SimBackend(self.shared, self.rank, name, made_in)
 
     def open_own_stream(self, name: str) -> SimBackend:
-        """Return this rank on a stream that other ranks may lack; its groups are never used."""
+        """Return this rank on a new stream without collectives, which other ranks need not open."""
         self.shared.streams[self.rank].append(name)
         return SimBackend(self.shared, self.rank, name)
 

@@ -112,7 +112,7 @@ class Operation(Signal[Any]):
         return f"{self.name} on stream {self.stream}" + (f" in step {self.step}" if self.step >= 0 else "")
 
     def describe_wait(self) -> str:
-        """Return what a rank that awaits this is waiting for, for error messages."""
+        """Describe this operation, and the members that it still lacks, for a deadlock's error message."""
         rendezvous = self.rendezvous
         if rendezvous is None:
             return self.describe()

@@ -56,7 +56,7 @@ class Rendezvous:
             self._all_here()
 
     def sentence(self) -> str | None:
-        """Return what is wrong with the calls of the members that have entered; None if they fit."""
+        """Return an error message if the calls of the members that have entered contradict each other; else None."""
         return disagreement(self._made)
 
     @property

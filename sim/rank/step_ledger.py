@@ -48,7 +48,10 @@ class StepLedger:
         step.unfinished[operation] = None
 
     def finish(self, operation: Operation) -> None:
-        """Close an operation that was awaited or need not be; for a step's own, count that its rank has ended it."""
+        """Remove an operation that has ended from its step's unfinished ones.
+
+        If the operation is the step itself, one more rank has ended that step.
+        """
         step = self._steps.get(operation.step)
         if step is None:
             return

@@ -37,7 +37,7 @@ class Lane:
         self._queue: deque[Callable[[], None]] = deque()
 
     def enter(self, function: Callable[[], None]) -> None:
-        """Call `function` when a worker is free; the worker is busy until `leave`."""
+        """Call `function` when a simulated worker is free, in the order of calls; the worker is busy until `leave`."""
         # Not past the queue, even if a worker is free: `leave` may be about to start an earlier call.
         if self._free and not self._queue:
             self._free -= 1
@@ -236,5 +236,6 @@ async def _named(rank: int, begin: Callable[[], Coroutine[Any, Any, None]]) -> N
 def error_of_rank(rank: int, error: BaseException) -> ProgramError:
     """Return the error for a program's own exception, naming the rank; verbs' messages name it already."""
     if str(error).startswith(f"rank {rank}: "):
+        # Verbs' messages begin so: a traceback would add nothing that their sentence lacks.
         return ProgramError(str(error))
     return ProgramError("\n".join([f"rank {rank} raised {tell_error(error)}", *users_traceback(error)]))

@@ -89,7 +89,13 @@ LISTS: dict[str, tuple[Callable[[], Issue], str, str]] = {
     "conjugate": (
         lambda: listed([item.conj() for item in pair(torch.complex64)], pair(torch.complex64)),
         "CollectiveError",
-        f"{OUT}[0] must be memory of its own, got a conjugate view",
+        f"{OUT}[0] is a conjugate view, which cannot be written in place;"
+        " expected a tensor as resolve_conj() returns it",
+    ),
+    "negated": (
+        lambda: listed([torch._neg_view(item) for item in pair()], pair()),
+        "CollectiveError",
+        f"{OUT}[0] is a negative view, which cannot be written in place; expected a tensor as resolve_neg() returns it",
     ),
 }
 SINGLES: dict[str, tuple[Callable[[], Issue], str, str]] = {

@@ -256,7 +256,7 @@ def _late(
     device: str,
     prices: Prices,
 ) -> Counter[str]:
-    """Count by family the operators that there was no time for: the run's, else those of families without any."""
+    """Count by family what was not measured for lack of time: the run's operators; else families without any."""
     known = part.known()
     if run_operators is not None:
         return Counter(family_of(one) for one, _ in run_operators if one not in known)

@@ -73,7 +73,7 @@ class ShardOption:
 
 
 class Ways:
-    """A cache of sharding options, each made once."""
+    """A cache of each table's sharding options (whole, cut by columns or by rows), with their costs."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario, self._tables, self._gpu = scenario, scenario.workload.tables, scenario.cluster.host.gpu

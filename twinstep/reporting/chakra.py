@@ -183,7 +183,10 @@ def _nodes(
 
 
 def _awaited(spans: Sequence[Any], lines: Iterable[Sequence[int]], now_ns: int) -> Iterator[int]:
-    """Yield for each stream and each group the last span that the rank had awaited; earlier ones are over, too."""
+    """Yield the last span that the rank had awaited by `now_ns`, for each line (a stream's or a group's spans).
+
+    Earlier spans of a line are over, too.
+    """
     for numbers in lines:
         yield from islice((each for each in reversed(numbers) if 0 <= spans[each - 1].wait_until_ns <= now_ns), 1)
 

@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m reports"
 
 
 def _function(command: str) -> Any:
-    """Return what a command does."""
+    """Return the function that carries out a command, imported only now."""
     if command in _PUBLISHED:
         from twinstep.reporting import published
 

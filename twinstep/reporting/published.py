@@ -192,5 +192,5 @@ def _predict_step(row: StepRow, profile_name: str | None) -> StepPrediction:
 
 
 def _taken(kind: type[T], source: object) -> T:
-    """Return an instance of a dataclass whose fields are attributes of the source."""
+    """Return an instance of dataclass `kind` with its fields' values taken from the source's attributes."""
     return kind(**{field.name: getattr(source, field.name) for field in dataclasses.fields(kind)})  # type: ignore[arg-type]

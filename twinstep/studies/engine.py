@@ -179,14 +179,15 @@ def play_all(
         while more and len(under_way) < room.wanted():
             call = next(calls, None)
             if call is None:
-                # A pure call would be answered from Dask's cache by its arguments.
                 more = False
                 break
+            # Not pure: Dask would answer a pure call from its cache, by its arguments.
             future = client.submit(function, call.argument, pure=False)
             under_way[future.key] = call.of
             future.add_done_callback(ended.put)
         if not under_way:
             continue
+        # With a time-out, so that the line of progress moves, and calls begin on workers that came meanwhile.
         with suppress(queue.Empty):
             future = ended.get(timeout=_TICK_S)
             outcome: R | Died = _outcome(future)

@@ -44,7 +44,7 @@ class _Stage(Section):
 
 
 class _Search(Section):
-    """How a search looks for the best points."""
+    """The settings of a study's search for its best points."""
 
     trials: Count | None = about("Maximal number of points besides the baseline. Default 200.")
     seed: CountOrZero | None = about("Seed of the sampler. Default 0.")
@@ -117,7 +117,7 @@ class SearchSettings:
 
     @property
     def most_trials(self) -> int:
-        """The most points that are simulated where not all are."""
+        """Largest number of points that a search simulates."""
         return _TRIALS if self.trials is None else self.trials
 
     def plays_all(self, size: int) -> bool:
@@ -169,7 +169,7 @@ class Study:
         return any(condition.holds(values) for condition in self.skip)
 
     def values_of(self, key: str) -> list[object]:
-        """Return all values of a key."""
+        """Return all values that the study gives a key."""
         return _values_of(self.axes, key)
 
 

@@ -119,7 +119,7 @@ class Sweep:
         return whole
 
     def row(self, resolved: Resolved, fidelity: str, result: Result) -> dict[str, Any]:
-        """Return a point's row, marked as not simulated for this point."""
+        """Return the row of a point whose result is that of an equal point; `played` is False."""
         return {
             "index": resolved.point.index,
             "digest": resolved.digest,

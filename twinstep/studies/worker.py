@@ -13,6 +13,7 @@ _LARGE = {_M_TRIM_THRESHOLD: 2**31 - 1, _M_MMAP_THRESHOLD: 2**25}
 
 def dask_setup(worker: object) -> None:
     """Load torch and all that simulates points; ignore Ctrl-C, as the command ends the workers itself."""
+    # A terminal sends Ctrl-C to all processes of its group, and so to the workers.
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     _keep_freed_memory()

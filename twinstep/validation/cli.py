@@ -102,7 +102,7 @@ def _check_programs(scenarios: Iterable[Scenario]) -> None:
 
 
 def _places(scenarios: Sequence[Scenario], name: str | None) -> list[AbstractContextManager[Hosts]]:
-    """Return the hosts on which each scenario is measured.
+    """Return for each scenario a context that yields the hosts to measure it on: this machine, or emulated hosts.
 
     Raises:
         ScenarioError: a scenario's hosts cannot be emulated.

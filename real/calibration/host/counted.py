@@ -57,7 +57,7 @@ def count(script: Path, names: Sequence[str], cluster: Cluster) -> dict[str, Cou
 
 
 def _steps(player: LivePlayer, count: int) -> list[list[Turn]]:
-    """Return the requests of each step."""
+    """Run a script's process as the only rank, and return its turns (work and request) in each of `count` steps."""
     steps, alone = [list[Turn]()], Alone(0, 1, SentByRanks(lambda *_: False))
     while len(steps) <= count:
         turn = player.next()

@@ -38,7 +38,7 @@ class Bucketize(Case):
     seed: int = 0
 
     async def play(self, here: RankGroups) -> list[Tensor]:
-        """Return the operator's results, without those not requested."""
+        """Bucketize the case's ids on this rank; return the results: lengths, ids, and what else was requested."""
         ids, lengths, weights = self._given(here.rank.device)
         kernel = bucketize_kernel(lengths, ids, self.my_size, weights, positions=self.positions)
         output = await here.rank.compute(kernel, self._run, ids, lengths, weights)

@@ -86,7 +86,7 @@ class GradientsCase(Case):
 
 
 def _places(views: list[Tensor]) -> Tensor:
-    """Return each view's buffer, counted from the last view on, and its offset."""
+    """Return for each view the number of its buffer (0: that of the last view) and its offset in it: [views, 2]."""
     buffers = list(dict.fromkeys(id(view._base) for view in reversed(views)))
     places = [(buffers.index(id(view._base)), view.storage_offset()) for view in views]
     return torch.tensor(places, dtype=torch.int64).view(-1, 2)

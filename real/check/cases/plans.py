@@ -51,7 +51,7 @@ class TableCase(ShortRepr):
 
     @property
     def sharding_kind(self) -> ShardingKind:
-        """What its kind is."""
+        """The properties of the table's sharding type."""
         return ShardingKind(self.kind)
 
     def pieces(self, hosts: int, gpus: int) -> Iterator[ColumnRun]:
@@ -160,7 +160,7 @@ class PlanCase(Case):
         return [cell for cell in bag if buckets == 1 or bucket_of(cell.item, block, buckets)[0] == slot]
 
     def _read(self, rank: Rank, features: KeyedJagged, key: int, lookup: Lookup) -> tuple[int, list[list[Cell]]]:
-        """Return the table of a received key, and its bags with ids of the whole table."""
+        """Return the table of a received key, and the key's bags, with the table's row numbers, not the shard's."""
         at = int(lookup.table[1:])
         kind, rows = self.tables[at].sharding_kind, self.tables[at].rows
         buckets = kind.row_blocks(rank.world_size, rank.local_world_size)

@@ -43,8 +43,9 @@ class Twrw(Case):
     seed: int = 0
 
     async def play(self, here: RankGroups) -> list[Tensor]:
-        """Return this rank's input of lookups: lengths, ids, weights if any, samples by key and source, batches by
-        rank.
+        """Exchange the ids of table-row-wise tables; return what this rank looks up.
+
+        Returns: lengths, ids, weights if there are any, samples [key, source rank], batch sizes by source rank.
         """
         rank = here.rank
         bags = self.bags(rank.rank)

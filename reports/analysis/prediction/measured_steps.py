@@ -39,7 +39,7 @@ class MeasuredStep:
         return abs(1 / (1 + self.error) - 1)
 
     def is_like(self, grounds: Mapping[str, float]) -> bool:
-        """Return whether at least half of both steps' time is priced in the same ways."""
+        """Return whether the steps share at least half of their time by kind of price (law, roofline, ...)."""
         return sum(abs(self.grounds[by] - grounds[by]) for by in GROUNDS) / 2 <= _MOST_APART
 
 

@@ -100,10 +100,10 @@ def _of_hardware(run: Run, known: Mapping[str, Any], by: Mapping[str, float]) ->
 
 
 def half_width(by: Mapping[str, float], gpu: str, steps: Sequence[MeasuredStep]) -> float:
-    """Return half the error range of a step on that GPU, as a share of the step.
+    """Return the expected error (plus or minus) of a predicted step on that GPU, as a share of the step.
 
-    Errors of different grounds are independent, errors of one ground are equal. The result covers at least four of five
-    of the similar measured steps.
+    The errors of several kinds of price ("grounds") are independent, those of one kind are equal. The result is at
+    least the error that four of five similar measured steps had.
 
     Args:
         by: shares of the step by each of `GROUNDS`.

@@ -80,7 +80,7 @@ def memory(view: BesideView) -> list[Chart]:
 
 
 def links(view: BesideView) -> list[Chart]:
-    """Draw the load of the hottest link of each class."""
+    """Draw, for each class of links and run, the utilisation of the most loaded link over the whole run."""
     table = view.found.link_classes.pivot(index="link_class", columns="run", values="peak_utilisation")
     values = {label: table[name].tolist() for name, label in view.labels.items() if name in table.columns}
     classes, x = [str(name) for name in table.index], "mean load of the hottest link"

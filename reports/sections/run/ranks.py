@@ -16,9 +16,9 @@ _CLASS_KEYS = ("rank", "count", "ranks")
 
 
 def of_one_step(view: RunView) -> pd.DataFrame:
-    """Return each rank's parts of a step: `SPENT` with `rank`, `rank_count` and `over`, its compute over the mean.
+    """Return a row for each rank: the mean time of a step by part (columns `SPENT`), `rank`, `rank_count` and `over`.
 
-    The frame has no rows without steady steps.
+    `over` is the rank's compute time over the ranks' mean. The frame is empty if the run has no steady steps.
     """
     frame = view.run.ranks_of(view.kept) if view.kept else view.run.ranks.iloc[:0]
     each = frame[SPENT].div(frame["steps"].clip(lower=1), axis=0)

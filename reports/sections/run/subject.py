@@ -42,7 +42,7 @@ class RunView:
 
     @property
     def which(self) -> str:
-        """The steps `kept`, and the ranks on which they are seen, in words."""
+        """The steps of the view and, if not all ranks' spans were kept, the ranks, in words."""
         return f"{text.steps(self.kept)}{only(self.run)}"
 
     @property

@@ -161,9 +161,10 @@ class Scenario:
         return dataclasses.replace(self, workload=dataclasses.replace(self.workload, **changes))
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the scenario as JSON-ready values, with the fields of all workloads; those of others have defaults.
+        """Return the scenario as JSON-ready values.
 
-        A workload of one's own has its own fields beside ours.
+        Fields of all built-in workloads are included (defaults where the scenario has another workload), so that run
+        folders have equal keys; a user's own workload adds its fields.
         """
         own = {name: getattr(self.workload, name, usual) for name, usual in _USUAL.items()}
         parts = {"run": recorded(self.run), "workload": own | recorded(self.workload)}
@@ -183,7 +184,7 @@ class Scenario:
 
     @property
     def sharding_host_ranks(self) -> int:
-        """The number of ranks that count as one host where tables are placed."""
+        """Number of ranks that the planner treats as one host: its GPUs, or in 2D parallelism `node_group_size`."""
         replication = self.workload.replicas
         return self.cluster.host.gpus if replication is None else replication.node_group_size
 

@@ -87,7 +87,10 @@ class Gradients:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A file of a user's own program; `name` is relative to the folder of the program's file or package."""
+    """A source file of a user's own program, with its text.
+
+    `name` is relative to the folder of the program's file or package.
+    """
 
     name: str
     text: str

@@ -68,7 +68,7 @@ class _IncludeReader:
     done: set[str] = field(default_factory=set)  # all files read so far: laid under again, they would change nothing
 
     def read(self, file: str) -> None:
-        """Lay a file, then the files that it includes, under the tree's values."""
+        """Add the values of a file, then of the files that it includes, where the tree has no value yet."""
         self.done.add(os.path.abspath(file))
         try:
             values = read_toml(file)

@@ -114,7 +114,7 @@ class ProgramSpec:
         )
 
     def check_run(self, document: Document, look: Look) -> None:
-        """Add a missing or meaningless batch size, and what `check` finds."""
+        """Add to the document's mistakes a batch size that is missing or has no effect, and what `check` finds."""
         run, reason = document.run or RunSection(), f"with program = '{self.name}'"
         if self.batch_size == "required" and run.batch_size is None:
             phrase = expected_phrase(RunSection, "batch_size")

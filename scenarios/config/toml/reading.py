@@ -36,7 +36,7 @@ def read_section(mistakes: Mistakes, kind: type[S]) -> S:
 
 
 def expected_phrase(section: type[Section], key: str) -> str:
-    """Return what a key accepts, as a phrase."""
+    """Return a phrase of the values that a key accepts, for "expected ..."."""
     try:
         section.model_validate({key: object()})
     except ValidationError as error:
@@ -90,7 +90,7 @@ _PHRASES = {
 
 
 def phrase_of(error: ErrorDetails) -> str:
-    """Return what was expected in place of a value that pydantic rejected, as a phrase."""
+    """Return a phrase of the values expected where pydantic rejected one."""
     context, kind = error.get("ctx", {}), error["type"]
     if kind == "expected":
         return str(context["phrase"])

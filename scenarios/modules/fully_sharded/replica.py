@@ -326,7 +326,10 @@ def check_windows(model: Module, traced: Trace) -> None:
 
 
 def _groups_of(model: Module, shards: Rank, copies: Rank | None) -> tuple[Group, Group | None]:
-    """Return the ranks that hold all shards together, and those with equal shards; every rank calls this."""
+    """Return this rank's sharding group (its ranks hold all shards together), and the group of ranks with equal shards.
+
+    The second is None without copies. Groups are created here, so every rank must call this.
+    """
     if copies is None:
         return shards.world, None
     world = shards.world_size

@@ -70,7 +70,7 @@ def schedule(
 
 @dataclass(slots=True)
 class _Sharding:
-    """The state of units during the passes: whole, or being gathered."""
+    """The state of a module's units during both passes (whole, being gathered, reduced), from which actions follow."""
 
     units: Sequence[Unit]
     whole: set[int] = field(default_factory=set)

@@ -127,4 +127,5 @@ def copy_out(parameters: Sequence[ShardedParameter], flat: Tensor, size: int) ->
 
 def cut(gradients: list[Tensor], flat: Tensor, size: int) -> None:
     """Copy gradients into consecutive shards for all ranks, padded with zeros after the last rows."""
+    # torch's own operator of FSDP2: it pads and copies all gradients in one kernel.
     torch._chunk_cat(gradients, 0, size, out=flat.view(size, -1))

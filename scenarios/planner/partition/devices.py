@@ -231,7 +231,10 @@ class RankQueue:
         return taken
 
     def _least_loaded(self, shards: Iterable[Estimated], taken: list[RankSlot]) -> Iterator[RankSlot]:
-        """Yield a rank for each shard; the caller must charge it before the next one is requested."""
+        """Yield for each shard the least loaded rank with room for it; stop if none has.
+
+        The caller must add the shard's storage and perf to that rank before it requests the next one.
+        """
         active, (by_hbm, by_ddr, by_ssd) = self._active, self._parked
         for shard in shards:
             need, (_, tie, stamp, rank) = shard.storage, active[0]

@@ -289,7 +289,7 @@ class Walk:
         return False
 
     def _spread(self, option: ShardingOption, ranks: Sequence[RankSlot]) -> bool:
-        """Charge shard i to the i-th of `ranks`, which may repeat; return whether all fit."""
+        """Add shard i's storage and perf to the i-th of `ranks`, which may repeat; return whether all fit."""
         if option.num_shards != len(ranks):
             if self._old:
                 raise self._wrong_count(option, len(ranks))

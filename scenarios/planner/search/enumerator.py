@@ -33,7 +33,7 @@ USUAL_TYPES = tuple(kind for kind in ShardingKind if kind.is_usual)
 
 
 class Estimator(Protocol):
-    """A writer of perf or storage into the shards of options."""
+    """An estimator that writes its costs, perf or storage, into the shards of sharding options."""
 
     def estimate(self, sharding_options: list[ShardingOption]) -> None: ...
 

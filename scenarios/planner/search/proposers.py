@@ -141,5 +141,8 @@ def largest_shard(option: ShardingOption) -> Storage:
 
 
 def _hbm_need(option: ShardingOption) -> tuple[int, Storage]:
-    """Return the key that selects the table to move on: hbm bytes of its largest shard, then its total storage."""
+    """Return the sort key by which the proposer picks the table whose sharding it changes next.
+
+    The key is the hbm bytes of the table's largest shard, then the total storage.
+    """
     return largest_shard(option).hbm, option.total_storage

@@ -86,6 +86,7 @@ class SparseSum(Several):
                 self._future.set_result([self._tensor])
             elif torch._C._current_autograd_node() is not None:
                 engine: Any = Variable._execution_engine
+                # The engine calls it when the pass ends; a wait here would hold up the rest of the pass.
                 engine.queue_callback(self.wait)
             else:
                 self.wait()

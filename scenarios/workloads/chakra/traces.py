@@ -175,6 +175,7 @@ def _in_order(nodes: Sequence[TraceNode], path: Path, *, with_controls: bool) ->
                 raise TraceError(f"{path}: node {node.id}: depends on node {dep}: expected a node of the trace")
             children[dep].append(node.id)
         left[node.id] = len(before)
+    # By start, then id: the order is the same whatever order the file has, also where traces have no times.
     ready = [(of_id[id_].start_ns, id_) for id_, count in left.items() if not count]
     heapq.heapify(ready)
     found = list[TraceNode]()

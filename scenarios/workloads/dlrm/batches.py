@@ -138,7 +138,7 @@ def draw_weights(
 
 
 def _further(feature: int) -> tuple[int, ...]:
-    """Return what the seed of a feature has beyond that of its table's first feature."""
+    """Return the extra part of a feature's seed: none for a table's first feature, else the feature's number."""
     return (feature,) if feature else ()
 
 

@@ -70,7 +70,10 @@ def _model(document: Document, mistakes: Mistakes) -> Model:
 
 
 def _kernel(table: Any, usual: Sequence[str], place: GivenTable | None) -> dict[str, Any]:
-    """Return where the rows lie and which sharding types the table may take; from the plan if it has a `place`."""
+    """Return the fields of a table for its kernel and the sharding types that it may take.
+
+    They follow from `place`, the table's entry in a plan file, if there is one.
+    """
     if place is not None:
         share = place.load_factor or table.cache_load_factor or CACHE_LOAD_FACTOR
         return {"sharding": (place.sharding_type.value,), "kernel": place.kernel, "cache_load_factor": share}

@@ -152,6 +152,7 @@ class WideAdagrad(torch.optim.Optimizer):
             roots = torch._foreach_sqrt(squares)
             torch._foreach_add_(roots, group["eps"])
             torch._foreach_div_(wide, roots)
+            # Cast first: `_foreach_add_` of two dtypes would launch a kernel for each tensor.
             changes = [change.to(each.dtype) for change, each in zip(wide, given, strict=True)]
             torch._foreach_add_(given, changes, alpha=-group["lr"])
 

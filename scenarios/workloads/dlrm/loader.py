@@ -215,7 +215,7 @@ class Loader(DrawnBatches):
 
 
 def loader_of(scenario: Scenario, drawer: Drawer, rank: Rank, taken: int) -> DrawnBatches:
-    """Return the source of a rank's `taken` batches; all ranks must call this in the same order."""
+    """Return the source of the `taken` batches that a rank trains on; all ranks must call this in the same order."""
     data = Recommender.of(scenario.workload).data
     if data.samples_per_s is None:
         return DrawnBatches(drawer)

@@ -209,7 +209,10 @@ def rank_loads(groups: Sequence[TableGroup], inputs: Sequence[ExpectedInput], sc
 
 
 def _hosted(scenario: Scenario) -> dict[str, float]:
-    """Map each table to an id of its memory kernel; hosts with different ids fall into different host classes."""
+    """Map each table to a number for where its rows lie: 0 GPU memory, 2 host memory, else the cached share.
+
+    Hosts whose tables differ in it fall into different host classes.
+    """
     tables = [(table, scenario.kernel_of(table)) for table in scenario.workload.tables]
     return {
         table.name: table.cache_load_factor if kernel.is_cached else 2.0 if kernel.is_in_host else 0.0

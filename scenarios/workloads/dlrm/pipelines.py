@@ -171,7 +171,7 @@ class Loop:
                 await batch.sparse.settle()
 
     async def _train(self) -> None:
-        """Train on one micro-batch, while each later one passes one stage."""
+        """Train on the oldest batch in the pipeline, while each later batch advances by one stage."""
         self._flight.append(self._loader.take())
         self._loader.begin()
         await self._begin(self._before)

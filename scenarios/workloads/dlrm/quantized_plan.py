@@ -31,7 +31,7 @@ def check_quantized(scenario: Scenario, groups: Sequence[TableGroup]) -> None:
 
 
 def _wrong(scenario: Scenario, group: TableGroup, direction: str) -> Iterator[str]:
-    """Yield what is expected in place of a group's precision."""
+    """Yield a phrase for each mistake in a group's precision: what is expected instead."""
     adding, sent = _row_size(group.codecs.reduce_scatter, direction), _row_size(group.codecs.all_to_all, direction)
     layout, is_sequence = group.layout, isinstance(group, SequenceGroup)
     if adding > 1 and not is_sequence and layout.sharding_type.cuts_rows and layout.buckets > 1:

@@ -311,7 +311,7 @@ class SparsePass:
         return await self._coming[number]
 
     async def give(self, number: int, gradient: Tensor) -> None:
-        """Take the gradient of a group's output, and send it back when the order allows."""
+        """Take the gradient of a group's output; send it back now, or if eager, all of them after the last has come."""
         if not self._part.is_eager:
             await self._send_back(number, gradient)
             return

@@ -118,7 +118,7 @@ class Products:
 
     @property
     def pool_numel(self) -> int:
-        """How many random numbers are needed."""
+        """Number of random numbers in the pool from which all products' operands are cut."""
         return _SLACK + max((sum(self._operand_numels(index)) for index in range(len(self._extents))), default=0)
 
     def inputs(self, pool: Tensor, step: int, index: int) -> tuple[Tensor, Tensor]:

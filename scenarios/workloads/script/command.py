@@ -152,8 +152,9 @@ def _of_command(
     *,
     overrides_file: str,
 ) -> Scenario:
-    """Return the scenario of a script, and print a note of options that only the script got; it knows whether its
-    hardware is a default.
+    """Return the scenario of a script, marked if its hardware is the default.
+
+    Print a note if options of the command (such as `--hosts`) stand behind the script, which got them instead.
     """
     from scenarios.workloads.script.config import Script  # noqa: PLC0415
 
@@ -236,7 +237,9 @@ def _of_script(
 
 
 def _of_recording(folder: Path, profile: object = None) -> tuple[list[str], str]:
-    """Return a scenario file's lines for a run folder with a recording, and the path of its script, or its name."""
+    """Return the lines of a scenario file that simulates a run folder's recording, and the path of the recorded script
+    (of another program its name).
+    """
     from scenarios.seam.errors import ScenarioError  # noqa: PLC0415
 
     try:

@@ -216,7 +216,7 @@ def _how(outcome: Outcome) -> str:
 
 
 def _seen_of(outcome: Outcome) -> str:
-    """Return what a script called, in words."""
+    """Return the numbers of a script's optimizer steps, backward passes and calls, in words."""
     seen = outcome.seen or {}
     found = [f"{_times(count, 'step')} of {name}" for name, count in seen.get("optimizers", {}).items()]
     if seen.get("backward"):

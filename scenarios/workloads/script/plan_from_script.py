@@ -36,7 +36,10 @@ _POOLING_FACTOR = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptPlan:
-    """TorchRec's shards and our planner's (`own`, empty without a plan), with our estimator's expectations; notes."""
+    """A script's sharding plan: TorchRec's shards (`rows`) and, for comparison, those that our planner chooses (`own`).
+
+    Both have our estimator's costs. `own` is empty without a plan.
+    """
 
     rows: tuple[PlanRow, ...]
     own: tuple[PlanRow, ...] = ()

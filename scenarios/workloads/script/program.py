@@ -172,7 +172,7 @@ class ScriptProgram(Program):
         self.memory = tuple(sorted(chain.from_iterable(rows), key=lambda row: row.rank))
 
     def place(self, found: Mapping[str, Any]) -> None:
-        """Store the plan that a rank has found, once per program."""
+        """Store the sharding plan that the script made on a rank, the first time."""
         if not self.plan:
             made = rate_plans(found, self.scenario)
             self.plan, self.own_plan, self.plan_notes = made.rows, made.own, made.notes

@@ -29,7 +29,7 @@ class ScriptExchange:
         self._shapes: dict[int, list[tuple[tuple[int, ...], torch.dtype]]] = {}
 
     def in_place_of(self, call: IssueCall) -> int:
-        """Return the number of a DistributedDataParallel call that is to be replaced.
+        """Return the number (in its rank's recording) of DistributedDataParallel's call that a new call replaces.
 
         Raises:
             ProgramError: the call goes over another library than the scenario's.

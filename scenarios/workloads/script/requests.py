@@ -74,9 +74,9 @@ _LOOKING_S = 0.01
 
 
 class Asking:
-    """A rank's end of its connection to the simulator. `heard(now_ns)` is called with the time of each answer.
+    """A rank's end of its connection to the simulator; calls `heard(now_ns)` with the simulated time of each answer.
 
-    Forked processes have copies of it, which receive nothing.
+    In a process that the script forks, the copy of this object receives nothing.
     """
 
     def __init__(self, connection: Connection, heard: Callable[[int | None], None]) -> None:
@@ -110,7 +110,7 @@ class Asking:
             self._is_talking = before
 
     def _received(self, until: int) -> Any:
-        """Receive answers until only `until` are pending, and return the last one."""
+        """Receive answers until only `until` are pending; return the last one received, or None."""
         answer = None
         while self.behind > until:
             given = self._connection.recv_bytes()

@@ -28,7 +28,7 @@ class Path:
 
 @dataclass(frozen=True, slots=True)
 class _ShownLink:
-    """A capacity with its columns of the report."""
+    """A link's capacity, with its class, direction and host for a report's table of links."""
 
     capacity: Capacity
     link_class: str

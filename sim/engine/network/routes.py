@@ -41,9 +41,13 @@ class Routes:
 
 
 def routes(network: ClusterNetwork, sources: Array, targets: Array, relays: Array) -> Routes:
-    """Find the links of `ClusterNetwork.path` for many transfers, given as arrays [transfers] of global ranks.
+    """Return the links that many transfers cross, as `ClusterNetwork.path` finds them for one.
 
-    A transfer is forwarded by the third GPU `relays[t]` of the source's domain where that is not negative.
+    Args:
+        network: the network.
+        sources: [transfers] global ranks.
+        targets: [transfers] global ranks.
+        relays: [transfers] the GPU of the source's NVLink domain that forwards the transfer; negative: none.
     """
     finder = _LinksFound(network)
     is_relayed = relays >= 0
@@ -60,7 +64,7 @@ class Numbers(dict[Capacity, int]):
     """Numbers of capacities, in the order in which they are first seen."""
 
     def table(self, links: Sequence[Sequence[Capacity]]) -> Array:
-        """Return the numbers of the capacities of each row of `links`; -1 is none."""
+        """Return the numbers [routes, longest] of the capacities in `links`, padded with -1; new ones are numbered."""
         table = np.full((len(links), max(map(len, links), default=0)), -1, np.int32)
         for row, crossed in zip(table, links, strict=True):
             row[: len(crossed)] = [self.setdefault(link, len(self)) for link in crossed]

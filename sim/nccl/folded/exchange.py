@@ -107,7 +107,11 @@ class Transfers:
         return float(solver.duration(flows, solver.no_others(), capacities, _MERGED_SHARE * needed_s))
 
     def _ways_out(self, costs: NcclCosts) -> tuple[Array, Array]:
-        """Return, by member and GPU number on other hosts, the member that relays to it (-1: none), and the links."""
+        """Return how each member reaches a GPU number on other hosts.
+
+        Returns: [members, GPU numbers] the place of the member that relays (PXN; -1: none), and the links up to the
+        network [members, GPU numbers, links].
+        """
         members, network = self._members, self._network
         relays = np.full((len(members.ranks), self._gpus), -1)
         links = []

@@ -111,7 +111,7 @@ def _crossing(algorithm: str, hosts: int, hosts_per_leaf: int, local: int) -> Ar
 
 
 def _stepping(sizes: Array, ranks: int) -> Array:
-    """Return PAT's bytes out of `sizes` consecutive ranks, in shares of the buffer, as in `nccl_paths.pat_loads`."""
+    """Return the bytes that PAT sends out of blocks of `sizes` consecutive ranks, as shares of the buffer."""
     total, distance = np.zeros(len(sizes)), 1
     while distance < ranks:
         leaving = sizes - np.maximum(0, sizes - distance) - np.maximum(0, distance + sizes - ranks)

@@ -36,7 +36,7 @@ class Carried(Load):
             self.flows[link] = self.flows.get(link, 0.0) + flows
 
     def hold(self, alone_s: float) -> None:
-        """Raise the time in isolation to `alone_s`: the transfers do not always fill their bottleneck link."""
+        """Make the transfers take at least `alone_s` on idle links, as they may not fill their bottleneck link."""
         # A capacity of the collective's own, full for this time: other collectives are not slowed by it.
         if alone_s > max(used / link.per_s for link, used in self.uses.items()):
             self.uses[Capacity("exchange", 1.0)] = alone_s

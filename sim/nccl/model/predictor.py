@@ -260,7 +260,7 @@ def _collnet_chain(topology: GroupTopology, function: Function) -> float:
 
 
 def _nvls_channel(topology: GroupTopology, function: Function, graph: Graph) -> float:
-    """Return the switch's rate for one channel; the NICs take one channel in `channels` from it."""
+    """Return the NVSwitch's rate for one channel in GB/s; one of the graph's channels serves the NICs."""
     rate = graph.intra_gb_per_s * tables.NVLS[topology.generation] * (graph.channels - 1) / graph.channels
     if function == "all_reduce":
         return 2 * rate

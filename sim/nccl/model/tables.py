@@ -22,7 +22,7 @@ def _hops(**rows: tuple[float, ...]) -> Hops:
 
 
 def _caps(*rows: tuple[float, float, float]) -> Caps:
-    """Return the rows, from Volta to Blackwell, by generation."""
+    """Return the rows of a table by generation; they are given in the order from Volta to Blackwell."""
     return dict(zip(get_args(Generation), rows, strict=True))
 
 

@@ -207,7 +207,7 @@ def _is_partial(operation: Operation) -> bool:
 
 
 def _complete(operation: Operation, like: Operation) -> Operation:
-    """Return an operator with unknown properties of its ids taken from `like`, in proportion."""
+    """Return an operator whose unknown properties of ids are those of `like`, scaled to the operator's size."""
     if not _is_partial(operation):
         return operation
     if isinstance(operation, (BagsForward, BagsBackward)) and isinstance(like, type(operation)):

@@ -57,7 +57,7 @@ class OperatorTable:
 
 
 def correction(tables: Iterable[OperatorTable], operation: Operation) -> Correction:
-    """Return the correction of a law's time by all tables: each overrides those before it, by its weight."""
+    """Return the correction of a law's time by all tables; a table with weight w leaves 1 - w to those before it."""
     whole = NONE
     for table in tables:
         found = table.correction(operation)

@@ -100,6 +100,7 @@ def _exponent(text: str) -> float:
     exponent = _number(text, "zipf")
     if exponent >= 100:
         raise NotDescribedError(f"zipf = '{text}': expected a number below 100")
+    # The closed form of the sum divides by 1 - exponent.
     return exponent if exponent != 1 else 1 + 1e-9
 
 

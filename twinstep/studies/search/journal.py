@@ -178,6 +178,7 @@ class _StudyJournal(JournalFileBackend):
 
 class _NoLock(JournalFileOpenLock):
     def acquire(self) -> bool:
+        # The study's folder is locked already; Optuna's lock file would stay behind after a kill.
         return True
 
     def release(self) -> None:

@@ -35,7 +35,7 @@ class Space:
         return combine_axes(tuple(self._axes.values()), rows)
 
     def params(self, values: Mapping[str, object]) -> dict[str, int]:
-        """Return the parameters of axes that have these values, or may leave their keys unset.
+        """Return Optuna's parameters (row numbers) of the axes that have these values, or may leave their keys unset.
 
         The sampler chooses the other parameters.
         """

@@ -17,7 +17,7 @@ _NAME = "torch.compile"
 
 
 def proposals(scenario: Scenario, program: Program, step: Step) -> Iterator[Counterfactual]:
-    """Yield the change where it can be simulated and is not made."""
+    """Yield the change to compiled code (`launching.fusion`, torch.compile), unless the program has it or cannot."""
     made = program.compiled()
     if made is not None:
         fused = ((one, times) for _, one, times in step.operations if not isinstance(one, OF_LIBRARIES))

@@ -22,7 +22,7 @@ _BACKWARD = ".backward"
 
 
 class Step:
-    """A step of a program without changes, and its prices on GPU and host."""
+    """A simulated step of the unchanged program, with prices of its operators on the GPU and of their launches."""
 
     def __init__(self, observed: ObservedStep, before: ObservedStep | None, gpu: Gpu) -> None:
         """Price the step; `before` is the step before it, if there is one."""

@@ -213,7 +213,7 @@ def _lengths(ids: int, bags: int, arena: Arena) -> Tensor:
 
 
 def _ids(count: int, id_bytes: int, arena: Arena) -> tuple[Tensor, Tensor | None]:
-    """Return ids, and weights where `id_bytes` include a weight."""
+    """Return `count` ids of 4 or 8 bytes, and float32 weights if `id_bytes` is 12, else None."""
     if id_bytes not in (4, 8, 12):
         raise CannotMakeError(f"ids and weights of {id_bytes} bytes")
     ids = arena.tensor((count,), torch.int32 if id_bytes == 4 else torch.int64, is_changed=True)

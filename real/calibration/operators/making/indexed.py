@@ -161,7 +161,10 @@ def _below_diagonal(arena: Arena, side: int) -> list[Tensor]:
 
 
 def _rows(elements: int, count: int) -> int:
-    """Return a number of rows with some 128 elements of each of `count` tensors, as far as it divides the elements."""
+    """Return the number of rows of `count` tensors that have `elements` elements in all, in rows of about 128 elements.
+
+    The number divides the elements.
+    """
     for width in (_WIDTH, 64, 256, 32, 16, 8, 4, 2, 1):
         if elements % (width * count) == 0 and elements > width * count:
             return elements // (width * count)

@@ -47,7 +47,7 @@ def product(one: Product, arena: Arena) -> Made:
 
 
 def _comparable(one: Product) -> Product:
-    """Return a product without the alignments of operands that have a single row."""
+    """Return a product for comparison: alignments of operands with a single row are 0, as tensors do not show them."""
     has_no_rows = one.inner == 1
     return replace(
         one,

@@ -167,7 +167,7 @@ def _check_below(limit: tuple[int | None, str], path: KeyPath, place: int | None
 
 
 def mesh_mistake(links: Sequence[Sequence[int]], gpus_per_host: int | None) -> str | None:
-    """Return what was expected instead of these numbers of NVLinks from GPU i to GPU j; None if they are right."""
+    """Return a phrase of what was expected of a matrix of NVLinks [GPU i, GPU j]; None if it is valid."""
     size, rows = len(links), range(len(links))
     if gpus_per_host is not None and size < gpus_per_host:
         return f"a row for each GPU, because gpus_per_host = {gpus_per_host}"

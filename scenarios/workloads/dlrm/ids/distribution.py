@@ -45,7 +45,7 @@ def block_share_error(table: Table, blocks: int) -> float:
 
 
 def draws_of(table: Table, batch_size: int) -> Draws:
-    """Return what a rank with `batch_size` samples draws of this table with `batches.draw_bags`."""
+    """Return the distribution of a table's ids in a rank's batch, as `batches.draw_bags` draws them."""
     if table.ids.kind == "file":
         assert table.ids.path is not None
         return FileDraws(table.ids.path, table.rows, batch_size)

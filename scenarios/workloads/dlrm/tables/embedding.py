@@ -21,7 +21,7 @@ _DRAWN_AT_ONCE = 1 << 26
 
 
 class Rows:
-    """The rows of the pieces in `prices`, in the order of the keys of the features that name them.
+    """A rank's embedding rows: those of the pieces of tables in `prices`, ordered by the features that name them.
 
     Rows on CUDA devices are held by fbgemm, each piece in the memory of its kernel, if fbgemm is installed and supports
     them; otherwise all rows are on the device. `is_copy`: every rank has the same rows.

@@ -125,7 +125,7 @@ def add(rows: RankRows, named: Named, gradient: Tensor, scale: float) -> None:
 
 
 def sums(places: Places, named: Named, gradient: Tensor, dtype: torch.dtype) -> Tensor:
-    """Sum gradients as `embedding_cpu.sums` does."""
+    """Return the sum of all gradients of each row, as a flat tensor of a rank's rows, like `embedding_cpu.sums`."""
     total = gradient.new_zeros(int((places.rows * places.dims).sum()), dtype=dtype)
     add(RankRows(total, places, total[:0]), named, gradient, 1.0)
     return total

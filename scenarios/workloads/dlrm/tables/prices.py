@@ -224,7 +224,7 @@ class RowPrices:
         )
 
     def dense_update_kernel(self) -> Kernel:
-        """Return the kernel that reads all rows, gradients and state, and writes all but the gradients."""
+        """Return the kernel of an optimizer step on all rows: reads gradients; reads and writes rows and state."""
         elements, size = self.elements, self._element_bytes
         state = float(sum(len(piece.rows) * self.optimizer.state_bytes(len(piece.columns)) for piece in self.pieces))
         flops = STEP_FLOPS.get(self.optimizer.kind, 2 if self.optimizer.kind == "sgd" else 5) * elements

@@ -77,7 +77,10 @@ class IssueCall(Request):
 
 @dataclass(frozen=True, slots=True)
 class WaitCall(Request):
-    """A stream's wait for a call, answered with the call's outputs. Lines count back from the last issued call."""
+    """A wait of a stream for a call, answered with the call's outputs.
+
+    A recording's line has the number of calls issued after that call, in place of `number`.
+    """
 
     kind: ClassVar[str] = "wait"
     form = is_whole, is_whole

@@ -104,5 +104,5 @@ class Request(RankEvent):
     is_own: ClassVar[bool] = False
 
     def in_words(self) -> str:
-        """Describe the request in a few words."""
+        """Return the request in words, for error messages."""
         return self.words or self.kind

@@ -57,7 +57,7 @@ class LaunchKernel(RankEvent):
 
 @dataclass(frozen=True, slots=True)
 class RecordEvent(RankEvent):
-    """A CUDA event, by number, recorded on a stream. Lines omit the number."""
+    """A CUDA event recorded on a stream; `number` counts a rank's events, and a recording's line omits it."""
 
     kind: ClassVar[str] = "event"
     form = (is_whole,)

@@ -178,6 +178,7 @@ class OnGpu(TorchDispatchMode):
 
     def _below(self, key: Any, *call: Any) -> Any:
         """Call a mode of torch's own for an operator, with this mode below it."""
+        # Unset while it runs: it would get its own operators again.
         mode = torch._C._unset_dispatch_mode(key)
         assert mode is not None, "it is there"
         try:

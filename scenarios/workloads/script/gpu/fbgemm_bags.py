@@ -143,7 +143,7 @@ def _change_operators(_: ModuleType) -> None:
 
 
 def watch_bags(link: SimulatedLink, l2_bytes: float) -> None:
-    """Price the bags of fbgemm that the process imports or has imported."""
+    """Price lookups and updates of fbgemm's table-batched embeddings, once the process imports fbgemm or if it has."""
     finder = BagsOnGpu(link, l2_bytes)
     for name in finder.changes.keys() & sys.modules.keys():  # loaded by the server from which ranks fork
         finder.changes[name](sys.modules[name])

@@ -129,6 +129,7 @@ class Shadows:
 
     def _is_gone(self, key: int) -> None:
         del self._values[key], self._indices[key]
+        # A storage's key is its address, which a later storage may get.
         self._guesses.discard(key)
         self.memory.drop(key)
 
@@ -138,6 +139,7 @@ class Shadows:
             storage = tensor.untyped_storage()
             if storage._cdata not in self._empty:
                 self._empty.add(storage._cdata)
+                # Addresses are reused: a new storage at this one must not inherit the mark.
                 weakref.finalize(storage, self._empty.discard, storage._cdata)
 
     def is_empty(self, tensor: Tensor) -> bool:

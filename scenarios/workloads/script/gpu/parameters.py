@@ -96,6 +96,7 @@ def _keep_twin(tensor: Tensor, twin: Tensor) -> None:
     # Another dtype makes autograd give the tensor a new node, as it does when data comes from another device.
     dtype = torch.float32 if twin.dtype == torch.float64 else torch.float64
     with torch.no_grad():
+        # Empty, so that the memory of the tensor's old place is free while the tensor is elsewhere.
         _replace(twin, twin.new_empty(0, dtype=dtype))
     _twins[tensor] = twin
 

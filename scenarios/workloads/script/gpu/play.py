@@ -89,6 +89,7 @@ def _memory_of(shadows: Shadows, current: Current, device: int) -> DeviceMemory:
 @contextmanager
 def _in_threads(modes: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
     """Enter the modes in threads that a script starts, too: torch's modes belong to one thread."""
+    # `run`, not `start`: it is called in the new thread, where the modes must be entered.
     run = threading.Thread.run
 
     def started(self: threading.Thread) -> None:

@@ -75,6 +75,7 @@ class Storages:
         methods: dict[str, Callable[..., Any]] = {
             "clone": lambda self: _bytes_of(self).clone().untyped_storage(),
             "resize_": self._resized,
+            # As torch says of any CUDA storage.
             "is_shared": lambda self: True,
             "data_ptr": lambda self: self._cdata if self.nbytes() else 0,
             "_write_file": lambda self, *args: self.cpu()._write_file(*args),

@@ -189,6 +189,7 @@ def _follow_default_device(shadows: Shadows, indexed: Callable[[Any], Any]) -> N
 
 def _parse(indexed: Callable[[Any], Any]) -> None:
     """Make `Module.to` add the GPU's number, for which C++ would query the driver."""
+    # `Module.to` calls this C++ function by its name, and not the patched `Tensor.to`, for the device.
     parse = torch._C._nn._parse_to
 
     def parsed(*args: Any, **more: Any) -> Any:
@@ -202,6 +203,7 @@ def _parse(indexed: Callable[[Any], Any]) -> None:
 
 def _group() -> None:
     """Make optimizers and `clip_grad_norm_` group tensors by the device that tensors report; C++ reports "meta"."""
+    # Callers move scalars, such as a learning rate or a norm, to the devices in the result's keys.
     group = torch._C._group_tensors_by_device_and_dtype
 
     def grouped(lists: Any, *args: Any, **more: Any) -> Any:

@@ -38,7 +38,7 @@ class AsCompiled:
             self._add(given, work)
 
     def note(self, work: HostWork) -> None:
-        """Record the host's work before a request."""
+        """Record the host's work that precedes a request, after launching the compiled code's kernels so far."""
         self._compiled.flush()
         self._add(None, work)
 

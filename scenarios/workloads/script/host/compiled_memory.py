@@ -39,7 +39,7 @@ class _Storage:
 
 @dataclass(slots=True)
 class _Journal:
-    """A journal of allocations and frees of storages, in order, by key; None stands for a free."""
+    """A journal of compiled code's allocations (key, storage) and frees (key, None), in order."""
 
     end: Callable[[], None]
     entries: list[tuple[Hashable, _Storage | None]] = field(default_factory=list)
@@ -210,7 +210,7 @@ class _Runs:
         return found
 
     def unneeded(self, tensors: set[int]) -> list[int]:
-        """Return those of these tensors that are results of products and that no gradient needs."""
+        """Return the tensors that are results of matrix products and that no gradient needs."""
         made = (each for each in sorted(tensors) if each in self._makers)
         return [each for each in made if self._makers[each].operator.kernel.kind == "gemm" and self._is_passed_on(each)]
 

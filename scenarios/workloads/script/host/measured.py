@@ -69,6 +69,7 @@ class Stretches:
             len(())
         self._event_ns = (time.thread_time_ns() - began_ns) / (2 * (LOOP_TURNS // 10))
         self._is_paused, self._thread = False, threading.get_ident()
+        # A collection falls on whichever line allocates: its time would be charged to that line.
         gc.callbacks.append(self._collecting)
         self.start()
 

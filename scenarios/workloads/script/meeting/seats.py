@@ -121,7 +121,7 @@ def _is_torchruns(name: str) -> bool:
 
 
 class _Own:
-    """A marker for a value that stays each rank's own."""
+    """A marker in place of a value that is not plain, such as a queue: each rank has its own."""
 
 
 def plain(value: Any) -> Any:

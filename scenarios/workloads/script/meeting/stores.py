@@ -65,7 +65,7 @@ class Meeting(Protocol):
         ...
 
     async def let_others(self) -> None:
-        """Suspend until all other events of this instant have happened."""
+        """Suspend until all other simulated events of the same instant have happened."""
         ...
 
 
@@ -99,7 +99,9 @@ class Stores:
         return found
 
     def is_polling(self, rank: int, request: StoreRequest, found: object, *, has_changed: bool) -> bool:
-        """Return whether a rank got this answer `MOST_POLLS` times and issued only store requests meanwhile."""
+        """Return whether a rank polls a store: it got the same answer to the same request `MOST_POLLS` times, and only
+        asked stores in between.
+        """
         if has_changed:
             self.goes_on(rank)
             return False

@@ -13,6 +13,7 @@ from typing import Any
 
 def stand_alone() -> None:
     """Set up this process as if it were the first one: it may start children, which `end` ends with it."""
+    # A group of its own, by which `end` kills children of children, too.
     os.setpgid(0, 0)
     multiprocessing.set_start_method(None, force=True)  # unset, so that the script can still choose one
     allow_children()
@@ -20,6 +21,7 @@ def stand_alone() -> None:
 
 def allow_children() -> None:
     """Let this process start children although it may be a daemon."""
+    # multiprocessing forbids daemons to have children, so that none outlive them; `end` kills these.
     multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
 
 
@@ -38,6 +40,7 @@ def watch_children(started: Callable[[BaseProcess], bool]) -> None:
 def end(process: Any) -> None:
     """Kill a process that has called `stand_alone`, and its children."""
     with suppress(ProcessLookupError):
+        # Without a group yet the process has not come to `stand_alone`, and has no children.
         os.killpg(process.pid, signal.SIGKILL)
     process.kill()
     process.join()

@@ -40,7 +40,7 @@ class ScriptCpuTimer:
         self._before.append(ready)
 
     def take(self, *, is_cut: bool) -> list[ComputeOnCpu | GradientReady]:
-        """Return what was computed, of which nothing is left; without `is_cut`, up to the last turn or gradient."""
+        """Return and forget what was computed; without `is_cut` only up to the last turn or gradient."""
         if is_cut:
             self._cut()
         found, self._before = self._before, []
@@ -121,6 +121,7 @@ class ScriptClock:
         sleep, own = time.sleep, os.getpid()
 
         def slept(seconds: Any) -> None:
+            # Slept for real, too: helpers of the script, such as its loader's workers, live in this machine's time.
             sleep(seconds)
             slept_ns, is_main = round(seconds * 1e9), threading.current_thread() is threading.main_thread()
             if not is_users_file(sys._getframe(1).f_code.co_filename):

@@ -36,7 +36,10 @@ _OF_BACKEND = frozenset({"backend", "pg_options", "device_id", "use_local_synchr
 
 
 def install(link: ScriptLink, seats: Seats, processes: Processes) -> None:
-    """Make torch.distributed create groups of `link`, which keep the names of the backends that a script requests."""
+    """Make torch.distributed's functions create groups whose calls go to the simulator over `link`.
+
+    The groups keep the names of the backends that the script requests.
+    """
     made = _Groups(link, seats, processes)
     dist.Backend.register_backend(BACKEND, made.create, extended_api=True, devices=["cpu", "cuda", "meta"])
     own = {"init_process_group": made.init_process_group, "new_group": made.new_group}

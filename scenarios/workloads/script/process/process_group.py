@@ -80,7 +80,12 @@ class ScriptGroup(dist.ProcessGroup):
     called: ClassVar[Any] = staticmethod(lambda _: None)
 
     def __init__(self, options: Any, backends: Mapping[str, str]) -> None:
-        """Take torch's `options` of custom backends, and the names of the backends to imitate by device type."""
+        """Create the group.
+
+        Args:
+            options: torch's options of a custom backend.
+            backends: by device type ("cpu", "cuda") the name of the backend to imitate.
+        """
         # torch leaves the list empty for the group of all ranks.
         ranks = list(options.global_ranks_in_group) or range(options.group_size)
         super().__init__(options.group_rank, len(ranks))
@@ -250,7 +255,10 @@ class ScriptGroup(dist.ProcessGroup):
         return self._backends.get(tensor.device.type, self.name())
 
     def _library(self, inputs: Sequence[Tensor], targets: Sequence[Tensor]) -> str:
-        """Return "gloo" if gloo carries these tensors, else ""; a call without tensors prefers the GPUs' backend."""
+        """Return "gloo" if gloo carries these tensors, else "", which stands for `run.library`.
+
+        A call without tensors goes over the GPUs' backend if the group has one.
+        """
         given = next(chain(inputs, targets), None)
         found = self._backends.get("cuda", self.name()) if given is None else self._backend_of(given)
         return GLOO if found == GLOO else ""

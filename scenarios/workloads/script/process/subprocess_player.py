@@ -122,7 +122,7 @@ def _refuse_rpc(link: ScriptLink, *_: Any, **__: Any) -> None:
 
 
 def _watch_exit(link: ScriptLink, script: Script, marks: Marks, processes: Processes) -> None:
-    """Report the script's end if it calls `os._exit` itself."""
+    """Replace `os._exit`, so that a call from the user's code first reports the script's end."""
     own = os.getpid()
 
     def ended(status: int) -> NoReturn:

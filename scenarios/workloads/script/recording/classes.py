@@ -215,5 +215,5 @@ def _if_few(ranks: Sequence[int]) -> Sequence[int]:
 
 
 def _unlike(axes: Iterable[Axis]) -> list[Axis]:
-    """Return the axes without duplicates and without axes of single ranks."""
+    """Return the axes (groups of ranks along one dimension of the world), without duplicates and groups of one rank."""
     return list({axis.lines: axis for axis in axes if max(map(len, axis.lines)) > 1}.values())

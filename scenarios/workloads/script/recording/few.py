@@ -53,7 +53,7 @@ class Few:
 
     @property
     def told_apart(self) -> list[int]:
-        """The ranks to which rank 0's calls give other sizes than to the preceding rank, in ascending order."""
+        """The ranks, ascending, to which rank 0 sends other sizes than to the rank before them."""
         return sorted(self._of[0].alone.told_apart)
 
     @property

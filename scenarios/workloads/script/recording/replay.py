@@ -90,7 +90,7 @@ class GroupsByFamily:
             self._made.add(ranks)
 
     def group(self, number: int) -> int:
-        """Return the number of this rank's group that corresponds to the recorded group.
+        """Return the number of this rank's own group in place of the recorded rank's group (of the same `new_group`s).
 
         Raises:
             ProgramError: no group of the family contains this rank.

@@ -145,7 +145,10 @@ class Allocator:
         return found
 
     def _do(self, method: Callable[..., None], *args: Any) -> None:
-        """Queue a change and run it after the current one: Python may free a storage in the middle of any line."""
+        """Queue a change of the blocks, and run queued changes unless one is running.
+
+        Python may free a storage in the middle of any line, and so in the middle of a change.
+        """
         self._waiting.append((method, args))
         self._work()
 

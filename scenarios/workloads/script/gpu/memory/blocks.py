@@ -67,7 +67,7 @@ class Block:
         return neighbour.is_free and neighbour.is_mapped == self.is_mapped
 
     def has_room(self, size_bytes: int) -> bool:
-        """Return whether a free block and the free ones behind it have `size_bytes` together."""
+        """Return whether this block, if free, and the free blocks right behind it have `size_bytes` together."""
         block: Block | None = self
         while size_bytes > 0 and block is not None and block.is_free:
             size_bytes -= block.size_bytes

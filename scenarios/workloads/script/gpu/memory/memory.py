@@ -49,7 +49,7 @@ class StorageJournal(Protocol):
 
 @dataclass(slots=True, eq=False)
 class _Loan:
-    """Memory that is kept until all of its users are freed."""
+    """A block of memory with several users (storages), freed with the last of them."""
 
     size_bytes: int
     users: set[Hashable]

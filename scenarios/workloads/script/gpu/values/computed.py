@@ -139,7 +139,7 @@ class ValueComputer:
         return tree_map_only(Tensor, lambda each: each.to("meta") if is_data(each) else each, values)
 
     def _lengths(self, func: Any, args: tuple[Any, ...], found: dict[int, Any], made: Sequence[Tensor]) -> Any:
-        """Return the lengths of moved bags whose ids are unknown."""
+        """Return the results of an operator that reorders bags of unknown ids: their lengths are known."""
         if func._schema.name not in _MOVES_BAGS or not made or len(args) < 2:
             return NOT_KNOWN
         places, lengths = (found[id(each)] for each in args[:2])
