@@ -83,7 +83,6 @@ LONGEST = (
     "scenarios/workloads/dlrm/test_accumulation.py",
     "sim/test_dlrm_precision.py",
     "scenarios/test_no_compiler.py",
-    "twinstep/studies/test_engine.py",
     "twinstep/studies/search/test_journal.py",
 )
 
