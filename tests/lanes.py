@@ -68,9 +68,9 @@ COMPILING = (
 LONGEST = (
     "real/launch/test_launcher.py",
     "real/script/test_measured.py",
+    "sim/test_dlrm_worlds.py",
     "scenarios/workloads/dlrm/test_pipelines.py",
     "sim/test_links_against_flows.py",
-    "sim/test_dlrm_bags.py",
     "sim/test_dlrm_fbgemm.py",
     "sim/test_dlrm_steps.py",
     "sim/test_dlrm_optimizers.py",
@@ -82,11 +82,7 @@ LONGEST = (
     "twinstep/plan_choice/test_choice.py",
     "scenarios/workloads/dlrm/test_accumulation.py",
     "sim/test_dlrm_precision.py",
-    "sim/test_dlrm_features.py",
-    "sim/test_dlrm_host_memory.py",
     "scenarios/test_no_compiler.py",
-    "twinstep/studies/test_engine.py",
-    "sim/test_dlrm_qcomms.py",
     "twinstep/studies/search/test_journal.py",
 )
 

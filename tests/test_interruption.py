@@ -39,12 +39,21 @@ def signalled(process: subprocess.Popen[str], number: int, times: int = 1) -> tu
     return process.returncode, said
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
-def test_a_prediction_that_is_told_to_stop_leaves_nothing(tmp_path: Path, number: int) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+def test_every_signal_ends_a_command_with_its_code(number: int) -> None:
+    code = "import time\nfrom scenarios.interruption import end\nend(lambda: print(flush=True) or time.sleep(60))"
+    line = [sys.executable, "-c", code]
+    process = subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    process.stdout.readline()
+    assert signalled(process, number, 3) == (128 + number, "")
+
+
+def test_a_prediction_that_is_told_to_stop_leaves_nothing(tmp_path: Path) -> None:
     process = started("sim", LIBRARY / "all_to_all_4x2.toml", "--steps", 200_000, "--out", tmp_path / "run")
     wait_for(process, tmp_path, ".run.partial/spans.parquet")
-    code, said = signalled(process, number, 3)
-    assert (code, "Traceback" in said) == (128 + number, False)
+    code, said = signalled(process, signal.SIGTERM, 3)
+    assert (code, "Traceback" in said) == (143, False)
     assert os.listdir(tmp_path) == []
 
 

@@ -36,7 +36,7 @@ TIMEOUT_S = 30.0
 # After the first rank has gone wrong, others that go wrong by themselves may still say so.
 NEWS_S = 0.3
 # What every play needs, DDP, and the modules in which programs stand.
-_PRELOADED = ["real.rank.run", "tests.real.pool", "torch._dynamo", "pytest", "hypothesis", "tests.contract.worlds"]
+PRELOADED = ["real.rank.run", "tests.real.pool", "torch._dynamo", "pytest", "hypothesis", "tests.contract.worlds"]
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Pool:
 
     def __init__(self) -> None:
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(_PRELOADED)
+        self._context.set_forkserver_preload(PRELOADED)
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
         self._port = self._listener.getsockname()[1]
         self._store = TCPStore(

@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 from typing import Any, Literal
 
 import pytest
@@ -37,7 +38,8 @@ pytestmark = [
 # Of weights below 1 after three steps, whose gradients are sums of some ten float32 in another order.
 CLOSE = 1e-6
 EACH: tuple[ShardingType, ...] = tuple(dict.fromkeys((*ALL, *MORE)))
-SGD, ADAGRAD = Optimizer(learning_rate=0.5), Optimizer(kind="adagrad", learning_rate=0.1, eps=0.1)
+ADAGRAD = Optimizer(kind="adagrad", learning_rate=0.1, eps=0.1)
+OPTIMIZERS = (Optimizer(learning_rate=0.5), ADAGRAD, dataclasses.replace(ADAGRAD, state="element"))
 
 
 @dataclasses.dataclass
@@ -81,8 +83,15 @@ def fused(run: Run) -> set[bool]:
     return {isinstance(each._held, FbgemmRows) for each in run.rows if each.prices.pieces}
 
 
-@pytest.mark.parametrize("optimizer", [SGD, ADAGRAD, dataclasses.replace(ADAGRAD, state="element")], ids=str)
-@pytest.mark.parametrize("types", [*((kind,) for kind in EACH), ALL], ids="+".join)
+@pytest.mark.parametrize(
+    ("types", "optimizer"),
+    [
+        pytest.param((kind,), optimizer, marks=[pytest.mark.slow] * (optimizer is not ADAGRAD))
+        for kind, optimizer in product(EACH, OPTIMIZERS)
+    ]
+    + [(ALL, optimizer) for optimizer in OPTIMIZERS],
+    ids=str,
+)
 def test_every_sharding_and_optimizer_moves_rows_alike(
     played: Any, types: tuple[ShardingType, ...], optimizer: Optimizer
 ) -> None:
@@ -111,9 +120,7 @@ def test_every_bag_of_several_features_is_looked_up_alike(
     "changes",
     [
         {"pipeline": Pipeline(kind="semi_sync")},
-        {"pipeline": Pipeline(kind="prefetch_sparse_dist")},
-        {"pipeline": Pipeline(kind="sparse_dist", order="overlapped")},
-        {"pipeline": Pipeline(accumulation=2)},
+        {"pipeline": Pipeline(kind="prefetch_sparse_dist", order="overlapped", accumulation=2)},
         {"replication": Replication(sharding_group_size=2, node_group_size=2)},
     ],
     ids=lambda changes: str(next(iter(changes.values()))),

@@ -15,7 +15,6 @@ from scenarios.config.scenario import (
     Feature,
     Ids,
     Pipeline,
-    QComms,
     Replication,
     Scenario,
     ShardingType,
@@ -25,11 +24,10 @@ from scenarios.planner.plan import plan_tables
 from scenarios.seam.trace import Recording
 from scenarios.workloads.dlrm.program import DlrmProgram
 from sim.run import simulate
-from tests.contract.worlds import WORLDS
-from tests.sim.test_dlrm_bags import BIG, EVERY, SEQUENCES, calls, mixed
+from tests.sim.test_dlrm_bags import BIG, EVERY, SEQUENCES, mixed
 from tests.sim.test_dlrm_steps import ALL, MORE, TOLERANCE, Reference, losses, training
 from tests.sim.test_step_order import SAME, issued, second_step, without_reductions
-from tests.small import changed, cluster, with_model
+from tests.small import cluster, with_model
 
 RECORDED = json.loads((Path(__file__).parent.parent / "data/torchrec_step.json").read_text())
 
@@ -104,17 +102,6 @@ def test_weighted_bags_and_sequences_have_features(bags: tuple[Bag, ...], types:
 def test_a_step_goes_on_as_without(changes: dict[str, Any]) -> None:
     made = shared(mixed(EVERY, ALL, **changes))
     assert losses(run(made)) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
-
-
-@pytest.mark.real
-@pytest.mark.parametrize("coded", [pytest.param(False, marks=pytest.mark.slow), True], ids=["plain", "qcomms"])
-def test_simulated_and_real_worlds_have_equal_losses_and_calls(coded: bool) -> None:
-    made = shared(mixed(EVERY, (*ALL, "column_wise")))
-    if coded:
-        made = changed(made, qcomms=QComms(forward_precision="fp16", backward_precision="bf16"))
-    found = [play(DlrmProgram(made), made) for play in WORLDS.values()]
-    assert losses(found[0]) == pytest.approx(losses(found[1]), rel=1e-6)
-    assert calls(found[0]) == calls(found[1])
 
 
 def test_a_feature_of_the_table_s_name_alone_changes_nothing() -> None:

@@ -14,7 +14,7 @@ from scenarios.seam.trace import IN_HOST, Recording, Span
 from scenarios.workloads.dlrm.program import DlrmProgram
 from sim.run import simulate
 from tests.contract.worlds import WORLDS
-from tests.sim.test_dlrm_bags import EVERY, calls, mixed
+from tests.sim.test_dlrm_bags import EVERY, mixed
 from tests.sim.test_dlrm_steps import TOLERANCE, Reference, losses
 from tests.small import CORE, GPU, changed, cluster, model_of, with_model
 
@@ -75,25 +75,12 @@ def of_label(recording: Recording, part: str) -> list[Span]:
     return [one for one in recording.spans if part in one.label and one.kind == "compute" and one.step == 1]
 
 
-@pytest.mark.parametrize("pipeline", [Pipeline(), PREFETCH], ids=["plain", "prefetch"])
-@pytest.mark.parametrize("kind", ["sgd", "adagrad"])
+@pytest.mark.parametrize(("kind", "pipeline"), [("sgd", PREFETCH), ("adagrad", Pipeline())], ids=["sgd", "adagrad"])
 def test_losses_do_not_depend_on_where_rows_lie(kind: str, pipeline: Pipeline) -> None:
     own = Optimizer(kind=kind, learning_rate=0.5)  # type: ignore[arg-type]
     made = hosted(optimizer=own, pipeline=pipeline)
     plain = hosted(("fused",), optimizer=own)
     assert losses(played(made)) == losses(played(plain)) == pytest.approx(Reference(plain).losses(), rel=TOLERANCE)
-
-
-@pytest.mark.real
-@pytest.mark.parametrize(
-    "pipeline", [pytest.param(Pipeline(), marks=pytest.mark.slow), PREFETCH], ids=["plain", "prefetch"]
-)
-def test_simulated_and_real_worlds_have_equal_losses_and_calls(pipeline: Pipeline) -> None:
-    made = hosted(pipeline=pipeline)
-    found = [play(DlrmProgram(made), made) for play in WORLDS.values()]
-    assert losses(found[0]) == pytest.approx(losses(found[1]), rel=1e-6)
-    assert calls(found[0]) == calls(found[1])
-    assert of_label(found[1], "cache")
 
 
 @pytest.mark.real
@@ -189,15 +176,6 @@ def test_prefetches_are_one_batch_ahead_and_exchanges_two() -> None:
     assert told == [-1, -1, 0, 1, 2]
     assert sorted(set(filled)) == [-1, 0, 1, 2]
     assert filled.count(-1) == filled.count(0) > 0
-
-
-@pytest.mark.parametrize("pipeline", [Pipeline(), PREFETCH], ids=["plain", "prefetch"])
-def test_times_do_not_depend_on_the_payload(pipeline: Pipeline) -> None:
-    made = hosted(pipeline=pipeline)
-    sizes = made.with_run(payload="sizes")
-    with_values, without = played(made), played(sizes)
-    assert without.spans == with_values.spans
-    assert without.links == with_values.links
 
 
 @pytest.mark.parametrize("pipeline", [Pipeline(), PREFETCH], ids=["plain", "prefetch"])

@@ -18,8 +18,7 @@ from scenarios.workloads.dlrm.batches import draw_bags, initial_rows
 from scenarios.workloads.dlrm.dense import Embeddings
 from scenarios.workloads.dlrm.program import DlrmProgram
 from sim.run import simulate
-from tests.contract.worlds import WORLDS
-from tests.sim.test_dlrm_bags import BIG, EVERY, PIPELINE, calls, mixed
+from tests.sim.test_dlrm_bags import BIG, EVERY, PIPELINE, mixed
 from tests.sim.test_dlrm_steps import ALL, losses, training
 from tests.small import changed, cluster, model_of
 
@@ -37,29 +36,6 @@ CASES: list[tuple[QComms, tuple[ShardingType, ...], dict[str, Any]]] = [
 
 def quantized(given: QComms, types: tuple[ShardingType, ...], **changes: Any) -> Scenario:
     return changed(mixed(EVERY, types, **changes), qcomms=given)
-
-
-@pytest.mark.real
-@pytest.mark.parametrize(("given", "types", "changes"), CASES, ids=["halves", "fp8", "int8"])
-def test_simulated_and_real_worlds_have_equal_losses_and_calls(
-    given: QComms, types: tuple[ShardingType, ...], changes: dict[str, Any]
-) -> None:
-    """Also how they add halves: losses are equal to the bit."""
-    made = quantized(given, types, **changes)
-    found = [play(DlrmProgram(made), made) for play in WORLDS.values()]
-    assert losses(found[0]) == losses(found[1])
-    assert calls(found[0]) == calls(found[1])
-
-
-@pytest.mark.parametrize(("given", "types", "changes"), CASES, ids=["halves", "fp8", "int8"])
-def test_times_do_not_depend_on_the_payload(
-    given: QComms, types: tuple[ShardingType, ...], changes: dict[str, Any]
-) -> None:
-    made = quantized(given, types, **changes)
-    sizes = made.with_run(payload="sizes")
-    with_values, without = (simulate(one, DlrmProgram(one)) for one in (made, sizes))
-    assert without.spans == with_values.spans
-    assert without.links == with_values.links
 
 
 @pytest.mark.parametrize("given", [HALVES, INT8], ids=["halves", "int8"])

@@ -20,8 +20,7 @@ from scenarios.workloads.build import build
 from scenarios.workloads.dlrm.dense import Embeddings
 from scenarios.workloads.dlrm.program import DlrmProgram
 from sim.run import simulate
-from tests.contract.worlds import WORLDS
-from tests.sim.test_dlrm_bags import EVERY, calls, mixed
+from tests.sim.test_dlrm_bags import EVERY, mixed
 from tests.sim.test_dlrm_steps import ALL, TOLERANCE, Reference, losses, training
 from tests.small import changed, model_of
 
@@ -60,16 +59,6 @@ def labelled(spans: list[Span], part: str) -> list[Span]:
 def test_every_order_trains_the_same_model(pipeline: Pipeline, optimizer: str) -> None:
     made = mixed(EVERY, ALL, optimizer, pipeline=pipeline)
     assert losses(run(made)) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
-
-
-@pytest.mark.real
-@pytest.mark.parametrize("kind", ["none", "sparse_dist"])
-@pytest.mark.parametrize("order", ["eager", "overlapped"])
-def test_every_order_is_equal_in_both_worlds(order: Any, kind: Any) -> None:
-    made = mixed(EVERY, ALL, pipeline=Pipeline(kind=kind, order=order))
-    found = [play(DlrmProgram(made), made) for play in WORLDS.values()]
-    assert losses(found[0]) == pytest.approx(losses(found[1]), rel=1e-6)
-    assert calls(found[0]) == calls(found[1])
 
 
 def test_an_eager_step_looks_up_where_the_dense_part_first_uses_it() -> None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from importlib.util import find_spec
+from multiprocessing import get_context
+from multiprocessing.forkserver import ensure_running
 from pathlib import Path
 
+import dask
 import pytest
 from distributed import Client
 
 from scenarios.seam.errors import ScenarioError
+from tests.real.pool import PRELOADED
 from tests.twinstep.studies.players import counted, killed, killed_at_first
 from twinstep.studies import engine
 from twinstep.studies.engine import Died, Where, WorkItem, play_all, workers
@@ -22,7 +26,13 @@ needs_jobqueue = pytest.mark.skipif(find_spec("dask_jobqueue") is None, reason="
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
-    with pytest.MonkeyPatch.context() as patch:
+    """Two workers, forked by the server that this process's ranks have, as each start of Python loads Dask anew."""
+    get_context("forkserver").set_forkserver_preload([*PRELOADED, "distributed"])
+    ensure_running()  # before Dask names modules of its own
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}),
+    ):
         patch.setattr(engine, "PRELOAD", "signal")  # torch is not wanted here
         with workers(Where(jobs=2)) as client:
             yield client

@@ -1,18 +1,22 @@
-"""Pieces of good scenario files, from which the bad ones are made."""
+"""Good scenario files, and the bad ones that `tests/data/bad_scenarios` makes of them.
+
+A case there begins with `== its name: the good file`. A line `- ...` is replaced by the lines `+ ...` after it; those
+that replace none stand at the end, and so do those after `...`. Each `> ...` is a sentence about the file.
+"""
 
 from __future__ import annotations
 
-Cases = dict[str, tuple[str, list[str]]]  # a file's text, and the sentences about it
+from pathlib import Path
 
-RUN = "[run]\nbatch_size = 4\n"
+DATA = Path(__file__).parents[3] / "data" / "bad_scenarios"
+
+
 CLUSTER = '[cluster]\nprofile = "cpu_local"\nhosts = 2\n'
-LAYERS = 'dense_features = 4\nbottom = [8, 8]\ntop = [8, 1]\ninteraction = {kind = "cat"}\nembedding_dim = 8\n'
+_LAYERS = 'dense_features = 4\nbottom = [8, 8]\ntop = [8, 1]\ninteraction = {kind = "cat"}\nembedding_dim = 8\n'
 TABLE = '[[model.tables]]\nname = "a"\nrows = 10\nids_per_sample = 1\n'
-MODEL = f"[model]\n{LAYERS}{TABLE}"
-DLRM = f'program = "dlrm"\n{RUN}{CLUSTER}{MODEL}'
+DLRM = f'program = "dlrm"\n[run]\nbatch_size = 4\n{CLUSTER}[model]\n{_LAYERS}{TABLE}'
 EXCHANGE = f'program = "all_to_all"\n{CLUSTER}[exchange]\nsize = "1 MiB"\n'
-COLLECTIVE_TABLE = '[collective]\nop = "all_reduce"\nsize = "1 MiB"\n'
-COLLECTIVE = f'program = "collective"\n{CLUSTER}{COLLECTIVE_TABLE}'
+COLLECTIVE = f'program = "collective"\n{CLUSTER}[collective]\nop = "all_reduce"\nsize = "1 MiB"\n'
 POWERSGD = f'program = "powersgd"\n{CLUSTER}[gradients]\nshapes = [[4, 4]]\n'
 INLINE = """[cluster]
 hosts = 2
@@ -36,3 +40,71 @@ def edited(text: str, old: str, new: str) -> str:
     """`text` with one place changed; the place must be there."""
     assert text.count(old) == 1, (old, text)
     return text.replace(old, new)
+
+
+GOOD = {
+    "nothing": "",
+    "dlrm": DLRM,
+    "dlrm on GPUs": edited(DLRM, CLUSTER, INLINE),
+    "all_to_all": EXCHANGE,
+    "all_to_all on GPUs": A2A_INLINE,
+    "collective": COLLECTIVE,
+    "powersgd": POWERSGD,
+}
+
+UTMOST = {  # files that go up to the bounds, and are good
+    "exchange": edited(EXCHANGE, "1 MiB", f"{2**60 - 4} B")
+    + "splits = 'random'\nskew = 100\n[run]\nsteps = 1000000000\n"
+    f"seed = {2**63 - 1}\ntimeout = '1000 h'\n[cluster.network]\nlatency = '1 s'\n",
+    "cluster": edited(edited(A2A_INLINE, "hosts = 2", "hosts = 131072"), "gpus_per_host = 2", "gpus_per_host = 8")
+    .replace("1 GB/s", "1 EB/s")
+    .replace("1 TB/s", "8 kbit/s")
+    .replace("cores = 4", "cores = 4\npayload_share = 0.01"),
+    "model": edited(DLRM, "embedding_dim = 8", "embedding_dim = 8\noptimizer = {learning_rate = 1e6}").replace(
+        "ids_per_sample = 1\n", "ids_per_sample = 1000000\nids = {zipf = 100}\n"
+    ),
+    "seed": POWERSGD + "[compression]\nkind = 'batched_powersgd'\nrandom_seed = 4294967295\n",
+}
+
+# What lies beside a bad file.
+OTHER_FILES = {
+    "good.csv": "1 2\n\n3\n",
+    "outside.csv": "1 2\n\n9 10\n",
+    "commas.csv": "1,2\n",
+    "blank.csv": "\n\n",
+    "good_part.toml": '[exchange]\nsize = "1 MiB"\n',
+    "odd_profile.toml": 'program = "dlrm"\n' + edited(INLINE, "cores = 4", 'cores = 0\nprofile = "dgx_h100"'),
+    "parts/one.toml": "include = 'two.toml'\n",
+    "parts/two.toml": "include = '../bad.toml'\n",
+    "parts/bad_part.toml": "program = 'all_to_all'\n[exchange]\nsize = '1 MiBi'\n",
+}
+
+
+def bad_files() -> dict[str, tuple[str, list[str]]]:
+    """Return the text of each bad file, and the sentences about it, by the case's name."""
+    cases = [case for path in sorted(DATA.glob("*.txt")) for case in path.read_text().split("== ")[1:]]
+    found = {}
+    for case in cases:
+        title, *lines = case.splitlines()
+        name, _, good = title.partition(": ")
+        assert name not in found, name
+        found[name] = _changed(GOOD[good], lines), [line[2:] for line in lines if line.startswith("> ")]
+    return found
+
+
+def _changed(good: str, lines: list[str]) -> str:
+    changed: list[str] = []
+    left = good.splitlines()
+    if not lines[0].startswith("- "):
+        lines = ["...", *lines]
+    for line in lines:
+        if line == "...":
+            changed += left
+            left = []
+        elif line.startswith("- "):
+            place = left.index(line[2:])
+            changed += left[:place]
+            left = left[place + 1 :]
+        elif line.startswith("+"):
+            changed.append(line[2:])
+    return "".join(f"{line}\n" for line in changed + left)

@@ -14,7 +14,7 @@ from scenarios.seam.trace import Recording, Span
 from scenarios.workloads.dlrm.program import DlrmProgram
 from sim.run import simulate
 from tests.contract.worlds import WORLDS
-from tests.sim.test_dlrm_bags import EVERY, calls, mixed
+from tests.sim.test_dlrm_bags import EVERY, mixed
 from tests.sim.test_dlrm_steps import ALL, TOLERANCE, Reference, losses, training
 from tests.small import GPU, changed, cluster, model_of
 
@@ -56,16 +56,6 @@ def test_grouped_and_single_reductions_train_alike(data: st.DataObject) -> None:
     buckets = Buckets(first_bytes=cap_bytes, cap_bytes=cap_bytes)
     made = training(types, pipeline=pipeline, buckets=buckets, steps=2, batch_size=3)
     assert losses(run(grouped(made))) == pytest.approx(losses(run(made)), rel=TOLERANCE)
-
-
-@pytest.mark.real
-@pytest.mark.parametrize(("kind", "order"), [("none", "eager"), ("sparse_dist", "overlapped")])
-def test_losses_and_calls_agree_in_both_worlds(kind: Any, order: Any) -> None:
-    pipeline = Pipeline(kind=kind, order=order, accumulation=2)
-    made = grouped(mixed(EVERY, COPIES, "adagrad", pipeline=pipeline), buckets=SMALL)
-    found = [play(DlrmProgram(made), made) for play in WORLDS.values()]
-    assert losses(found[0]) == pytest.approx(losses(found[1]), rel=1e-6)
-    assert calls(found[0]) == calls(found[1])
 
 
 @pytest.mark.parametrize("order", ["eager", "overlapped"])

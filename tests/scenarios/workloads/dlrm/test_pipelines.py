@@ -93,15 +93,6 @@ def test_semi_sync_of_every_bag_in_micro_batches(accumulation: int) -> None:
     assert losses(simulate(made, DlrmProgram(made))) == pytest.approx(Stale(made).losses(), rel=TOLERANCE)
 
 
-@pytest.mark.real
-def test_semi_sync_is_alike_in_both_worlds() -> None:
-    made = mixed(EVERY, ALL, pipeline=dataclasses.replace(SEMI_SYNC, accumulation=2))
-    made = on_nvlink(made, data=Data(copies=True, samples_per_s=1e5, prefetch=3))
-    found = [play(DlrmProgram(made), made) for play in WORLDS.values()]
-    assert losses(found[0]) == pytest.approx(losses(found[1]), rel=1e-6)
-    assert calls(found[0]) == calls(found[1])
-
-
 def test_semi_sync_issues_as_torchrec_does() -> None:
     """Look-ups of the next batch behind the dense forward pass, gradients and updates behind the dense backward one."""
     made = training(("row_wise", "table_wise"), pipeline=SEMI_SYNC, library="nccl", payload="sizes")
@@ -131,16 +122,6 @@ def test_semi_sync_hides_the_exchange_of_rows() -> None:
 def test_copies_change_no_loss(kind: Any) -> None:
     made = hosted(pipeline=Pipeline(kind=kind))
     assert losses(played(changed(made, data=COPIES))) == losses(played(made))
-
-
-@pytest.mark.slow
-@pytest.mark.real
-def test_copies_are_alike_in_both_worlds() -> None:
-    made = on_nvlink(mixed(EVERY, ALL, pipeline=Pipeline(accumulation=2)), data=COPIES)
-    found = [play(DlrmProgram(made), made) for play in WORLDS.values()]
-    assert losses(found[0]) == pytest.approx(losses(found[1]), rel=1e-6)
-    assert calls(found[0]) == calls(found[1])
-    assert len(of_label(found[1], "data.copy")) == made.cluster.world_size * 2
 
 
 @pytest.mark.parametrize(("kind", "ahead"), [("base", 1), ("sparse_dist", 2), ("prefetch_sparse_dist", 3)])
@@ -250,13 +231,6 @@ def test_expected_batches_copy_what_drawn_ones_do() -> None:
         for each in (of_label(played(one), "data.copy") for one in (made, alike))
     ]
     assert sizes[1] == pytest.approx(sizes[0], rel=0.02)
-
-
-def test_times_do_not_depend_on_the_payload() -> None:
-    made = on_nvlink(mixed(EVERY, ALL, pipeline=SEMI_SYNC), data=Data(copies=True, samples_per_s=1e5))
-    with_values, without = played(made), played(made.with_run(payload="sizes"))
-    assert without.spans == with_values.spans
-    assert without.links == with_values.links
 
 
 def test_a_loader_far_ahead_draws_and_loads_what_the_run_takes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from scenarios.workloads.dlrm.tables.embedding_fbgemm import FbgemmRows
 from scenarios.workloads.dlrm.tables.embedding_torch import Named
 from scenarios.workloads.dlrm.tables.flat import FlatRows
 from scenarios.workloads.dlrm.tables.prices import RowPrices
+from tests.lanes import examples
 from tests.scenarios.workloads.dlrm.tables.test_caching import table
 
 pytestmark = pytest.mark.usefixtures("fbgemm")
@@ -112,6 +113,7 @@ def close_rows(ours: Rows, theirs: Rows, tolerance: float = CLOSE[torch.float32]
         close(found.flatten(), expected.flatten(), tolerance)
 
 
+@examples(40)
 @given(cases())
 def test_fbgemm_trains_rows_as_ours(case: Case) -> None:
     ours, theirs = case.rows("numba"), case.rows("fbgemm")
@@ -147,6 +149,7 @@ def test_rows_that_nobody_looked_up_are_updated_too() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:fbgemm..dense_embedding_codegen_lookup_function")
+@examples(50)
 @given(cases(), st.sampled_from([*OPTIMIZERS, *WITH_MOMENTS]))
 def test_gradients_of_copies_are_summed_as_ours(case: Case, optimizer: Optimizer) -> None:
     case.prices.optimizer = optimizer

@@ -1,0 +1,125 @@
+"""Each feature of `dlrm`: sizes take as long as values, and real ranks make the same calls and learn the same."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+
+from scenarios.config.scenario import Bag, Compression, Data, Optimizer, Pipeline, QComms, Scenario, ShardingType
+from scenarios.seam.trace import Recording
+from scenarios.workloads.dlrm.program import DlrmProgram
+from sim.run import simulate
+from tests.contract.worlds import WORLDS
+from tests.scenarios.workloads.dlrm.test_accumulation import accumulating
+from tests.scenarios.workloads.dlrm.test_dense_parallel import FSDP, HSDP, sharded
+from tests.scenarios.workloads.dlrm.test_grouped_all_reduce import COPIES, SMALL, grouped
+from tests.scenarios.workloads.dlrm.test_pipelines import COPIES as COPIED
+from tests.scenarios.workloads.dlrm.test_pipelines import SEMI_SYNC, on_nvlink
+from tests.scenarios.workloads.dlrm.test_replication import STRIDED, replicated
+from tests.sim.test_dlrm_bags import EVERY, PIPELINE, SEQUENCES, calls, mixed
+from tests.sim.test_dlrm_features import shared
+from tests.sim.test_dlrm_host_memory import PREFETCH, hosted
+from tests.sim.test_dlrm_optimizers import CUT_BY_ROWS, with_few_rows
+from tests.sim.test_dlrm_precision import precise
+from tests.sim.test_dlrm_qcomms import FP8, HALVES, INT8, WHOLE, quantized
+from tests.sim.test_dlrm_steps import ALL, MORE, losses, training
+from tests.small import changed, with_model
+
+BAGS: tuple[Bag, ...] = (*EVERY, "distinct")
+OVERLAPPED = Pipeline(kind="sparse_dist", order="overlapped")
+POWERSGD = Compression(kind="batched_powersgd", start_powerSGD_iter=2, min_compression_rate=1)
+ADAM = Optimizer(kind="partial_rowwise_adam", learning_rate=0.05)
+
+
+def replicas(kind: str, types: tuple[ShardingType, ...], *, inter_host: bool) -> Scenario:
+    bags: tuple[Bag, ...] = ("sequence", "weighted", "pooled")
+    pipeline = Pipeline(kind=kind, accumulation=2)  # type: ignore[arg-type]
+    often = dataclasses.replace(STRIDED, sync_every=2, inter_host_allreduce=inter_host)
+    return replicated(mixed(bags, types, "adagrad", pipeline=pipeline), often)
+
+
+SCENARIOS: dict[str, Callable[[], Scenario]] = {
+    "bags": lambda: mixed(BAGS, ALL),
+    "pipeline": lambda: mixed(BAGS, ALL, pipeline=PIPELINE),
+    "micro-batches, compressed": lambda: changed(
+        accumulating(mixed(EVERY, ALL), 2, kind="sparse_dist"), compression=POWERSGD
+    ),
+    "replicas": lambda: replicas("sparse_dist", MORE, inter_host=False),
+    "replicas of sequences": lambda: replicas("none", SEQUENCES, inter_host=True),
+    "fsdp": lambda: sharded(training(ALL, optimizer="adagrad"), FSDP),
+    "hsdp": lambda: sharded(training(ALL, optimizer="adagrad"), HSDP),
+    "grouped": lambda: grouped(
+        mixed(EVERY, COPIES, "adagrad", pipeline=dataclasses.replace(OVERLAPPED, accumulation=2)), buckets=SMALL
+    ),
+    "autocast": lambda: precise(
+        mixed(EVERY, ALL), autocast="bfloat16", loss_scaling="dynamic", tf32=True, optimizer=ADAM
+    ),
+    "host memory": lambda: hosted(pipeline=PREFETCH),
+    "features": lambda: changed(
+        shared(mixed(EVERY, (*ALL, "column_wise"))), qcomms=QComms(forward_precision="fp16", backward_precision="bf16")
+    ),
+    "halves": lambda: quantized(HALVES, ALL),
+    "fp8": lambda: quantized(FP8, ALL, pipeline=PIPELINE),
+    "int8": lambda: quantized(INT8, WHOLE, dim=32),
+    "semi_sync": lambda: on_nvlink(
+        mixed(EVERY, ALL, pipeline=dataclasses.replace(SEMI_SYNC, accumulation=2)),
+        data=Data(copies=True, samples_per_s=1e5, prefetch=3),
+    ),
+    "few rows": lambda: with_few_rows("adam", CUT_BY_ROWS, ("pooled", "sequence")),
+}
+# Others of which most has been said.
+SLOW: dict[str, Callable[[], Scenario]] = {
+    "sequences": lambda: mixed(BAGS, SEQUENCES),
+    "overlapped": lambda: mixed(EVERY, ALL, pipeline=Pipeline(order="overlapped")),
+    "overlapped pipeline": lambda: mixed(EVERY, ALL, pipeline=OVERLAPPED),
+    "micro-batches": lambda: accumulating(mixed(EVERY, ALL), 2),
+    **{
+        f"replicas, {kind}, {'+'.join(types)}, {inter_host}": lambda kind=kind, types=types, inter_host=inter_host: (
+            replicas(kind, types, inter_host=inter_host)
+        )
+        for kind, types, inter_host in [
+            ("none", ALL, False),
+            ("none", ALL, True),
+            ("sparse_dist", MORE, True),
+            ("none", SEQUENCES, False),
+        ]
+    },
+    "grouped, eager": lambda: grouped(
+        mixed(EVERY, COPIES, "adagrad", pipeline=Pipeline(accumulation=2)), buckets=SMALL
+    ),
+    "host memory without a pipeline": hosted,
+    "features, plain": lambda: shared(mixed(EVERY, (*ALL, "column_wise"))),
+    "copies": lambda: on_nvlink(mixed(EVERY, ALL, pipeline=Pipeline(accumulation=2)), data=COPIED),
+    "narrow ids": lambda: with_model(mixed(EVERY, ALL), ids_dtype="int32", lengths_dtype="int32"),
+    "few rows, lamb": lambda: with_few_rows("partial_rowwise_lamb", CUT_BY_ROWS, ("pooled", "sequence")),
+}
+EACH = pytest.mark.parametrize("name", [*SCENARIOS, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
+# Real ranks add as the simulator does: nothing, two numbers, or as quantized exchanges say.
+EXACT = {"fsdp", "hsdp", "halves", "fp8", "int8"}
+
+
+@cache
+def simulated(name: str) -> tuple[Scenario, Recording]:
+    made = {**SCENARIOS, **SLOW}[name]()
+    return made, simulate(made, DlrmProgram(made))
+
+
+@EACH
+def test_sizes_take_as_long_as_values(name: str) -> None:
+    made, recording = simulated(name)
+    sizes = made.with_run(payload="sizes")
+    without = simulate(sizes, DlrmProgram(sizes))
+    assert without.spans == recording.spans
+    assert without.links == recording.links
+
+
+@pytest.mark.real
+@EACH
+def test_real_ranks_make_the_same_calls_and_learn_the_same(name: str) -> None:
+    made, recording = simulated(name)
+    real = WORLDS["real"](DlrmProgram(made), made)
+    assert losses(recording) == pytest.approx(losses(real), rel=0 if name in EXACT else 1e-6, abs=0)
+    assert calls(recording) == calls(real)
