@@ -6,7 +6,7 @@ printed name is a valid key.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -60,13 +60,21 @@ def _key(field: str, keys: Mapping[str, Any]) -> str:
 
 def _table(schema: Node, node: Node) -> tuple[Node, bool]:
     """Return the table that a key's value (or array item) is, and whether the key is an array; {} for plain values."""
-    for one in (node, *node.get("anyOf", ()), *node.get("oneOf", ()), *node.get("allOf", ())):
+    for one in _variants(node):
         inner = one.get("items", one)
         reference = inner.get("$ref", "")
         resolved = schema["$defs"][reference.rpartition("/")[2]] if reference else inner
         if "properties" in resolved:
             return resolved, "items" in one
     return {}, False
+
+
+def _variants(node: Node) -> Iterator[Node]:
+    """Yield a value's schema, and those of which it may be any."""
+    yield node
+    for key in ("anyOf", "oneOf", "allOf"):
+        for one in node.get(key, ()):
+            yield from _variants(one)
 
 
 def _in_cluster(path: tuple[str, ...]) -> Sequence[str]:

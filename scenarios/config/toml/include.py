@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -10,6 +11,7 @@ from typing import Any, Protocol
 from scenarios.config.catalogue import profile_file, profile_names, scenario_file
 from scenarios.config.overrides.overrides import Overrides
 from scenarios.config.toml.mistakes import Mistakes, key_text, path_text, toml_text
+from scenarios.config.toml.table_file.entries import counts_tables, names_tables, put_alike, put_table_file
 from scenarios.config.toml.tree import TOO_DEEP, KeyPath, Tree, leaves, read_toml, too_deep
 
 SET = "set"
@@ -20,6 +22,7 @@ LONGEST_CHAIN = 64  # files, each included by the previous one
 class Over(Protocol):
     """A layer that replaces values of a tree."""
 
+    def put_if(self, decides: Callable[[KeyPath, object], bool], mistakes: Mistakes) -> None: ...
     def put_early(self, tree: Tree) -> None: ...
     def put_late(self, mistakes: Mistakes) -> None: ...
 
@@ -34,6 +37,11 @@ def read_tree(file: str, over: Over | None = None) -> Mistakes:
     reader = _IncludeReader(mistakes=mistakes)
     reader.read(file)
     layers: list[Over] = [*_set_by_files(mistakes), *([] if over is None else [over])]
+    # All other values count the tables that there are in the end.
+    for decides, put in ((names_tables, put_table_file), (counts_tables, put_alike)):
+        for layer in layers:
+            layer.put_if(decides, mistakes)
+        put(mistakes)
     for layer in layers:
         layer.put_early(mistakes.tree)
     reader.read_profile()

@@ -35,16 +35,17 @@ def _check_features(table: Any, path: KeyPath, look: Look) -> None:
 
 def _check_feature_names(tables: Sequence[Any], mistakes: Mistakes) -> None:
     """Add mistakes for features of equal names: a sample has one bag per name. A table alone is a feature."""
-    first: dict[str, str] = {}
+    first: dict[str, KeyPath] = {}
     for index, table in enumerate(tables):
         if table.features is None and table.name is not None:
-            first.setdefault(table.name, f"model.tables[{index}]")
+            first.setdefault(table.name, ("model", "tables", index))
     for index, table in enumerate(tables):
         for number, feature in enumerate(table.features or []):
-            place = f"model.tables[{index}].features[{number}]"
-            if feature.name is not None and first.setdefault(feature.name, place) != place:
-                key = ("model", "tables", index, "features", number, "name")
-                mistakes.add(key, f"a name of its own, but {first[feature.name]} has it already")
+            path: KeyPath = ("model", "tables", index, "features", number)
+            if feature.name is not None and first.setdefault(feature.name, path) != path:
+                mistakes.add(
+                    (*path, "name"), f"a name of its own, but {mistakes.called(first[feature.name])} has it already"
+                )
 
 
 def _check_ids(section: Any, rows: int | None, path: KeyPath, look: Look) -> None:
