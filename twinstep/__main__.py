@@ -41,6 +41,9 @@ _COMMANDS = {
     "check-ranks": _Command(
         _MEASUREMENT, ("check",), " check-ranks", "check that real ranks compute what the simulator computes"
     ),
+    "import": _Command(
+        "twinstep.table_import.cli", (), " import", "write the tables of a TorchRec model as a table file"
+    ),
     "list": _Command(_FILES, ("list",), "", "list the ready scenarios"),
 }
 
