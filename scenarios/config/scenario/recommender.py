@@ -265,6 +265,12 @@ class Model:
             accepts=Width,
             after="tf32",
         ),
+        Key(
+            "ids_per_sample",
+            "Ids per bag of tables, and features, without `ids_per_sample`. Default: none.",
+            accepts=IdsCount | MeanIds,
+            after="embedding_dim",
+        ),
     )
 
     dense_features: Annotated[Width, "Dense features per sample, the input of the bottom layers. Required."]

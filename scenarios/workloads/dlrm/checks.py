@@ -67,7 +67,7 @@ def _check_model(model: Any, document: Document, look: Look) -> None:
             _check_kernel(table, path, document, look, given)
         if given is None:
             _check_fits(table, path, model, rooms, mistakes)
-    check_ids(model.tables or [], look)
+    check_ids(model, look)
 
 
 def _check_types(types: Sequence[str], path: KeyPath, mistakes: Mistakes) -> None:

@@ -12,25 +12,28 @@ from scenarios.config.toml.tree import KeyPath
 from scenarios.workloads.dlrm.ids.file import read_bags
 
 
-def check_ids(tables: Sequence[Any], look: Look) -> None:
-    """Add what is wrong with the ids of the tables or their features."""
+def check_ids(model: Any, look: Look) -> None:
+    """Add what is wrong with the ids of the model's tables or their features."""
+    usual, tables = model.ids_per_sample, model.tables or []
+    if _is_mean(usual) and usual.mean is None:
+        look.need(("model", "ids_per_sample"), usual, "mean")
     for index, table in enumerate(tables):
         path: KeyPath = ("model", "tables", index)
         if table.features is None:
-            _check_ids(table, table.rows, path, look)
+            _check_ids(table, table.rows, usual, path, look)
         else:
-            _check_features(table, path, look)
+            _check_features(table, usual, path, look)
     _check_feature_names(tables, look.mistakes)
 
 
-def _check_features(table: Any, path: KeyPath, look: Look) -> None:
+def _check_features(table: Any, usual: Any, path: KeyPath, look: Look) -> None:
     look.refuse(path, table, ("ids_per_sample", "ids"), "with features, each of which has its own")
     if not table.features:
         look.mistakes.add((*path, "features"), "at least one feature")
     for index, feature in enumerate(table.features):
         place = (*path, "features", index)
         look.need(place, feature, "name")
-        _check_ids(feature, table.rows, place, look)
+        _check_ids(feature, table.rows, usual, place, look)
 
 
 def _check_feature_names(tables: Sequence[Any], mistakes: Mistakes) -> None:
@@ -48,18 +51,19 @@ def _check_feature_names(tables: Sequence[Any], mistakes: Mistakes) -> None:
                 )
 
 
-def _check_ids(section: Any, rows: int | None, path: KeyPath, look: Look) -> None:
-    """Add what is wrong with the ids of a table or a feature."""
+def _check_ids(section: Any, rows: int | None, usual: Any, path: KeyPath, look: Look) -> None:
+    """Add what is wrong with the ids of a table or a feature, of which there are `usual` where it says no number."""
     mistakes, law, count = look.mistakes, section.ids, section.ids_per_sample
-    kind, is_mean = getattr(law, "declared_by", None), getattr(count, "declared_by", None) is MeanIds
-    if is_mean and count.mean is None:
+    kind = getattr(law, "declared_by", None)
+    if _is_mean(count) and count.mean is None:
         look.need((*path, "ids_per_sample"), count, "mean")
     if kind is ZipfIds and law.zipf is None and not _names_file(mistakes, (*path, "ids")):
         look.need((*path, "ids"), law, "zipf")
-    if kind is ZipfIds and law.bags == "by_first" and is_mean:
-        mistakes.add((*path, "ids_per_sample"), "a number with ids.bags = 'by_first'")
+    if kind is ZipfIds and law.bags == "by_first" and _is_mean(usual if count is None else count):
+        place = ("model",) if count is None else path
+        mistakes.add((*place, "ids_per_sample"), "a number with ids.bags = 'by_first'")
     if kind is not FileIds:
-        if count is None and mistakes.sound((*path, "ids")):
+        if count is None and usual is None and mistakes.sound((*path, "ids"), ("model", "ids_per_sample")):
             look.need(path, section, "ids_per_sample")
         return
     if section.ids_per_sample is not None:
@@ -70,6 +74,11 @@ def _check_ids(section: Any, rows: int | None, path: KeyPath, look: Look) -> Non
             read_bags(named_file(mistakes, key, section.ids.file), rows)
         except ValueError as error:
             mistakes.add(key, str(error))
+
+
+def _is_mean(count: Any) -> bool:
+    """Return whether a number of ids is the mean of a random one."""
+    return getattr(count, "declared_by", None) is MeanIds
 
 
 def _names_file(mistakes: Mistakes, path: KeyPath) -> bool:

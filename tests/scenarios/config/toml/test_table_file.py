@@ -83,11 +83,13 @@ TWICE = "given more than once; expected once"
 EMPTY = "no tables; expected a first line with the columns' names, and a table in each line below it"
 
 
-def job(content: str | None = None, name: str = "tables.csv", **overrides: object) -> Scenario:
+def job(
+    content: str | None = None, name: str = "tables.csv", overrides: Mapping[str, object] | None = None
+) -> Scenario:
     Path("job.toml").write_text(f"{JOB}tables = '{name}'\n")
     if content is not None:
         Path(name).write_text(content)
-    return load("job.toml", {key.replace("__", "."): value for key, value in overrides.items()})
+    return load("job.toml", overrides)
 
 
 def written(tables: str) -> Scenario:
@@ -167,7 +169,7 @@ def test_values_of_the_command_line_count_the_tables_that_there_are() -> None:
         ({"model.tables": [ENTRY], "model.tables.z_1.rows": 9}, {"z_0": 7, "z_1": 9}),
     ]
     for overrides, rows in cases:
-        made = job(CSV, **{key.replace(".", "__"): value for key, value in overrides.items()})
+        made = job(CSV, overrides=overrides)
         assert {table.name: table.rows for table in made.workload.tables} == rows, overrides
 
 
@@ -223,7 +225,7 @@ def test_a_file_that_cannot_be_read_is_one_mistake(name: str, content: bytes | N
     if content is not None:
         (folder / name).write_bytes(content)
     with pytest.raises(ScenarioError) as caught:
-        job(name=name, model__tables__a__rows=3)  # no second mistake for what counts its tables
+        job(name=name, overrides={"model.tables.a.rows": 3})  # no second mistake for what counts its tables
     (sentence,) = caught.value.sentences
     assert sentence.startswith(f"job.toml: model.tables = '{name}': {wanted}")
 
@@ -243,6 +245,23 @@ def test_a_wrong_place_or_value_on_the_command_line_is_one_sentence(key: str, va
     (sentence,) = mistakes(CSV, {key: value})
     assert sentence.startswith("--set model.tables")
     assert sentence.endswith(f": {wanted}")
+
+
+@pytest.mark.usefixtures("folder")
+def test_tables_and_features_without_a_number_of_ids_have_the_models() -> None:
+    content = "name,rows,ids_per_sample,ids,features\na,9,,,\nb,9,7,,\nc,9,,,x y\nd,9,,{file = 'ids.csv'},\n"
+    Path("ids.csv").write_text("1 2\n3 4\n")
+    for usual, kinds in ((3, "fixed"), ({"mean": 3.0}, "poisson")):
+        tables = job(content, overrides={"model.ids_per_sample": usual}).workload.tables
+        assert [table.ids_per_sample for table in tables] == [3, 7, 6, 2]
+        assert {tables[0].ids_per_sample_kind, *(one.ids_per_sample_kind for one in tables[2].features)} == {kinds}
+    expected = f"--set model.ids_per_sample = 0: {MEAN}"
+    assert mistakes(content, {"model.ids_per_sample": 0}) == [expected]  # no table lacks one besides
+    missing = "--set model.ids_per_sample.mean: missing; expected a number above 0"
+    assert mistakes(content, {"model.ids_per_sample": {}}) == [missing]
+    by_first = f"{IDS},ids\na,9,,\"{{zipf = 1.1, bags = 'by_first'}}\"\n"
+    (sentence,) = mistakes(by_first, {"model.ids_per_sample": {"mean": 3.0}})
+    assert sentence == "--set model.ids_per_sample = {mean = 3.0}: expected a number with ids.bags = 'by_first'"
 
 
 @pytest.mark.usefixtures("folder")
