@@ -41,6 +41,10 @@ _COMMANDS = {
     "check-ranks": _Command(
         _MEASUREMENT, ("check",), " check-ranks", "check that real ranks compute what the simulator computes"
     ),
+    "init": _Command("twinstep.scenario_init", (), " init", "write a first scenario around a file of tables"),
+    "import": _Command(
+        "twinstep.table_import.cli", (), " import", "write the tables of a TorchRec model as a table file"
+    ),
     "list": _Command(_FILES, ("list",), "", "list the ready scenarios"),
 }
 

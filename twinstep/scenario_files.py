@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TextIO
 
 from scenarios.interruption import code_of
+from twinstep.new_file import write_new
 
 if TYPE_CHECKING:
     from scenarios.config.gpu import Gpu
@@ -146,30 +147,11 @@ def print_plan(file: str, out: str | None = None, module: str | None = None) -> 
         print(format_plan(plan))
         if out is not None:
             host = scenario.cluster.host
-            _write(
+            write_new(
                 out, plan_json(plan, scenario.sharding_host_ranks, host.gpu.kind, MODULE if module is None else module)
             )
+            print(f"plan: {out}")
     return 0
-
-
-def _write(file: str, text: str) -> None:
-    """Write a new file.
-
-    Raises:
-        ScenarioError: the file exists already, or cannot be written.
-    """
-    from scenarios.seam.errors import ScenarioError
-
-    try:
-        with open(file, "x", encoding="utf-8") as stream:
-            stream.write(text)
-    except FileExistsError:
-        raise ScenarioError(
-            [f"--out = {file}: exists already; nothing is ever overwritten, give another file"]
-        ) from None
-    except OSError as error:
-        raise ScenarioError([f"--out = {file}: expected a file that can be written: {error.strerror}"]) from None
-    print(f"plan: {file}")
 
 
 def _planned(scenario: Scenario) -> Plan | None:

@@ -7,16 +7,15 @@ order in every step.
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from scenarios.config.toml.look import utf8_content
 from scenarios.config.toml.mistakes import path_text, toml_text
+from scenarios.config.toml.table_file.csv_file import CsvFile
 
 NEEDED = ("label", "time_us")
 COLUMNS = ("label", "call", "time_us", "spread", "samples")  # the last two are for readers of the file
@@ -102,62 +101,23 @@ def read_compute_times(path: Path) -> tuple[ComputeTimes, tuple[str, ...]]:
         ValueError: the file cannot be read as text; the message is the expected phrase.
     """
     file = _File(path_text(path))
-    names: list[str] | None = None
-    for line, cells in file.records(utf8_content(path).decode()):
-        if names is not None:
-            file.add(line, names, cells)
-        elif file.check_names(cells):
-            names = cells
-        else:
-            break
+    for line, given in file.lines(utf8_content(path).decode()):
+        file.add(line, given)
     if not file.rows and not file.mistakes:
         file.say("no times; expected a first line with the columns' names, and rows below it")
     return ComputeTimes(path=path, rows=tuple(file.rows.values())), tuple(file.mistakes)
 
 
-class _File:
+class _File(CsvFile):
     """The rows of one file by label and call, and its mistakes."""
 
     def __init__(self, name: str) -> None:
-        self._name = name
+        super().__init__(name, COLUMNS, NEEDED)
         self._lines: dict[tuple[str, int | None], int] = {}
         self.rows: dict[tuple[str, int | None], ComputeTime] = {}
-        self.mistakes: list[str] = []
 
-    def say(self, sentence: str) -> None:
-        self.mistakes.append(f"{self._name}: {sentence}")
-
-    def records(self, text: str) -> Iterator[tuple[int, list[str]]]:
-        """Yield each record that is not blank, with the line where the record begins, counted from 1."""
-        reader, line = csv.reader(io.StringIO(text, newline=""), strict=True), 1
-        try:
-            for cells in reader:
-                if any(map(str.strip, cells)):
-                    yield line, [cell.strip() for cell in cells]
-                line = reader.line_num + 1
-        except csv.Error as error:
-            self.say(f"line {line}: not CSV: {error}")
-
-    def check_names(self, names: list[str]) -> bool:
-        """Return whether the first line has the required columns, each once, and no unknown ones; record mistakes."""
-        before = len(self.mistakes)
-        expected = f"expected {', '.join(COLUMNS)}, with commas between them"
-        if missing := [name for name in NEEDED if name not in names]:
-            self.say(f"first line: {', '.join(missing)}: missing; {expected}")
-        for name in dict.fromkeys(names):
-            if name not in COLUMNS:
-                self.say(f"first line: {toml_text(name)}: unknown column; {expected}")
-            elif names.count(name) > 1:
-                self.say(f"first line: {name}: given more than once; expected once")
-        return len(self.mistakes) == before
-
-    def add(self, line: int, names: list[str], cells: list[str]) -> None:
+    def add(self, line: int, given: dict[str, str]) -> None:
         """Add one row below the first line, or record its mistakes."""
-        if len(cells) != len(names):
-            values = f"{len(cells)} value{'' if len(cells) == 1 else 's'}"
-            self.say(f"line {line}: {values}; expected {len(names)}, as in the first line")
-            return
-        given = dict(zip(names, cells, strict=True))
         before = len(self.mistakes)
         label = given["label"]
         if not (label and label.isprintable()):

@@ -31,8 +31,9 @@ class Key:
 
     The field's type defines what the key accepts unless `accepts` does; then `read` and `write` convert. `names` is for
     mappings. A calibration writes a key if it differs from the field's default, or `always`. `after`: the key behind
-    which this one stands, if not behind the previous field. `title`: the name of the value's table in schemas. A
-    class's `file_keys` are keys of its table that become no field, but affect others.
+    which this one stands, if not behind the previous field. `title`: the name of the value's table in schemas.
+    `or_file`: a file may be named in the array's place, whose items stand there before the key is read. A class's
+    `file_keys` are keys of its table that become no field, but affect others.
     """
 
     name: str = ""
@@ -44,6 +45,7 @@ class Key:
     always: bool = False
     after: str = ""
     title: str = ""
+    or_file: bool = False
 
 
 class OnlyWith:

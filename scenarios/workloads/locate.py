@@ -85,11 +85,12 @@ def place_of(name: str) -> str:
     raise ValueError(f"{', '.join(first)} or {last}")
 
 
-def import_named(place: str, folder: Path | None = None) -> Any:
+def import_named(place: str, folder: Path | None = None, what: str = "a program") -> Any:
     """Return the object that "module:attribute" or "path/file.py:attribute" names; ValueError as for `factory`.
 
     A module is searched on Python's path; if a `folder` is given, then in the working directory and in that folder,
-    too; a file's path is relative to it. Inside `without_code`, results with a folder are None.
+    too; a file's path is relative to it. Inside `without_code`, results with a folder are None. Errors call the object
+    `what`.
     """
     module, _, attribute = place.rpartition(":")
     is_file = _is_file(module) and folder is not None
@@ -108,7 +109,7 @@ def import_named(place: str, folder: Path | None = None) -> Any:
             found = getattr(found, part)
     except AttributeError as error:
         text = str(error).replace(by_path.module_of(_file(module, folder)), module) if is_file and folder else error
-        raise ValueError(f"a program in {module}, but {text}") from None
+        raise ValueError(f"{what} in {module}, but {text}") from None
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from scenarios.config.toml.tree import KeyPath, Tree
 
@@ -47,14 +48,26 @@ def _ranges(part: str) -> list[tuple[int, int]]:
 
 
 def places(tree: Tree, path: KeyPath) -> Iterator[KeyPath]:
-    """Yield `path` once for each array item that its index sets select; none if the array does not exist."""
-    at = next((at for at, part in enumerate(path) if is_several(part)), None)
-    if at is None:
-        yield path
-        return
-    try:
-        items = tree.at(path[:at])
-    except (LookupError, TypeError):
-        return
-    for index in indices_of(str(path[at]), len(items)) if isinstance(items, list) else ():
-        yield from places(tree, (*path[:at], index, *path[at + 1 :]))
+    """Yield `path` once for each array item that its index sets and names select; none if there is no such item."""
+    for at, part in enumerate(path):
+        try:
+            items = tree.at(path[:at])
+        except (LookupError, TypeError):
+            items = None
+        if isinstance(part, str) and (is_several(part) or isinstance(items, list)):
+            for index in items_of(part, items) if isinstance(items, list) else ():
+                yield from places(tree, (*path[:at], index, *path[at + 1 :]))
+            return
+    yield path
+
+
+def items_of(part: str, items: list[Any]) -> list[int]:
+    """Return the indices of an array's items that an index set, or an item's name, selects."""
+    if is_several(part):
+        return indices_of(part, len(items))
+    return [index for index, item in enumerate(items) if isinstance(item, dict) and item.get("name") == part]
+
+
+def names_of(items: list[Any]) -> list[str]:
+    """Return the names of an array's tables."""
+    return [item["name"] for item in items if isinstance(item, dict) and isinstance(item.get("name"), str)]

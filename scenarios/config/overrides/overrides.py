@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 
-from scenarios.config.overrides.keys import EXPECTED_KEY, indices_of, is_several, path_of, places
+from scenarios.config.overrides.keys import EXPECTED_KEY, is_several, items_of, names_of, path_of, places
 from scenarios.config.toml.mistakes import SET, Mistakes, toml_text
+from scenarios.config.toml.table_file.entries import TABLES
 from scenarios.config.toml.tree import KeyPath, Tree
 
 # Keys with a meaning in files only: what is read next, and what a profile states of itself.
@@ -32,6 +34,14 @@ class Overrides:
         self._file = file
         self._left = [(key, value) for key, value in (values or {}).items() if value is not None]
 
+    def put_if(self, decides: Callable[[KeyPath, object], bool], mistakes: Mistakes) -> None:
+        """Put the values that decide on others' places; one without a place is a mistake."""
+        first = [(key, value) for key, value in self._left if decides(self._path(key, value) or (), value)]
+        for key, value in first:
+            self._left.remove((key, value))
+            if not self._put(mistakes.tree, key, value):
+                mistakes.say(self._sentence(mistakes.tree, key, value))
+
     def put_early(self, tree: Tree) -> None:
         """Put the values whose place exists before the profile is laid under; one of them may name the profile."""
         self._left = [(key, value) for key, value in self._left if key == _KERNELS or not self._put(tree, key, value)]
@@ -46,6 +56,8 @@ class Overrides:
         path = self._path(key, value)
         if path is None:
             return False
+        if path[: len(TABLES)] == TABLES in tree.lost:
+            return True  # the mistakes of the tables' file come first
         if key == _KERNELS:
             return tree.append(path, value, self._origin(key))
         found = list(places(tree, path))
@@ -85,12 +97,17 @@ def _has(tree: Tree, path: KeyPath) -> str:
     for at, key in enumerate(path):
         name = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path[:at]).removeprefix(".")
         is_index = isinstance(key, int) or is_several(key)
+        if isinstance(value, list) and not is_index and (names := names_of(value)):
+            if str(key) not in names:
+                return f"a name in {name}, such as {', '.join(get_close_matches(str(key), names) or names[:3])}"
+            value = value[items_of(str(key), value)[0]]
+            continue
         if not isinstance(value, dict | list) or isinstance(value, list) != is_index:
             return f"a place that the scenario has, but {name} is no {'array' if is_index else 'table'}"
         if isinstance(value, dict):
             value = value.get(key, {})
             continue
-        indices = [key] if isinstance(key, int) else indices_of(str(key), len(value))
+        indices = [key] if isinstance(key, int) else items_of(str(key), value)
         if max(indices, default=len(value)) >= len(value):
             known = f", [0] to [{len(value) - 1}]" if value else ""
             return f"an index of {name}, which has {len(value)}{known}"

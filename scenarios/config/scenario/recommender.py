@@ -12,6 +12,7 @@ from scenarios.compute_kernel import DEFAULT_KERNEL, SCENARIO_KERNELS, ComputeKe
 from scenarios.config.keys import Key
 from scenarios.config.scenario.optimizers import DenseOptimizer, Optimizer
 from scenarios.config.toml.values import (
+    Alike,
     Count,
     Efficient,
     Exponent,
@@ -120,6 +121,13 @@ class Table:
             "Numbers of the hosts on whose ranks the table lies. Default: the planner's choice.",
             accepts=list[Place],
             after="cache_load_factor",
+        ),
+        Key(
+            "count",
+            "Number of tables alike for which this entry stands; their names, and those of their features, end in _0,"
+            " _1, ... Default: one table.",
+            accepts=Alike,
+            after="hosts",
         ),
     )
 
@@ -256,10 +264,22 @@ class Model:
             accepts=Width,
             after="tf32",
         ),
+        Key(
+            "ids_per_sample",
+            "Ids per bag of tables, and features, without `ids_per_sample`. Default: none.",
+            accepts=IdsCount | MeanIds,
+            after="embedding_dim",
+        ),
     )
 
     dense_features: Annotated[Width, "Dense features per sample, the input of the bottom layers. Required."]
-    tables: Annotated[tuple[Table, ...], "The embedding tables. Required."]
+    tables: Annotated[
+        tuple[Table, ...],
+        Key(
+            doc="The embedding tables, or the path of a CSV or Parquet file of them, relative to this file. Required.",
+            or_file=True,
+        ),
+    ]
     bottom: Annotated[tuple[Width, ...], "Widths of the layers over the dense features. Required without `dense`."] = ()
     interaction: Annotated[
         Interaction, Key(doc="How dense and sparse features are combined. Required without `dense`.", after="top")

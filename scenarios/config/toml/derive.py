@@ -15,7 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from scenarios.config.keys import REST, Declared, declared_keys
 from scenarios.config.toml.reading import phrase_of
-from scenarios.config.toml.section import TAG, FreeOptions, Section, about
+from scenarios.config.toml.section import TAG, FreeOptions, OrFile, Section, about
 from scenarios.config.toml.values import Accept
 
 _LAX = (tuple, set, frozenset)
@@ -55,7 +55,8 @@ def frozen(kind: Any, section: Section | None, **given: object) -> Any:
 def _accepted(one: Declared) -> Any:
     if one.table is not None:
         section: Any = section_of(one.table, one.key.title)
-        return list[section] if one.is_array else section
+        array: Any = Annotated[list[section], OrFile()] if one.key.or_file else list[section]
+        return array if one.is_array else section
     if one.key.names is not None:
         accepts = get_args(one.hint)[1]
         keys: dict[str, Any] = {name: _field(accepts, meaning) for name, meaning in one.key.names.names.items()}

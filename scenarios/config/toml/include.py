@@ -10,6 +10,7 @@ from typing import Any
 from scenarios.config.catalogue import profile_file, profile_names, scenario_file
 from scenarios.config.overrides.overrides import Overrides
 from scenarios.config.toml.mistakes import Mistakes, key_text, path_text, toml_text
+from scenarios.config.toml.table_file.entries import counts_tables, names_tables, put_alike, put_table_file
 from scenarios.config.toml.tree import TOO_DEEP, KeyPath, Tree, leaves, read_toml, too_deep
 
 SET = "set"
@@ -27,6 +28,11 @@ def read_tree(file: str, over: Overrides | None = None) -> Mistakes:
     reader = _IncludeReader(mistakes=mistakes)
     reader.read(file)
     layers = [*_set_by_files(mistakes), over or Overrides()]
+    # All other values count the tables that there are in the end.
+    for decides, put in ((names_tables, put_table_file), (counts_tables, put_alike)):
+        for layer in layers:
+            layer.put_if(decides, mistakes)
+        put(mistakes)
     for layer in layers:
         layer.put_early(mistakes.tree)
     reader.read_profile()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,13 +61,25 @@ def utf8_content(path: Path) -> bytes:
     Raises:
         ValueError: the path is no file, cannot be read or is not UTF-8; the message is the expected phrase.
     """
+    content = content_of(path).removeprefix(codecs.BOM_UTF8)
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        raise ValueError(f"{path_text(path)} to be UTF-8 text") from None
+    return content
+
+
+def content_of(path: Path) -> bytes:
+    """Return the content of a file.
+
+    Raises:
+        ValueError: the path is no file, or cannot be read; the message is the expected phrase.
+    """
     try:
         if path.exists() and not path.is_file():  # a folder, or a pipe, whose end may never come
             raise ValueError(f"{path_text(path)} to be a file")
-        return given_file.text(path).encode()
+        return given_file.content(path)
     except FileNotFoundError:
         raise ValueError(f"{path_text(path)} to be a file") from None
     except OSError as error:
         raise ValueError(f"{path_text(path)} to be a file that can be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ValueError(f"{path_text(path)} to be UTF-8 text") from None

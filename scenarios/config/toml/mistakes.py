@@ -67,7 +67,8 @@ class Mistakes:
     def sentences(self) -> list[str]:
         """Return all mistakes: of whole files first, then in the order of the file."""
         ordered = sorted(self._found, key=lambda found: found[0])
-        return [*self._first, *(sentence for _, sentence in ordered)]
+        # An entry that stands for several tables has the mistakes of each.
+        return [*self._first, *dict.fromkeys(sentence for _, sentence in ordered)]
 
     def raise_any(self) -> None:
         """Raise ScenarioError with all mistakes, if there are any."""
@@ -86,7 +87,17 @@ class Mistakes:
         origin = self.tree.origin(path)
         if origin.startswith(SET):
             return f"{SET}{key_text(path)}"  # the command line may have set a table around it
-        return origin if origin.startswith("--") else f"{origin}: {key_text(path)}"
+        return origin if origin.startswith("--") else f"{origin}: {self.called(path)}"
+
+    def called(self, path: KeyPath) -> str:
+        """Return what users call the value at `path` in its file: its key, or a line and a column."""
+        entry, rest = self.tree.entry(path) or (None, path)
+        if entry is None or entry.columns is None:
+            return ".".join(filter(None, (entry.called if entry else "", key_text(rest))))
+        column, key = entry.columns.get(str(rest[0]), "") if rest else "", key_text(rest)
+        whole = column + key.removeprefix(str(rest[0])) if column else key
+        # A column that the file lacks is absent from all of its lines.
+        return ": ".join(filter(None, (entry.called if column or not rest else "", whole)))
 
 
 @contextmanager

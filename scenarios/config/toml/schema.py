@@ -43,9 +43,10 @@ def _tables(schema: dict[str, Any], node: dict[str, Any], place: str) -> Iterato
     """Yield each table's place in a file, such as `cluster.gpu` or `model.tables[]`, and its schema."""
     yield place, node
     for key, about in node["properties"].items():
-        for inner in (_resolve(schema, option) for option in about.get("oneOf", [about])):
+        for option in about.get("oneOf", [about]):
+            inner = _resolve(schema, option)
             if "properties" in inner:
-                yield from _tables(schema, inner, f"{place}.{key}{'[]' * ('items' in about)}".removeprefix("."))
+                yield from _tables(schema, inner, f"{place}.{key}{'[]' * ('items' in option)}".removeprefix("."))
 
 
 def _resolve(schema: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:

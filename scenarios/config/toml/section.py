@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -29,6 +30,14 @@ class FreeOptions(Section):
     """Values of any keys, for code of your own."""
 
     model_config = ConfigDict(extra="allow")
+
+
+@dataclass(frozen=True)
+class OrFile:
+    """Metadata of an array in whose place a file may be named; another file's items stand there when it is read."""
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
+        return {"oneOf": [handler(schema), {"type": "string"}]}
 
 
 def have(value: T | None) -> T:

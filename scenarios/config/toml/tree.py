@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -24,12 +24,21 @@ DEEPEST = 32  # far more than any scenario needs, and far less than Python's sta
 TOO_DEEP = f"expected tables and arrays nested at most {DEEPEST} deep"
 
 
+@dataclass(frozen=True, slots=True)
+class TableEntry:
+    """What an array's item comes from, as users call it: `line 7` of a file with these columns by key, or an entry."""
+
+    called: str
+    columns: Mapping[str, str] | None = None
+
+
 @dataclass(slots=True, kw_only=True)
 class Tree:
     """A tree of plain values, with the file that each comes from.
 
     Attributes:
         origins: the file of the root of each subtree that a file added; values below have the same origin.
+        entries: where items of arrays stand that are not items of their file; each is an origin's root as well.
         lost: tables with parts in an unusable file, so that their keys are not reported missing; () is the whole tree.
         beside_profile: the keys of the cluster that do not come from its profile.
         profile: the profile's file.
@@ -38,6 +47,7 @@ class Tree:
     root: str
     values: dict[str, Any] = field(default_factory=dict)
     origins: dict[KeyPath, str] = field(default_factory=dict)
+    entries: dict[KeyPath, TableEntry] = field(default_factory=dict)
     lost: list[KeyPath] = field(default_factory=list)
     beside_profile: list[KeyPath] = field(default_factory=list)
     profile: str = ""
@@ -68,10 +78,17 @@ class Tree:
             return False
         target[last] = value
         # The new value replaces a whole subtree, whose parts may have come from other files.
-        for below in [below for below in self.origins if below[: len(path)] == path]:
-            del self.origins[below]
+        for known in (self.origins, self.entries):
+            for below in [below for below in known if below[: len(path)] == path]:
+                del known[below]
         self.origins[path] = origin
         return True
+
+    def put_entries(self, path: KeyPath, entries: Sequence[tuple[str, TableEntry, object]]) -> None:
+        """Replace the array at `path` by these items, each with its file and what it is called there."""
+        self.put(path, [value for _, _, value in entries], self.origin(path))
+        for index, (origin, entry, _) in enumerate(entries):
+            self.origins[*path, index], self.entries[*path, index] = origin, entry
 
     def append(self, path: KeyPath, value: object, origin: str) -> bool:
         """Append a value to the array at `path`, or make one; return False if there is no such place."""
@@ -91,6 +108,14 @@ class Tree:
             if path[:length] in self.origins:
                 return self.origins[path[:length]]
         return self.root
+
+    def entry(self, path: KeyPath) -> tuple[TableEntry, KeyPath] | None:
+        """Return the entry in which the value at `path` stands, and its path there; None if it stands in no entry."""
+        for length in range(len(path), 0, -1):
+            if path[:length] in self.origins:
+                entry = self.entries.get(path[:length])
+                return None if entry is None else (entry, path[length:])
+        return None
 
     def at(self, path: KeyPath) -> object:
         """Return the value at `path`; LookupError if there is none, TypeError if a value above it has no keys."""

@@ -23,6 +23,7 @@ _ABOVE_0, _BELOW_1 = math.ulp(0.0), math.nextafter(1.0, 0.0)
 _MOST = 2**63 - 1  # TOML guarantees no larger integers, and seeds and tensors hold no larger ones
 MOST_GPUS = 2**20  # of a cluster, and of other counts of machines
 MOST_IDS = 10**6  # of one sample and table
+MOST_ALIKE = 100_000  # tables for which one entry stands
 BYTES_BELOW = 2**60  # so that sums, and counts of bits, still fit into 64 bits
 
 
@@ -153,6 +154,7 @@ def _text(expected: str, fits: Callable[[str], bool]) -> Accept:
 Count = Annotated[int, _whole(1)]
 CountOrZero = Annotated[int, _whole(0)]
 Repeats = Annotated[int, _whole(1, 10**9)]  # steps, and samples of one
+Alike = Annotated[int, _whole(1, MOST_ALIKE)]
 Machines = Annotated[int, _whole(1, MOST_GPUS)]
 Cores = Annotated[int, _whole(1, 4096)]  # of a host
 Layers = Annotated[int, _whole(1, 1000)]

@@ -70,7 +70,7 @@ def _check_model(model: Any, document: Document, look: Look) -> None:
             _check_kernel(table, path, document, look, given)
         if given is None:
             _check_fits(table, path, model, rooms, mistakes)
-    check_ids(model.tables or [], look)
+    check_ids(model, look)
 
 
 def _check_types(types: Sequence[str], path: KeyPath, mistakes: Mistakes) -> None:
@@ -118,7 +118,7 @@ def _check_names(tables: Sequence[Any], mistakes: Mistakes) -> None:
     first: dict[str, int] = {}
     for index, table in enumerate(tables):
         if table.name is not None and first.setdefault(table.name, index) != index:
-            place = f"model.tables[{first[table.name]}]"
+            place = mistakes.called(("model", "tables", first[table.name]))
             mistakes.add(("model", "tables", index, "name"), f"a name of its own, but {place} has it already")
 
 
@@ -126,6 +126,8 @@ def _check_table(table: Any, path: KeyPath, model: Any, look: Look) -> None:
     mistakes = look.mistakes
     if table.name is None or table.rows is None:
         look.need(path, table, "name", "rows")
+    if table.count is not None:
+        mistakes.add((*path, "count"), f"a value of its own, such as --set {mistakes.called(path)}.count={table.count}")
     if table.sequence is not None:
         look.refuse(path, table, ("weighted", "index_dedup"), "with sequence")
         if model.dense is None:

@@ -62,7 +62,11 @@ def _model(document: Document, mistakes: Mistakes) -> Model:
         path: KeyPath = ("model", "tables", index)
         ranks = _pinned(table, gpus) if table.ranks or table.hosts else ()
         place = placed.get(table.name)
-        chosen = {"dim": table.dim or model.embedding_dim, "ranks": ranks, **_bags_of_table(table, mistakes, path)}
+        chosen = {
+            "dim": table.dim or model.embedding_dim,
+            "ranks": ranks,
+            **_bags_of_table(table, model.ids_per_sample, mistakes, path),
+        }
         chosen |= _kernel(table, get_args(ShardingType) if ranks else types, place)
         tables.append(frozen(EmbeddingTable, table, **chosen))
     dtype = model.embedding_dtype or model.dtype or "float32"
@@ -90,21 +94,21 @@ def _pinned(table: Any, gpus: int) -> tuple[int, ...]:
     return tuple(table.ranks or chain.from_iterable(of_hosts))
 
 
-def _bags_of_table(table: Any, mistakes: Mistakes, path: KeyPath) -> dict[str, Any]:
-    """Return the fields on bags of a table, or of its features."""
+def _bags_of_table(table: Any, usual: Any, mistakes: Mistakes, path: KeyPath) -> dict[str, Any]:
+    """Return the fields on bags of a table, or of its features; `usual` ids where neither says how many."""
     if not table.features:
-        return _bags(table, mistakes, path)
+        return _bags(table, usual, mistakes, path)
     features = [
-        frozen(Feature, feature, **_bags(feature, mistakes, (*path, "features", place)))
+        frozen(Feature, feature, **_bags(feature, usual, mistakes, (*path, "features", place)))
         for place, feature in enumerate(table.features)
     ]
     total = sum(feature.ids_per_sample for feature in features)
     return {"features": tuple(features), "ids_per_sample": total, "ids": UNIFORM}
 
 
-def _bags(section: Any, mistakes: Mistakes, path: KeyPath) -> dict[str, Any]:
+def _bags(section: Any, usual: Any, mistakes: Mistakes, path: KeyPath) -> dict[str, Any]:
     """Return the fields on bags of a table or a feature: the law of ids, and their number per sample."""
-    law, count = section.ids, section.ids_per_sample
+    law, count = section.ids, usual if section.ids_per_sample is None else section.ids_per_sample
     kind = getattr(law, "declared_by", None)
     if kind is FileIds:
         file = named_file(mistakes, (*path, "ids", "file"), law.file)

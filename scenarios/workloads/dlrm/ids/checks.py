@@ -12,53 +12,58 @@ from scenarios.config.toml.tree import KeyPath
 from scenarios.workloads.dlrm.ids.file import read_bags
 
 
-def check_ids(tables: Sequence[Any], look: Look) -> None:
-    """Add what is wrong with the ids of the tables or their features."""
+def check_ids(model: Any, look: Look) -> None:
+    """Add what is wrong with the ids of the model's tables or their features."""
+    usual, tables = model.ids_per_sample, model.tables or []
+    if _is_mean(usual) and usual.mean is None:
+        look.need(("model", "ids_per_sample"), usual, "mean")
     for index, table in enumerate(tables):
         path: KeyPath = ("model", "tables", index)
         if table.features is None:
-            _check_ids(table, table.rows, path, look)
+            _check_ids(table, table.rows, usual, path, look)
         else:
-            _check_features(table, path, look)
+            _check_features(table, usual, path, look)
     _check_feature_names(tables, look.mistakes)
 
 
-def _check_features(table: Any, path: KeyPath, look: Look) -> None:
+def _check_features(table: Any, usual: Any, path: KeyPath, look: Look) -> None:
     look.refuse(path, table, ("ids_per_sample", "ids"), "with features, each of which has its own")
     if not table.features:
         look.mistakes.add((*path, "features"), "at least one feature")
     for index, feature in enumerate(table.features):
         place = (*path, "features", index)
         look.need(place, feature, "name")
-        _check_ids(feature, table.rows, place, look)
+        _check_ids(feature, table.rows, usual, place, look)
 
 
 def _check_feature_names(tables: Sequence[Any], mistakes: Mistakes) -> None:
     """Add mistakes for features of equal names: a sample has one bag per name. A table alone is a feature."""
-    first: dict[str, str] = {}
+    first: dict[str, KeyPath] = {}
     for index, table in enumerate(tables):
         if table.features is None and table.name is not None:
-            first.setdefault(table.name, f"model.tables[{index}]")
+            first.setdefault(table.name, ("model", "tables", index))
     for index, table in enumerate(tables):
         for number, feature in enumerate(table.features or []):
-            place = f"model.tables[{index}].features[{number}]"
-            if feature.name is not None and first.setdefault(feature.name, place) != place:
-                key = ("model", "tables", index, "features", number, "name")
-                mistakes.add(key, f"a name of its own, but {first[feature.name]} has it already")
+            path: KeyPath = ("model", "tables", index, "features", number)
+            if feature.name is not None and first.setdefault(feature.name, path) != path:
+                mistakes.add(
+                    (*path, "name"), f"a name of its own, but {mistakes.called(first[feature.name])} has it already"
+                )
 
 
-def _check_ids(section: Any, rows: int | None, path: KeyPath, look: Look) -> None:
-    """Add what is wrong with the ids of a table or a feature."""
+def _check_ids(section: Any, rows: int | None, usual: Any, path: KeyPath, look: Look) -> None:
+    """Add what is wrong with the ids of a table or a feature, of which there are `usual` where it says no number."""
     mistakes, law, count = look.mistakes, section.ids, section.ids_per_sample
-    kind, is_mean = getattr(law, "declared_by", None), getattr(count, "declared_by", None) is MeanIds
-    if is_mean and count.mean is None:
+    kind = getattr(law, "declared_by", None)
+    if _is_mean(count) and count.mean is None:
         look.need((*path, "ids_per_sample"), count, "mean")
     if kind is ZipfIds and law.zipf is None and not _names_file(mistakes, (*path, "ids")):
         look.need((*path, "ids"), law, "zipf")
-    if kind is ZipfIds and law.bags == "by_first" and is_mean:
-        mistakes.add((*path, "ids_per_sample"), "a number with ids.bags = 'by_first'")
+    if kind is ZipfIds and law.bags == "by_first" and _is_mean(usual if count is None else count):
+        place = ("model",) if count is None else path
+        mistakes.add((*place, "ids_per_sample"), "a number with ids.bags = 'by_first'")
     if kind is not FileIds:
-        if count is None and mistakes.sound((*path, "ids")):
+        if count is None and usual is None and mistakes.sound((*path, "ids"), ("model", "ids_per_sample")):
             look.need(path, section, "ids_per_sample")
         return
     if section.ids_per_sample is not None:
@@ -69,6 +74,11 @@ def _check_ids(section: Any, rows: int | None, path: KeyPath, look: Look) -> Non
             read_bags(named_file(mistakes, key, section.ids.file), rows)
         except ValueError as error:
             mistakes.add(key, str(error))
+
+
+def _is_mean(count: Any) -> bool:
+    """Return whether a number of ids is the mean of a random one."""
+    return getattr(count, "declared_by", None) is MeanIds
 
 
 def _names_file(mistakes: Mistakes, path: KeyPath) -> bool:

@@ -1,0 +1,1 @@
+"""Tables of models in other libraries, as the table files of scenarios."""
