@@ -8,7 +8,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def loaded(code: str) -> set[str]:
-    """The packages of which a fresh interpreter has loaded modules after `code`; twinstep claims names of empty ones."""
+    """The packages of which a fresh interpreter loads modules for `code`; twinstep claims names of empty ones."""
     of_names = "{name.split('.')[0] for name in sys.modules if name not in ('sim', 'real')}"
     shown = f"{code}\nimport sys; print(' '.join({of_names}))"
     done = subprocess.run([sys.executable, "-c", shown], cwd=ROOT, capture_output=True, text=True, check=True)
