@@ -18,9 +18,8 @@ from scenarios.config.toml.sections import Document, MeasuredSection, RunSection
 def check(document: Document, program: ProgramSpec | None, mistakes: Mistakes) -> None:
     """Add everything that is missing from the scenario or does not fit together."""
     look = Look(mistakes=mistakes)
-    look.need((), document, "program", "cluster")
-    if document.cluster is not None:
-        check_cluster(document.cluster, look)
+    look.need((), document, "program")
+    check_profile(document, mistakes)
     for table in tables_of(program):
         table.check_in(document, look)
     if program is not None:

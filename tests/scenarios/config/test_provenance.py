@@ -105,10 +105,12 @@ def test_equal_values_are_equal(key: str, value: object, hosts: int, is_own: boo
 def test_missing_keys_are_named(plain: str) -> None:
     text = MEASURED.replace('machine = "host"\n', "").replace("worst_error = -0.5\n", "")
     Path("mine.toml").write_text(plain + text)
-    assert sentences(load_profile, "mine.toml") == [
-        "mine.toml: measured.groups[0].worst_error: missing; expected a number",
-        "mine.toml: measured.machine: missing; expected a string",
-    ]
+    Path("s.toml").write_text(SCENARIO)
+    for action, file in ((load_profile, "mine.toml"), (load, "s.toml")):
+        assert sentences(action, file) == [
+            "mine.toml: measured.groups[0].worst_error: missing; expected a number",
+            "mine.toml: measured.machine: missing; expected a string",
+        ]
 
 
 def test_profiles_in_files_are_shown_with_how_they_were_measured(
