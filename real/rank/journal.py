@@ -93,7 +93,7 @@ class Entry:
         return f"{self.name} on stream {self.stream}" + (f" in step {self.step}" if self.step >= 0 else "")
 
     def is_finished(self, *, is_last: bool) -> bool:
-        """Return whether it can become a row; at the end (`is_last`) also if it was never awaited."""
+        """Return whether the span can become a row; at the end (`is_last`) also if it was never awaited."""
         if self.end is None or (self.wait_until is None and not is_last):
             return False
         lane = self.lane
@@ -128,7 +128,7 @@ class Making(Protocol):
     def kind(self) -> str: ...
 
     def is_finished(self, *, is_last: bool) -> bool:
-        """Return whether it can become a row; at the end (`is_last`) also if it was never awaited."""
+        """Return whether the span can become a row; at the end (`is_last`) also if it was never awaited."""
         ...
 
     def row(self, rank: int, host: int) -> Row:
@@ -168,7 +168,7 @@ class Journal:
         self.issued(entry, is_awaited=is_awaited)
 
     def note(self, made: Making) -> None:
-        """Add a span under construction that does not count as this rank's current operation."""
+        """Add a span under construction without making it this rank's current operation, which error messages name."""
         self.moves += 1
         self._entries.append(made)
 

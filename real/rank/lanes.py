@@ -70,7 +70,7 @@ class PendingCall(Protocol):
         ...
 
     def wait(self) -> None:
-        """Wait until its outputs are filled, in the caller's order; RuntimeError if it failed."""
+        """Wait until the collective's outputs are filled, in the caller's order; RuntimeError if it failed."""
         ...
 
 

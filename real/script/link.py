@@ -217,7 +217,7 @@ class WatchedLink:
             self._send("at", {**at, "last": line, "inside": True} if line and not at["inside"] else at)
 
     def _is_moving(self, steps: UnrecordedSteps) -> bool:
-        """Return whether a step has ended since the last request, or may still go on."""
+        """Return whether the script moves: a step has ended since the last request, or may still go on."""
         since_s, self._requested_s = self._requested_s, time.monotonic()
         return steps.ended_s >= since_s or self._is_usual(steps)
 

@@ -146,7 +146,7 @@ class TracePieces:
         ]
 
     def _of_cpu(self) -> list[TracedSpan]:
-        """Return outermost operators, and the work of gloo's threads."""
+        """Return the spans of the CPU: outermost operators, and collectives on gloo's threads."""
         events = outermost(self._trace.events.get(CPU_OP, []))
         origins = [self._operators.origin(self._operators.innermost(event, {})) for event in events]
         streams = _threads(events)

@@ -27,7 +27,7 @@ _NOTHING = 0.001
 
 @dataclass(frozen=True, slots=True)
 class CurvesView:
-    """Curves by name, and how each was made; `folder` is how theirs is called in JSON."""
+    """A view of a scenario's curves: a frame and a description for each; `folder` is their folder as JSON names it."""
 
     frames: Frames
     abouts: Abouts

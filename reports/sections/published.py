@@ -101,7 +101,7 @@ def _missed(reasons: Callable[[pd.DataFrame], Iterator[str]] = missed) -> Report
 
 
 def _errors(title: str, first: str, frame: pd.DataFrame) -> ReportTable:
-    """Return a table of errors, whose second column tells rows of a group apart where these differ."""
+    """Return a table of errors; the columns "sizes" and "gpu" are shown only if they differ between rows."""
     if "sizes" in frame:
         frame = frame.assign(group=frame["group"].where((frame["sizes"] == errors.ALL).to_numpy(bool), ""))
     names = [name for name in map(str, frame) if name not in ("sizes", "gpu") or frame[name].nunique() > 1]

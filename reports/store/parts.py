@@ -39,7 +39,7 @@ class Part:
     own: Bools
 
     def owned(self) -> pd.DataFrame:
-        """Return the own rows alone."""
+        """Return the spans of this part's own steps, without those around them."""
         return self.spans if self.own.all() else self.spans[self.own]
 
 
@@ -91,8 +91,7 @@ class SpansInFile:
         Args:
             columns: columns to read.
             steps: the steps to read; without it also spans outside of steps (step -1), alone in a part unless the run
-                is
-                one part.
+                is one part.
             beside: include overlapping spans of steps that were not requested.
         """
         by_step, _ = self._extents

@@ -155,7 +155,10 @@ def hiding(overlaps: pd.DataFrame, threshold: float) -> pd.DataFrame:
 
 
 def exposed_of(overlaps: pd.DataFrame, of: str) -> pd.DataFrame:
-    """Return `batch` and `share` of the step for the batches that succeeded and have such communication."""
+    """Return the exposed share of a step by batch size (`batch`, `share`), of all communication or of gradients only.
+
+    Batch sizes that failed, or have no such communication, are left out.
+    """
     share = overlaps["exposed_share"] if of == COMMUNICATION else overlaps["gradients_share"]
     is_known = (overlaps["status"] == "done") & share.notna()
     if of == GRADIENTS:

@@ -108,7 +108,7 @@ def _code(tree: Tree, program: ProgramSpec) -> tuple[Path, tuple[Source, ...]]:
 
 
 def _named_beside(tree: Tree, program: ProgramSpec) -> str | None:
-    """Return the user's code that the file names for one of our programs; None if it names none."""
+    """Return the user's code (`module:attribute` or a path) that a scenario of a built-in program names, or None."""
     try:
         named = tree.at(program.names) if program.names else None
     except LookupError:

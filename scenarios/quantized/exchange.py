@@ -34,8 +34,7 @@ async def exchange(
         codec: None: send unencoded.
         label: prefix of the spans' labels.
         divisor: divides decoded elements: TorchRec 1.8.0 averages gradients after decoding, so that encoded values are
-            as
-            large as possible. Without a codec nothing is divided.
+            as large as possible. Without a codec nothing is divided.
 
     Raises:
         ValueError: elements for a member are not whole rows of the codec.

@@ -132,7 +132,7 @@ class Cores:
         self._look_later(core, turn)
 
     def _look_later(self, core: _Core, turn: _Turn) -> None:
-        """Schedule a look at the turn's end, or at the first tick after its slice."""
+        """Schedule the next check of a running turn: at its end, or at the first tick after its time slice."""
         now_ns = self._clock.now_ns
         end_ns = turn.began_ns + turn.left_ns
         due_ns = max(core.taken_ns + _SLICE_NS, now_ns + 1)

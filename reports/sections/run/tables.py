@@ -145,7 +145,7 @@ def _sentences(view: RunView) -> Iterator[Words]:
 
 
 def plan_sentence(run: Run) -> str:
-    """Return the bottleneck rank's load under both plans; "" where there is no plan of ours."""
+    """Return a line with the bottleneck rank's expected time under TorchRec's plan and ours; "" without these plans."""
     names = {"TorchRec": "TorchRec's", "ours": "ours"}
     said = [
         f"{names[row['planner']]} {_ms(row['worst'])} (rank {row['worst_rank']}; mean {_ms(row['mean'])})"

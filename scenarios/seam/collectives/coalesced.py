@@ -143,7 +143,7 @@ class _AllGatherListsCoalesced(InParts):
 def _parts_call(
     issue: Issue, inputs: Sequence[Tensor], outputs: Sequence[Tensor], parts: Sequence[Tensor], reduce: str = ""
 ) -> Call:
-    """Return the call; `parts` are the tensors whose sizes decide the library's messages."""
+    """Return the call of several tensors as one; `parts` are the tensors whose sizes decide the library's messages."""
     given, sizes = sum(map(size_bytes, inputs)), tuple(map(size_bytes, parts))
     return Call.of(
         issue,

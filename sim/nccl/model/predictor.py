@@ -138,7 +138,10 @@ def _ring_us(topology: GroupTopology, function: Function, protocol: Protocol) ->
 
 
 def _chain_us(topology: GroupTopology, protocol: Protocol) -> float:
-    """Return one hop if all channels visit the GPUs in one order, else one per rank; Simple's are then the tree's."""
+    """Return the latency of a chain in us: one hop if all channels visit the GPUs in one order, else a hop per rank.
+
+    Simple then has the tree's hops.
+    """
     inside = tables.NVLINK_HOP_US if topology.graphs["ring"].intra_type == Path.NVL else tables.PCI_HOP_US
     hops = (inside if topology.nodes == 1 else tables.NET_HOP_US)[protocol]
     if topology.graphs["ring"].same_channels:

@@ -39,7 +39,7 @@ class Gauges:
         self.inactive_split_bytes, self.inactive_split = Gauge(), Gauge()
 
     def all(self) -> dict[str, Gauge]:
-        """Return the gauges by torch's names."""
+        """Return the gauges (amounts with their peaks) by their names in `torch.cuda.memory_stats`."""
         return dict(vars(self))
 
 
