@@ -32,6 +32,7 @@ from scenarios.workloads.recording.recorder import ProgramRecorder
 from sim.run import play
 from tests.commands import command
 from tests.small import CORE, GPU, TCP, Play, changed, cluster, recommender, scenario
+from twinstep.prediction import main
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.toml") if path.stem != "study")
@@ -339,6 +340,19 @@ def test_the_command_records_and_plays_the_recording(tmp_path: Path) -> None:
 def test_a_run_without_the_option_keeps_no_recording(tmp_path: Path) -> None:
     assert command("sim", "twrw_2x2", "--quiet", "--out", tmp_path / "run").returncode == 0
     assert not (tmp_path / "run" / NAME).exists()
+
+
+def test_changes_are_not_added_to_a_run_that_was_not_recorded_as_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "one.toml").write_text(RECOMMENDERS["table_wise"])
+    words = [str(tmp_path / "one.toml"), "--what-if", "--quiet", "--out", str(tmp_path / "run")]
+    assert main(words) == 0
+    assert main([*words, "--record"]) == 2
+    assert (
+        capsys.readouterr().err
+        == f"{tmp_path / 'run'}: exists already; nothing is ever overwritten, give another folder\n"
+    )
 
 
 # What is refused
