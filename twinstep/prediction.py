@@ -140,7 +140,7 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
         job = _planned(options, scenario, folder, phases)
     from scenarios.workloads.build import effort_of
 
-    goes_on = options.what_if and _holds(folder, job.scenario)
+    goes_on = options.what_if and _holds(folder, job)
     if not goes_on:
         check_free(folder)
     print_notes(notes(job.scenario, job.program.host_classes, effort_of(job.scenario, job.program)))
@@ -264,7 +264,7 @@ class _Job:
     folder: Path
     bar: ProgressBar
     observed: Observed
-    recorder: ProgramRecorder | None = None
+    recorder: ProgramRecorder | None
 
 
 def _record(job: _Job) -> Digest:
@@ -327,18 +327,20 @@ def _check_whole(folder: Path, info: RunInfo, *, is_interrupted: bool) -> None:
         raise KeyboardInterrupt(f"{folder}: the run in it is whole; its changes were not all simulated")
 
 
-def _holds(folder: Path, scenario: Scenario) -> bool:
-    """Return whether a folder has this release's complete prediction of this scenario, so that changes can be added."""
+def _holds(folder: Path, job: _Job) -> bool:
+    """Return whether a folder has this release's complete prediction of a scenario, recorded if asked for."""
     from reports.errors import ReportError
     from reports.store import run_folder as store
     from scenarios.versions import versions
+    from scenarios.workloads.recording.file import NAME
 
     try:
         info = store.load(folder).info
     except ReportError:
         return False
-    is_same = info.scenario == json.loads(json.dumps(scenario.as_dict())) and info.versions == versions()
-    return is_same and info.world == "sim" and info.complete
+    is_recorded = job.recorder is None or (folder / NAME).is_file()
+    is_same = info.scenario == json.loads(json.dumps(job.scenario.as_dict())) and info.versions == versions()
+    return is_recorded and is_same and info.world == "sim" and info.complete
 
 
 def _draw(job: _Job, first: Digest) -> list[Run]:

@@ -32,6 +32,7 @@ from scenarios.workloads.recording.recorder import ProgramRecorder
 from sim.run import play
 from tests.commands import command
 from tests.small import CORE, GPU, TCP, Play, changed, cluster, recommender, scenario
+from twinstep.prediction import main
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.toml") if path.stem != "study")
@@ -341,6 +342,19 @@ def test_a_run_without_the_option_keeps_no_recording(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / NAME).exists()
 
 
+def test_changes_are_not_added_to_a_run_that_was_not_recorded_as_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "one.toml").write_text(RECOMMENDERS["table_wise"])
+    words = [str(tmp_path / "one.toml"), "--what-if", "--quiet", "--out", str(tmp_path / "run")]
+    assert main(words) == 0
+    assert main([*words, "--record"]) == 2
+    assert (
+        capsys.readouterr().err
+        == f"{tmp_path / 'run'}: exists already; nothing is ever overwritten, give another folder\n"
+    )
+
+
 # What is refused
 
 
@@ -443,7 +457,9 @@ def test_an_event_that_does_not_fit_is_named_with_its_place(first: Path, line: l
     path, made = first.parent / "wrong.toml", damaged(first / NAME, change)
     path.write_text(TOML.format(profile=CORES).replace('"first"', f'"{made}"') + "run.steps = 2\n")
     place = len(json.loads(gzip.decompress(made.read_bytes()))["sequences"][0]) - 1
-    with pytest.raises(ScenarioError, match=rf"damaged: sequences\[0\]\[{place}\], lines\[\d+\]: expected {expected}"):
+    with pytest.raises(
+        ScenarioError, match=rf"damaged: sequences\[0\]\[{place}\], lines\[\d+\], '{line[0]}': expected {expected}"
+    ):
         build(load(path))
 
 
@@ -454,8 +470,21 @@ def test_tensors_that_do_not_fit_end_in_a_sentence(first: Path) -> None:
                 line[5] = [[[3], "no dtype", False]]
 
     made = again(load("twrw_2x2"), damaged(first / NAME, change))
-    with pytest.raises(ScenarioError, match=r"damaged: a line is no request of a program$"):
+    with pytest.raises(ScenarioError, match=r"damaged: lines\[\d+\], 'issue': .*: dtype 'no dtype' is none of torch$"):
         build(made)
+
+
+def test_arguments_that_do_not_fit_are_named_with_file_and_line(first: Path) -> None:
+    def change(content: dict[str, Any]) -> None:
+        for line in content["lines"]:
+            if line[:2] == ["issue", "all_reduce"]:
+                line[7] = {"op": "none"}
+
+    file = damaged(first / NAME, change)
+    made = again(load("twrw_2x2"), file)
+    expected = rf"^{file}: rank \d: lines\[\d+\]: expected an event that fits those before, as it was written: .*none"
+    with pytest.raises(ProgramError, match=expected):
+        played(made, build(made))
 
 
 def test_recordings_of_scripts_and_programs_are_told_apart(first: Path, tmp_path: Path) -> None:

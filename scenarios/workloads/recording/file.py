@@ -51,10 +51,10 @@ def read_any(path: Path, of: Literal["script", "program"] = "script") -> Recorde
         raise ValueError(f"{what}, but {path} could not be read: {error}") from None
     if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
         raise ValueError(f"a recording of this release (format {FORMAT}), but {path} is none")
-    names = {field.name for field in fields(Recorded)}
-    needed = {field.name for field in fields(Recorded) if field.default is MISSING}
-    if not needed <= set(content) <= names:
-        raise ValueError(f"{what}, but {path} is damaged: expected {', '.join(sorted(needed))}")
+    if unknown := sorted(content.keys() - {field.name for field in fields(Recorded)}):
+        raise ValueError(f"{what}, but {path} is damaged: {unknown[0]!r}: expected no such key")
+    if missing := [each.name for each in fields(Recorded) if each.default is MISSING and each.name not in content]:
+        raise ValueError(f"{what}, but {path} is damaged: expected {missing[0]}")
     recorded = Recorded(**content)
     if (wrong := mistake(recorded)) is not None:
         raise ValueError(f"{what}, but {path} is damaged: {wrong}")

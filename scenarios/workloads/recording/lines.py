@@ -116,6 +116,23 @@ class Logs:
         )
 
 
+def parse_lines(recorded: Recorded) -> list[RankEvent | HostWork]:
+    """Return the events of a recording's lines.
+
+    Raises:
+        ValueError: a line has no event's values; the message is a phrase with its place.
+    """
+    found = list[RankEvent | HostWork]()
+    for line in recorded.lines:
+        try:
+            found.append(parse_line(line))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"lines[{len(found)}], '{line[0]}': expected values as they were written: {error}"
+            ) from None
+    return found
+
+
 def parse_line(line: list[Any]) -> RankEvent | HostWork:
     """Return the event of a line, with tensors in the form in which a script's rank sends them."""
     event = of_line(line)
@@ -133,4 +150,7 @@ def _shape(packed: Any) -> Any:
 
 def _packed(shape: Any) -> Packed:
     """Return a tensor of a recorded shape; recorded values become b"", as a script on a GPU waits only for values."""
-    return Packed(tuple(shape[0]), getattr(torch, shape[1]), b"" if shape[2] else None)
+    dtype = getattr(torch, shape[1], None)
+    if not isinstance(dtype, torch.dtype):
+        raise TypeError(f"dtype {shape[1]!r} is none of torch")
+    return Packed(tuple(shape[0]), dtype, b"" if shape[2] else None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 from scenarios.config.scenario import Scenario
@@ -43,23 +44,14 @@ class RecordingProgram(Program):
     async def __call__(self, rank: Rank) -> None:
         if rank.device.type != "meta":
             raise ProgramError(f"{self.options.file}: expected `python -m sim`: a recording has nothing to compute")
-        played = _PlayedRank(rank, self._tasks[self._ranks[rank.rank]])
-        try:
-            await played.task(0)
-        except (ProgramError, ScenarioError):
-            raise
-        except Exception as error:
-            raise ProgramError(
-                f"{self.options.file}: the requests of rank {rank.rank} do not fit each other; expected a recording as"
-                " it was written"
-            ) from error
+        await _PlayedRank(rank, self._tasks[self._ranks[rank.rank]], self.options.file).task(0)
 
 
 class _PlayedRank:
     """A rank in play."""
 
-    def __init__(self, rank: Rank, tasks: RankTasks) -> None:
-        self._tasks, self._streams = tasks, [rank]
+    def __init__(self, rank: Rank, tasks: RankTasks, file: Path) -> None:
+        self._tasks, self._file, self._streams = tasks, file, [rank]
         self._groups = [rank.world, rank.intra, rank.cross]
         self._works = dict[int, Work[Any]]()  # by number, until the last wait for them
         self._left = dict(tasks.uses)
@@ -67,27 +59,39 @@ class _PlayedRank:
     async def task(self, number: int) -> None:
         """Run a task: 0 is the program's own coroutine."""
         steps = list[AbstractContextManager[None]]()
-        for event, work in self._tasks.events[number]:
-            match event:
-                case IssueCall() | RankCompute() | SpawnTask():
-                    self._works[work] = self._issue(event, work)
-                case WaitWork():
+        for event, line, work in self._tasks.events[number]:
+            try:
+                if isinstance(event, WaitWork):
                     await self._wait(event, self._work(work))
-                case BeginStep(stream, index):
-                    steps.append(self._streams[stream].step(index))
-                    steps[-1].__enter__()
-                case StepEnd():
-                    steps.pop().__exit__(None, None, None)
-                case OpenStream(name):
-                    made = self._streams[0].stream(name)
-                    self._streams.append(made)
-                    self._groups += [made.world, made.intra, made.cross]
-                case GroupOnStream(stream, ranks):
-                    self._groups.append(self._streams[stream].new_group(ranks))
-                case RecordMetric(name, value):
-                    self._streams[0].record(name, value)
-                case HostWork():
-                    self._streams[0].host_work(event)
+                else:
+                    self._begin(event, work, steps)
+            except Exception as error:
+                if isinstance(event, WaitWork) and isinstance(error, ProgramError):  # also of other tasks and ranks
+                    raise
+                raise ProgramError(
+                    f"{self._file}: rank {self._streams[0].rank}: lines[{line}]: expected an event that fits those"
+                    f" before, as it was written: {error}"
+                ) from error
+
+    def _begin(self, event: Any, work: int, steps: list[AbstractContextManager[None]]) -> None:
+        match event:
+            case IssueCall() | RankCompute() | SpawnTask():
+                self._works[work] = self._issue(event, work)
+            case BeginStep(stream, index):
+                steps.append(self._streams[stream].step(index))
+                steps[-1].__enter__()
+            case StepEnd():
+                steps.pop().__exit__(None, None, None)
+            case OpenStream(name):
+                made = self._streams[0].stream(name)
+                self._streams.append(made)
+                self._groups += [made.world, made.intra, made.cross]
+            case GroupOnStream(stream, ranks):
+                self._groups.append(self._streams[stream].new_group(ranks))
+            case RecordMetric(name, value):
+                self._streams[0].record(name, value)
+            case HostWork():
+                self._streams[0].host_work(event)
 
     def _issue(self, event: IssueCall | RankCompute | SpawnTask, number: int) -> Work[Any]:
         stream = self._streams[event.stream]

@@ -20,7 +20,7 @@ from scenarios.workloads.recording.events.tasks import (
     SpawnTask,
     WaitWork,
 )
-from scenarios.workloads.recording.lines import parse_line
+from scenarios.workloads.recording.lines import parse_line, parse_lines
 from scenarios.workloads.recording.recorded import Recorded
 
 _SOUND = "a recording of a program"
@@ -33,7 +33,7 @@ _KINDS = (
 
 @dataclass(slots=True)
 class RankTasks:
-    """The events of a rank by task, each with the number of the work that it issues or waits for, else 0.
+    """The events of a rank by task, each with its line and the number of the work that it issues or awaits, else 0.
 
     Attributes:
         uses: how often each work is waited for.
@@ -41,7 +41,7 @@ class RankTasks:
         streams, groups: how many the rank has made.
     """
 
-    events: list[list[tuple[Any, int]]] = field(default_factory=lambda: [[]])
+    events: list[list[tuple[Any, int, int]]] = field(default_factory=lambda: [[]])
     uses: Counter[int] = field(default_factory=Counter)
     spawned: dict[int, int] = field(default_factory=dict)
     streams: int = 1
@@ -50,8 +50,8 @@ class RankTasks:
     _works: int = 0
     _open: Counter[int] = field(default_factory=Counter)  # steps, by task
 
-    def add(self, event: Any, world_size: int) -> str:
-        """Append the next event; return what was expected in its place, "" if it fits those before."""
+    def add(self, event: Any, line: int, world_size: int) -> str:
+        """Append the next event, of a line; return what was expected in its place, "" if it fits those before."""
         wrong, number = self._mistake(event, world_size), 0
         if wrong:
             return wrong
@@ -75,7 +75,7 @@ class RankTasks:
                 self._open[self._task] += 1
             case StepEnd():
                 self._open[self._task] -= 1
-        self.events[self._task].append((event, number))
+        self.events[self._task].append((event, line, number))
         return ""
 
     def _mistake(self, event: Any, world_size: int) -> str:
@@ -121,15 +121,15 @@ def tasks_of(recorded: Recorded) -> Sequence[RankTasks]:
         ValueError: an event does not fit those before it; the message is a phrase with its place.
     """
     try:
-        events = [parse_line(line) for line in recorded.lines]
-    except (AttributeError, KeyError, TypeError, ValueError):
-        raise ValueError(f"{_SOUND}, but it is damaged: a line is no request of a program") from None
+        events = parse_lines(recorded)
+    except ValueError as error:
+        raise ValueError(f"{_SOUND}, but it is damaged: {error}") from None
     found = list[RankTasks]()
     for number, sequence in enumerate(recorded.sequences):
         tasks = RankTasks()
         for place, line in enumerate(sequence):
-            if wrong := tasks.add(events[line], len(recorded.ranks)):
-                where = f"sequences[{number}][{place}], lines[{line}]"
+            if wrong := tasks.add(events[line], line, len(recorded.ranks)):
+                where = f"sequences[{number}][{place}], lines[{line}], '{recorded.lines[line][0]}'"
                 raise ValueError(f"{_SOUND}, but it is damaged: {where}: expected {wrong}")
         found.append(tasks)
     return found

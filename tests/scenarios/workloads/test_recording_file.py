@@ -5,12 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import reprlib
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from scenarios.workloads.recording.events.table import EVENTS
 from scenarios.workloads.recording.file import read
 from scenarios.workloads.recording.recorded import Recorded
 
@@ -70,23 +72,34 @@ def test_a_recording_is_read_as_it_was_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "wrong"),
     [
-        *(("flops_per_s", one, "flops_per_s is not what it should be") for one in ("x", -1, 0, math.nan, True, None)),
-        *((key, 0, f"{key} is not what it should be") for key in ("hosts", "steps", "script", "env", "lines")),
-        ("hosts", 1 << 40, "hosts is not what it should be"),
-        ("args", [1], "args is not what it should be"),
-        ("env", [["A"]], "env is not what it should be"),
-        ("ranks", ["a", "b"], "ranks is no list of 2 numbers below 1"),
-        ("ranks", [0], "ranks is no list of 2 numbers below 1"),
-        ("recorded_by", [0, 2], "recorded_by is no list of 2 numbers below 2"),
-        ("sequences", [1, 2], "sequences[0] is no list of lines"),
-        ("sequences", [[99]], "sequences[0] is no list of lines"),
-        ("compiled", [[99]], "compiled[0] is no list of lines"),
-        ("compiled", [], "compiled is no list of 1 steps"),
+        *(("flops_per_s", one, f" = {one!r}: expected a number above 0") for one in ("x", -1, 0, math.nan, True, None)),
+        *((key, 0, " = 0: expected a whole number from 1 to 1,048,576") for key in ("hosts", "steps")),
+        ("script", 0, " = 0: expected a text"),
+        ("lines", 0, " = 0: expected a list"),
+        ("hosts", 1 << 20, " = 1048576: expected at most 1,048,576 ranks"),
+        ("args", [1], " = [1]: expected a list of texts"),
+        ("env", [["A"]], " = [['A']]: expected a list of names with values"),
+        ("kind", [], " = []: expected 'cpu' or 'cuda'"),
+        ("ranks", ["a", "b"], " = ['a', 'b']: expected a list of 2 numbers below 1"),
+        ("ranks", [0], " = [0]: expected a list of 2 numbers below 1"),
+        ("recorded_by", [0, 2], " = [0, 2]: expected a list of 2 numbers below 2"),
+        ("sequences", [1, 2], "[0] = 1: expected numbers of 13 lines"),
+        ("sequences", [[99]], "[0] = [99]: expected numbers of 13 lines"),
+        ("compiled", [[99]], "[0] = [99]: expected numbers of 13 lines"),
+        ("compiled", [], " = []: expected a list of 1 steps"),
     ],
     ids=str,
 )
 def test_a_wrong_value_is_named(key: str, value: Any, wrong: str, tmp_path: Path) -> None:
-    assert refused(written(tmp_path, {key: value})) == f"is damaged: {wrong}"
+    assert refused(written(tmp_path, {key: value})) == f"is damaged: {key}{wrong}"
+
+
+def test_a_missing_and_an_unknown_key_are_named(tmp_path: Path) -> None:
+    assert refused(written(tmp_path, {"more": 1})) == "is damaged: 'more': expected no such key"
+    path = tmp_path / "recording.json.gz"
+    content = {name: value for name, value in asdict(RECORDED).items() if name != "ranks"}
+    path.write_bytes(gzip.compress(json.dumps({"format": 6, **content}).encode()))
+    assert refused(path) == "is damaged: expected ranks"
 
 
 @pytest.mark.parametrize(
@@ -109,6 +122,8 @@ def test_a_wrong_value_is_named(key: str, value: Any, wrong: str, tmp_path: Path
         ["issue", "all_reduce", 0, "", 0, [[[-1], "float32", False]], [], {}, False, ""],
         ["issue", "__init__", 0, "", 0, [], [], {}, False, ""],
         ["issue", "barrier", 0, "", 0, [], [], {}, False, "mpi"],
+        ["issue", "barrier", 0, "", 0, [], [], {}, False, {}],
+        ["no kind", 0],
         ["synchronize_call"],
         ["synchronize_call", -1],
         ["new_group", [0, 0]],
@@ -119,7 +134,9 @@ def test_a_wrong_value_is_named(key: str, value: Any, wrong: str, tmp_path: Path
 )
 def test_a_wrong_line_is_named(line: Any, tmp_path: Path) -> None:
     path = written(tmp_path, {"lines": [RECORDED.lines[0], line, *RECORDED.lines[2:]]})
-    assert refused(path) == "is damaged: lines[1] is no request of a rank"
+    kind = line[0] if isinstance(line, list) and line and str(line[0]) in EVENTS else None
+    expected = "an event of a rank" if kind is None else f"the values of '{kind}'"
+    assert refused(path) == f"is damaged: lines[1] = {reprlib.repr(line)}: expected {expected}"
 
 
 def test_steps_become_the_recorded_compiled_ones() -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def _is_library(value: Any) -> bool:
-    return value == "" or value in LIBRARIES
+    return is_text(value) and (not value or value in LIBRARIES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

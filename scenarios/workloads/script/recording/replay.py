@@ -14,7 +14,7 @@ from scenarios.workloads.recording.events.event import Counts, RankEvent, Reques
 from scenarios.workloads.recording.events.notes import ScriptEnd, StepEnd
 from scenarios.workloads.recording.events.waits import Query, Sleep
 from scenarios.workloads.recording.events.work import ComputeOnCpu, Turn
-from scenarios.workloads.recording.lines import Logs, parse_line
+from scenarios.workloads.recording.lines import Logs, parse_lines
 from scenarios.workloads.recording.recorded import Recorded
 
 # Events that may occur within a polling loop.
@@ -25,7 +25,7 @@ class Replays:
     """A parsed recording, from which each rank's replay is made."""
 
     def __init__(self, recorded: Recorded) -> None:
-        self.recorded, self._lines = recorded, [parse_line(line) for line in recorded.lines]
+        self.recorded, self._lines = recorded, parse_lines(recorded)
 
     def of(self, rank: int) -> Replay:
         """Return the replay of a rank."""
