@@ -11,9 +11,10 @@ is quick: torch and pandas are loaded by the first call that needs them.
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from twinstep.own_rooms import claim
 
@@ -23,7 +24,7 @@ from reports.errors import ReportError
 from scenarios.seam.errors import ProgramError, ScenarioError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     import pandas as pd
@@ -58,6 +59,24 @@ __all__ = [
 ]
 
 
+# The keys of overrides that have a short name.
+_OVERRIDES = (
+    *("steps", "seed", "batch_size", "payload", "fidelity", "ranks", "library", "timeout", "compute_times"),
+    *("profile", "kernels"),
+)
+_F = TypeVar("_F", bound="Callable[..., Any]")
+
+
+def _with_overrides(function: _F) -> _F:
+    """Name the keys of a function's overrides in its signature, for help and completion in notebooks."""
+    own = inspect.signature(function)
+    *first, rest = own.parameters.values()
+    named = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in _OVERRIDES]
+    function.__signature__ = own.replace(parameters=[*first, *named, rest])  # type: ignore[attr-defined]
+    return function
+
+
+@_with_overrides
 def predict(path_or_scenario: Given, **overrides: Any) -> Run:
     """Predict a scenario's steps with the simulator, as `python -m sim` does; the run is in memory only.
 
@@ -73,6 +92,7 @@ def predict(path_or_scenario: Given, **overrides: Any) -> Run:
     return Run.of(simulate(*build_planned(made)))
 
 
+@_with_overrides
 def measure(path_or_scenario: Given, **overrides: Any) -> Run:
     """Run a scenario on processes of this machine, one per rank, as `python -m real` does; the run is in memory only.
 
@@ -254,6 +274,7 @@ def study(folder: str | os.PathLike[str], *, stages: bool = False) -> pd.DataFra
     return study_frame(Path(folder), stages=stages)
 
 
+@_with_overrides
 def curves(
     path: str | os.PathLike[str],
     out: str | os.PathLike[str] | None = None,
@@ -285,6 +306,7 @@ def curves(
     return curves_of(curves_into(path, overrides, out, jobs=jobs, only=only))
 
 
+@_with_overrides
 def scenario(path: str | os.PathLike[str], **overrides: Any) -> Scenario:
     """Read and check a scenario file or a ready scenario; `dataclasses.replace` makes changed copies of it.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from reports.sections.comparison import Comparison
 from reports.sections.run.report import RUN
 from reports.sections.run.subject import RunView
 from reports.side_by_side.frames import SideBySide
+from scenarios.config.overrides.overrides import OVERRIDES
 from scenarios.versions import version_of
 from twinstep.prediction import main
 
@@ -156,3 +158,11 @@ def test_an_unknown_name_suggests_a_known_one() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'predct'") as found:
         twinstep.predct  # type: ignore[attr-defined]  # noqa: B018
     assert (found.value.name, found.value.obj) == ("predct", twinstep)  # with which Python says "Did you mean"
+
+
+def test_overrides_are_named_for_completion() -> None:
+    for function in (twinstep.predict, twinstep.measure, twinstep.scenario, twinstep.curves):
+        *_, last = named = list(inspect.signature(function).parameters.values())
+        keys = [one.name for one in named if one.kind is inspect.Parameter.KEYWORD_ONLY]
+        assert keys[-len(OVERRIDES) :] == [*OVERRIDES]
+        assert last.kind is inspect.Parameter.VAR_KEYWORD
