@@ -85,7 +85,7 @@ def _differences(view: BesideView) -> Iterator[model.Words]:
 
 
 def _tiles(view: BesideView) -> Iterator[model.Facts]:
-    """Yield the numbers of the second of two runs."""
+    """Yield the second of two runs' main numbers, with their changes against the first run."""
     if len(view.marks) != 2:
         return
     differ, facts = view.found.batches_differ, []

@@ -164,7 +164,7 @@ def _factor(unit: str, target: str) -> Fraction | None:
 
 
 def convert_with_pint(unit: str, target: str) -> Fraction | None:
-    """Compute `_factor` with pint."""
+    """Return how many `target` one `unit` is, by pint; None for an unknown unit or another dimension."""
     from pint.errors import PintError  # noqa: PLC0415 - see _registry
 
     registry = _registry()

@@ -13,7 +13,7 @@ def load() -> None:
 
 
 def encode_int8(values: Tensor, row_size: int) -> Tensor:
-    """Encode rows as `rows_host.encode_int8` does."""
+    """Encode each row of float32 as 8-bit integers with its own scale and bias, like `rows_host.encode_int8`."""
     rows = values.reshape(-1, row_size)
     least, largest = torch.aminmax(rows, dim=1, keepdim=True)
     span, most = largest - least, torch.full_like(least, INT8_LARGEST)  # a tensor: by a number, GPUs multiply
@@ -23,13 +23,13 @@ def encode_int8(values: Tensor, row_size: int) -> Tensor:
 
 
 def decode_int8(encoded: Tensor, row_size: int) -> Tensor:
-    """Decode rows as `rows_host.decode_int8` does."""
+    """Decode rows of 8-bit integers into float32, like `rows_host.decode_int8`."""
     codes, scale, least = _unpacked(encoded, row_size)
     return _rounded_once(codes.double() * scale.double(), least.double()).view(-1)
 
 
 def encode_fp8(values: Tensor, row_size: int, of: Minifloat) -> Tensor:
-    """Encode rows as `rows_host.encode_fp8` does."""
+    """Encode each row of float32 as scaled 8-bit floats, like `rows_host.encode_fp8`."""
     rows = values.reshape(-1, row_size)
     known = torch.where(rows.isnan(), 0.0, rows.abs())
     most = torch.full_like(rows[:, :1], of.largest)
@@ -45,7 +45,7 @@ def encode_fp8(values: Tensor, row_size: int, of: Minifloat) -> Tensor:
 
 
 def decode_fp8(encoded: Tensor, row_size: int, of: Minifloat) -> Tensor:
-    """Decode rows as `rows_host.decode_fp8` does."""
+    """Decode rows of scaled 8-bit floats into float32, like `rows_host.decode_fp8`."""
     codes, scale, _ = _unpacked(encoded, row_size)
     worth = torch.from_numpy(of.values()).to(encoded.device)
     return (worth[codes.int()] / scale).view(-1)

@@ -23,7 +23,7 @@ def bucketize(
     positions: bool,
     sequence: bool,
 ) -> Bucketized:
-    """Bucketize as `kernels_host.bucketize` does."""
+    """Sort each bag's ids by the bucket of rows that holds them, by torch operators, like `kernels_host.bucketize`."""
     bucket, local = _assign(ids, lengths, batches, blocks)
     # Stable, so that ids of a bag keep their order inside a bucket, as on the CPU.
     order = torch.argsort(bucket, stable=True)
@@ -38,7 +38,7 @@ def bucketize(
 
 
 def count(ids: Tensor, lengths: Tensor, batches: Sequence[int], blocks: Blocks) -> Tensor:
-    """Count as `kernels_host.count` does."""
+    """Return only the lengths of bucketized bags, like `kernels_host.count`."""
     return _count(_assign(ids, lengths, batches, blocks)[0], lengths, blocks.my_size)
 
 

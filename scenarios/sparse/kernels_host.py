@@ -45,7 +45,7 @@ def bucketize(
 
 
 def count(ids: Tensor, lengths: Tensor, batches: Sequence[int], blocks: Blocks) -> Tensor:
-    """Return only the new lengths."""
+    """Return only the lengths of bucketized bags."""
     return _Assigned.of(ids, lengths, batches, blocks).lengths
 
 

@@ -166,7 +166,7 @@ class _StageRun:
                 yield WorkItem(replace(task, draws=study.draws), key)
 
     def take(self, key: tuple[str, str], result: Result | Died) -> None:
-        """Add rows for all points that waited for a result."""
+        """Add the row of the point that was simulated, and rows of the equal points that waited for its result."""
         if isinstance(result, Died):
             result = Result(status="worker lost", sentence=result.sentence)
         run = self._sweep.store.add_folder(*key, result.folder) if result.folder else ""

@@ -47,7 +47,7 @@ class RunView:
 
     @property
     def seen(self) -> str:
-        """The ranks on which a number of all ranks is seen, after a comma; "" if on all."""
+        """A phrase ", seen on N of M ranks" if spans of some ranks were left out; else ""."""
         return only(self.run)
 
     def why_absent(self) -> str:

@@ -64,7 +64,7 @@ class ChakraProgram(Program):
         self.effort = step_effort(scenario)
 
     def name(self, word: str, number: int | None = None) -> str:
-        """Return the name of a stream that no computation names."""
+        """Return a name for a stream of calls, messages or the host that differs from all computations' streams."""
         return f"{self.prefix}{word}" + ("" if number is None else f" {number}")
 
     async def __call__(self, rank: Rank) -> None:

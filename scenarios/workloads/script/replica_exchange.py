@@ -68,7 +68,7 @@ class ScriptExchange:
         )
 
     def add(self, number: int, place: int, after: Iterable[Work[Any]]) -> None:
-        """Hand over a gradient, by replica and place in the order of arrival, which is ready after these works."""
+        """Add a gradient (replica's number, its place in the order of arrival) that is ready after these works."""
         shape, dtype = self._shapes[number][place]
         gradient = torch.empty(shape, dtype=dtype, device=self._rank.device)
         self._reducers[number].add(place, gradient, after=after)

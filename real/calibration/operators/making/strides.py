@@ -109,7 +109,7 @@ def _shapes(call: Pointwise) -> Iterator[tuple[int, ...]]:
 
 
 def _strides(operand: Operand, shape: tuple[int, ...], may_permute: bool) -> Iterator[tuple[int, ...]]:
-    """Yield strides of an operand with the described number of elements, expanded to the shape."""
+    """Yield possible strides of a shape, broadcast from an operand of the described number of elements and stride."""
     axes = range(len(shape))
     for count in range(len(shape), -1, -1):
         for own in combinations(axes, count):

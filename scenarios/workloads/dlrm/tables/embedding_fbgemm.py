@@ -136,7 +136,7 @@ class FbgemmRows:
 
 
 def look_up(rows: RankRows, named: Named, samples: int, dtype: torch.dtype) -> Tensor:
-    """Look up rows as `embedding_cpu.look_up` does."""
+    """Return the sum of each bag's rows: [samples, all columns], like `embedding_cpu.look_up`."""
     if named.unpooled:  # unsupported by fbgemm's operator for dense gradients on CPUs
         return embedding_torch.look_up(rows, named, samples, dtype)
     with torch.no_grad():

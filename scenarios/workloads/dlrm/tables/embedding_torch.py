@@ -105,7 +105,7 @@ def load(dtype: torch.dtype, travels_as: torch.dtype) -> None:
 
 
 def look_up(rows: RankRows, named: Named, samples: int, dtype: torch.dtype) -> Tensor:
-    """Look up rows as `embedding_cpu.look_up` does."""
+    """Return the sum of each bag's rows: [samples, all columns], like `embedding_cpu.look_up`."""
     chosen, bags, weights = _by_key(rows.places, named)
     tables = _tables_of_keys(rows)
     if named.unpooled:
@@ -118,7 +118,7 @@ def look_up(rows: RankRows, named: Named, samples: int, dtype: torch.dtype) -> T
 
 
 def add(rows: RankRows, named: Named, gradient: Tensor, scale: float) -> None:
-    """Add gradients as `embedding_cpu.add` does."""
+    """Add `scale` times each bag's gradient to the rows that the bag names, like `embedding_cpu.add`."""
     chosen, each = _gradients_of_keys(rows.places, named, gradient)
     for table, ids, given in zip(_tables_of_keys(rows), chosen, each, strict=True):
         table.index_add_(0, ids, given.to(table.dtype), alpha=scale)
@@ -132,7 +132,7 @@ def sums(places: Places, named: Named, gradient: Tensor, dtype: torch.dtype) -> 
 
 
 def adagrad(rows: RankRows, named: Named, gradient: Tensor, rate: float) -> None:
-    """Update rows as `embedding_cpu.adagrad` does."""
+    """Run one step of Adagrad on each row that bags name, with the sum of its bags' gradients."""
     chosen, each = gradients_of(rows.places, named, gradient)
     states = states_of(rows.squares, rows.places, by_element=rows.by_element)
     for table, state, ids, given in zip(tables_of(rows.weights, rows.places), states, chosen, each, strict=True):
@@ -145,7 +145,7 @@ def adagrad(rows: RankRows, named: Named, gradient: Tensor, rate: float) -> None
 
 
 def adagrad_all(rows: RankRows, gradients: Tensor, rate: float) -> None:
-    """Update all rows as `embedding_cpu.adagrad_all` does."""
+    """Run one step of Adagrad on every row; `gradients` are laid out as the weights."""
     places = rows.places.joined()
     states = states_of(rows.squares, places, by_element=rows.by_element)
     for table, state, given in zip(tables_of(rows.weights, places), states, tables_of(gradients, places), strict=True):
