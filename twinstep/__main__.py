@@ -46,6 +46,12 @@ _COMMANDS = {
         "twinstep.table_import.cli", (), " import", "write the tables of a TorchRec model as a table file"
     ),
     "list": _Command(_FILES, ("list",), "", "list the ready scenarios"),
+    "profiles": _Command(_FILES, ("profiles",), "", "list the hardware that a scenario can name"),
+    "profile": _Command(_FILES, ("profile",), "", "print a profile's file, as a start for one of your own"),
+    "schema": _Command(_FILES, ("schema",), "", "print the JSON Schema of scenario files, for editors"),
+    "keys": _Command(_FILES, ("keys",), "", "print every key of scenario files with its meaning"),
+    "nccl": _Command("twinstep.nccl_sweep", (), " nccl", "predict a collective over sizes, in nccl-tests' columns"),
+    "emulate": _Command(_MEASUREMENT, ("emulate",), " emulate", "make hosts with links of given rates on this machine"),
 }
 
 
