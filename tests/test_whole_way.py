@@ -16,8 +16,12 @@ from tests.conftest import LibraryRun
 
 ROOT = Path(__file__).parent.parent
 LIBRARY = ROOT / "scenarios" / "library"
+LONG = ("mlperf_dlrm", "criteo_dlrm_8x8", "criteo_dlrm_2x4_")  # the last is as `criteo_dlrm_2x4`, with a slow GPU
 SCENARIOS = [
-    pytest.param(path.stem, marks=[pytest.mark.slow] * path.stem.startswith(("mlperf_dlrm", "criteo_dlrm_8x8")))
+    pytest.param(
+        path.stem,
+        marks=[pytest.mark.slow] * path.stem.startswith(("mlperf_dlrm", "criteo_dlrm_8x8", "criteo_dlrm_2x4_")),
+    )
     for path in sorted(LIBRARY.glob("*.toml"))
 ]
 # Processes of one machine can hold these; the others are clusters of GPUs.

@@ -22,7 +22,8 @@ DYING = {
 
 def started(folder: Path, modules: dict[str, str], *words: str) -> subprocess.Popen[str]:
     for name, ends in modules.items():
-        text = f"import os, signal, time\ndef {name}(): {ends}\ndef test_after(): pass\n"
+        after = f"open({str(folder / f'{name}.after')!r}, 'w').close()"
+        text = f"import os, signal, time\ndef {name}(): {ends}\ndef test_after(): {after}\n"
         (folder / f"{name}.py").write_text(text)
     arguments = [sys.executable, "-m", "tests", str(folder), f"--rootdir={folder}", *words]
     return subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, process_group=0)
@@ -40,14 +41,12 @@ def test_tests_in_which_workers_end_are_named(tmp_path: Path) -> None:
 
 @pytest.mark.whole
 def test_failures_before_an_interruption_are_printed(tmp_path: Path) -> None:
-    ends = {"test_wrong": "assert 1 == 2", "test_long": "time.sleep(60)"}
-    begun = {name: tmp_path / name for name in ends}
-    modules = {name: f"open({str(place)!r}, 'w').close(); {ends[name]}" for name, place in begun.items()}
-    running = started(tmp_path, modules)
-    while not all(place.exists() for place in begun.values()):
+    begun, failed = tmp_path / "begun", tmp_path / "test_wrong.after"
+    long = f"open({str(begun)!r}, 'w').close(); time.sleep(60)"
+    running = started(tmp_path, {"test_wrong": "assert 1 == 2", "test_long": long})
+    while not (begun.exists() and failed.exists()):
         assert running.poll() is None
         time.sleep(0.01)
-    time.sleep(0.5)  # the test has failed by now
     os.killpg(running.pid, signal.SIGINT)
     said, _ = running.communicate()
     assert running.returncode == 2

@@ -99,7 +99,7 @@ def test_a_script_without_a_step_is_refused(tmp_path: Path) -> None:
         simulate(scenario, build(scenario))
 
 
-@pytest.mark.parametrize("how", ["fork", "spawn"])
+@pytest.mark.parametrize("how", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_a_process_that_is_no_rank_makes_no_group(how: str, tmp_path: Path) -> None:
     """Nothing says which rank it would be; in a new Python it would train by itself."""
     body = (

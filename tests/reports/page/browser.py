@@ -132,6 +132,11 @@ class Browser:
         x, y = (round((share - 0.5) * element.size[side]) for share, side in zip(at, ("width", "height"), strict=True))
         return ActionChains(self._driver, duration=20).move_to_element_with_offset(element, x, y)
 
+    def keep(self, name: str, selector: str = "html") -> None:
+        """A screenshot where a folder for screenshots is given; drawing a long page takes seconds."""
+        if SCREENSHOTS in os.environ:
+            self.screenshot(name, selector)
+
     def screenshot(self, name: str, selector: str = "html") -> Path:
         """A PNG of all of an element, also of what is out of sight, in the folder for screenshots."""
         box = "(({x, y, width, height}) => ({x: x + scrollX, y: y + scrollY, width, height, scale: 1}))"

@@ -122,11 +122,11 @@ def check_whole(browser: Browser, page: Path) -> None:
     assert page.stat().st_size <= MOST_BYTES
 
 
-# Alike in what their pages have to the scenario named before them.
+# Alike in what their pages have to one of the others, such as `TYPICAL`.
 ALIKE = {
+    "criteo_dlrm_2x4",
     "criteo_dlrm_2x4_straggler",
     "criteo_dlrm_8x8",
-    "criteo_small_2x2",
     "mlperf_dcnv2",
     "mlperf_dlrm_v1",
     "mlperf_dlrm_v1_pytorch_v0_7",
@@ -159,7 +159,7 @@ def test_a_comparison_has_a_whole_page_that_leads_to_the_worst_cases(
     folders = (tmp_path / "predicted", as_measured(run, tmp_path / "measured"))
     page = report.write_comparison(compare(run, store.load(folders[1])), folders, tmp_path / "out")
     check_whole(browser, page)
-    browser.screenshot("comparison")
+    browser.keep("comparison")
     for world in ("predicted", "measured"):
         browser.open(page)
         browser.wait_until(READY)
@@ -169,14 +169,19 @@ def test_a_comparison_has_a_whole_page_that_leads_to_the_worst_cases(
 
 
 def test_runs_beside_each_other_have_a_whole_page(browser: Browser, reported: Reported, tmp_path: Path) -> None:
-    names = ("criteo_dlrm_2x4", "criteo_dlrm_2x4_straggler")
+    names = (TYPICAL, "twrw_2048x8")
     found = side_by_side([(name, reported(name)[0]) for name in names])
     check_whole(browser, report.write_side_by_side(found, [tmp_path / name for name in names], tmp_path / "out"))
-    browser.screenshot("beside")
+    browser.keep("beside")
 
 
 @pytest.mark.parametrize(
-    "name", [TYPICAL, pytest.param("criteo_dlrm_8x8", marks=pytest.mark.slow), "twrw_2048x8", "all_reduce_4x1_200mbit"]
+    "name",
+    [
+        TYPICAL,
+        "all_reduce_4x1_200mbit",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("criteo_dlrm_8x8", "twrw_2048x8")),
+    ],
 )
 def test_a_page_is_as_wide_as_a_phone_in_the_dark(browser: Browser, reported: Reported, name: str) -> None:
     browser.open(reported(name)[1], dark=True, phone=True)
@@ -347,7 +352,7 @@ def test_the_dark_page_is_dark_and_paper_is_white(browser: Browser, reported: Re
         browser.open(reported(TYPICAL)[1], dark=dark)
         browser.wait_until(READY)
         colours[dark] = browser.evaluate("getComputedStyle(document.body).backgroundColor"), browser.evaluate(ink)
-        browser.screenshot(f"page-{'dark' if dark else 'light'}")
+        browser.keep(f"page-{'dark' if dark else 'light'}")
     assert all(one != other for one, other in zip(*colours.values(), strict=True))
     _, pages = browser.printed("page")
     assert 2 <= pages <= 30

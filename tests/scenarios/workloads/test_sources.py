@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -112,15 +113,9 @@ def test_reading_a_scenario_of_our_own_loads_no_torch() -> None:
 def test_a_process_that_only_unpickles_the_scenario_finds_the_program(tmp_path: Path) -> None:
     above = "from dataclasses import dataclass\nELEMENTS = 4\n@dataclass\nclass S:\n    x: int = 3"
     path = written(tmp_path, train(above, "Options = S"))
-    code = (
-        "import pickle, subprocess, sys\n"
-        "from scenarios.config.load import load\n"
-        f"data = pickle.dumps(load({str(path)!r}))\n"
-        "read = 'import pickle, sys; print(pickle.loads(sys.stdin.buffer.read()).options.x)'\n"
-        "print(subprocess.run([sys.executable, '-c', read], input=data, capture_output=True, check=True).stdout)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stdout == "b'3\\n'\n"
+    code = "import pickle, sys; print(pickle.loads(sys.stdin.buffer.read()).options.x)"
+    done = subprocess.run([sys.executable, "-c", code], input=pickle.dumps(load(path)), check=True, capture_output=True)
+    assert done.stdout == b"3\n"
 
 
 @pytest.mark.slow

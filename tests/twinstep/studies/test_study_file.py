@@ -11,6 +11,8 @@ from twinstep.studies.ranges import values_of
 from twinstep.studies.study_file import Study, StudyStage, read_study
 
 Write = Callable[[str], Path]
+# Lines of [vary], and behind > how the sentence about them begins.
+BAD = Path(__file__).parents[2] / "data" / "bad_studies.txt"
 
 
 @pytest.fixture
@@ -131,65 +133,10 @@ def test_range_includes_its_ends_and_keeps_its_unit(given: object, expected: tup
     assert list(map(type, values_of(given))) == list(map(type, expected))
 
 
-@pytest.mark.parametrize(
-    ("line", "sentence"),
-    [
-        ("cluster.hosts = 3", "vary.cluster.hosts = 3: expected an array of values, or a range such as"),
-        ("cluster.hosts = []", "vary.cluster.hosts = []: expected an array of values, or a range"),
-        (
-            "cluster.hosts = {from = 1, to = 8}",
-            "vary.cluster.hosts = {from = 1, to = 8}: expected either step or times in a range",
-        ),
-        (
-            "cluster.hosts = {from = 8, to = 1, step = 1}",
-            "vary.cluster.hosts = {from = 8, to = 1, step = 1}: expected a range whose end is not below its beginning",
-        ),
-        (
-            "cluster.nic.rate = {from = '1 GB/s', to = '8 Gbit/s', times = 2}",
-            "vary.cluster.nic.rate = {from = '1 GB/s', to = '8 Gbit/s', times = 2}: expected the same unit in all of a",
-        ),
-        ("'cluster..hosts' = [1]", "vary.'cluster..hosts' = [1]: expected values of a key's path, such as"),
-        ("run.seed = {from = 0, to = 1e9, step = 1}", "vary.run.seed = {from = 0, to = 1000000000.0, step = 1}: expec"),
-        ("run.seed = {from = 1, to = 9000, step = 1}\nrun.steps = {from = 1, to = 90, step = 1}", "vary makes 810,000"),
-        ("together = 3", "vary.together = 3: expected tables [[vary.together]] of keys with arrays of the same length"),
-        (
-            "cluster.hosts = {values = [1], only_if = {'run.seed' = 1}}",
-            "vary.cluster.hosts.only_if: run.seed: expected another varied key",
-        ),
-        ("", "vary: expected keys with their values"),
-        ("run.seed = [1]\n[[skip]]\nrun.steps = 3", "skip[0]: run.steps: expected a varied key: one of run.seed"),
-        (
-            "run.seed = [1]\n[[skip]]\nrun.seed = {above = 'x'}",
-            "skip[0]: run.seed: expected numbers or quantities as bounds",
-        ),
-        (
-            "cluster.nic.rate = ['1 GB/s']\n[[skip]]\ncluster.nic.rate = {above = 100}",
-            "skip[0]: cluster.nic.rate: expected bounds of the kind that its values are",
-        ),
-        (
-            "run.seed = {values = [1], only_if = {'run.steps' = {below = '3 s'}}}\nrun.steps = [2, 3]",
-            "vary.run.seed.only_if: run.steps: expected bounds of the kind that its values are",
-        ),
-        (
-            "run.seed = [1]\n[[stages]]\nfidelity = 'flow'",
-            "stages[0].fidelity = 'flow': expected 'estimate', 'links' or",
-        ),
-        (
-            "run.seed = [1]\n[[stages]]\nfidelity = 'flows'\nkeep = 3",
-            "stages[0].keep = 3: expected no keep in the last",
-        ),
-        (
-            "run.seed = [1]\n[constraints]\nstep_ns = {at_most = '1 s'}",
-            "constraints.step_ns = {at_most = '1 s'}: expected a table with some of above, at_least, below, at_most",
-        ),
-        ("run.seed = [1]\n[constraints]\nstep_ns = 3", "constraints.step_ns = 3: expected a table with some of above,"),
-        ("run.seed = [1]\n[search]\nsampler = 'cma'", "search.sampler = 'cma': expected 'tpe' or 'nsga2'"),
-        ("run.seed = [1]\n[search]\ntrials = 0", "search.trials = 0: expected a whole number of at least 1"),
-        ("run.seed = [1]\n[other]\nx = 1", "other = {x = 1}: unknown key; expected one of scenario, description,"),
-    ],
-)
-def test_mistakes_are_a_sentence_with_file_key_and_value(write: Write, line: str, sentence: str) -> None:
-    said = sentences(write(f'scenario = "criteo_dlrm_2x4"\n[vary]\n{line}\n'))
+@pytest.mark.parametrize("case", BAD.read_text().rstrip().split("\n\n"))
+def test_mistakes_are_a_sentence_with_file_key_and_value(write: Write, case: str) -> None:
+    line, _, sentence = case.rpartition("> ")
+    said = sentences(write(f'scenario = "criteo_dlrm_2x4"\n[vary]\n{line}'))
     assert any(one.startswith(f"study.toml: {sentence}") for one in said), said
 
 

@@ -155,7 +155,7 @@ def test_a_page_opens_without_errors_and_its_numbers_are_those_of_the_frames(
         width = browser.evaluate("document.documentElement.scrollWidth")
         assert width == browser.evaluate("innerWidth")
         for name in ("scatter", "operations", "sizes", "worst"):
-            browser.screenshot(f"comparison-{name}{'-phone' if phone else ''}", f"#{name}")
+            browser.keep(f"comparison-{name}{'-phone' if phone else ''}", f"#{name}")
     charts = "[...document.querySelectorAll('[data-chart]')].map(one => [one.dataset.chart, one.offsetHeight > 100])"
     assert dict(browser.evaluate(charts)) == dict.fromkeys(["scatter", "steps", "operations", "sizes"], True)
     raw = "Number(document.querySelector('[data-fact=\"error of operations\"]').dataset.raw)"

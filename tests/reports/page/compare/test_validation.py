@@ -139,4 +139,4 @@ def test_the_page_opens_without_errors(tmp_path: Path, browser: Browser):
     assert (browser.console_errors(), browser.requests()) == ([], [])
     charts = "[...document.querySelectorAll('[data-chart]')].map(one => [one.dataset.chart, one.offsetHeight > 100])"
     assert dict(browser.evaluate(charts)) == dict.fromkeys(["scatter", "scenarios", "operations"], True)
-    browser.screenshot("validation")
+    browser.keep("validation")

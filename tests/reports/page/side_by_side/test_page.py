@@ -161,6 +161,6 @@ def test_chromium_draws_all_of_it(browser: Browser, tmp_path: Path, count: int):
         assert {name for name, _, _ in charts} == {"parts", "steps", "operations", "memory", "links", "balance"}
         assert all(height >= 100 and is_drawn for _, height, is_drawn in charts)
         assert browser.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing is wider than the page"
-        browser.screenshot(f"beside-{count}-{'phone' if phone else 'desktop'}")
+        browser.keep(f"beside-{count}-{'phone' if phone else 'desktop'}")
     raw = browser.evaluate("document.querySelector('[data-table=\"Runs\"]').dataset['step_ns-0']")
     assert float(raw) == runs.results["step_ns"].iloc[0]

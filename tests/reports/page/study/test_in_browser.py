@@ -237,7 +237,7 @@ def test_a_study_is_read_in_the_dark_and_on_a_phone(browser: Browser, study: Pat
     assert browser.console_errors() == []
     if phone:
         assert browser.evaluate("document.documentElement.scrollWidth") == PHONE[0]
-    browser.screenshot(f"study-{'dark' if dark else 'light'}{'-phone' if phone else ''}")
+    browser.keep(f"study-{'dark' if dark else 'light'}{'-phone' if phone else ''}")
     ink, ground = (
         browser.evaluate(f"getComputedStyle(document.querySelector('.bar')).{name}")
         for name in ("color", "backgroundColor")

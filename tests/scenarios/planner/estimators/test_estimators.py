@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +25,7 @@ from scenarios.planner.search.enumerator import cut
 from scenarios.planner.types import known_perf, known_storage
 from scenarios.sharding_kind import ShardingKind
 
+COSTS = Path(__file__).parents[3] / "data" / "shard_costs.json"
 POD = {"world_size": 8, "pod_size": 2}
 
 
@@ -66,104 +69,16 @@ def estimated(
     return option
 
 
-@pytest.mark.parametrize(
-    ("given", "perf", "storage"),
-    [
-        (
-            {"kind": "table_row_wise", "topology": POD},
-            [
-                0.00010312866074850195,
-                0.006103515625,
-                0.0002062573214970039,
-                0.006270562791771182,
-                0.00030517578125,
-                0.0,
-            ],
-            [130560, 0, 0],
-        ),
-        (
-            {"kind": "grid_shard", "topology": POD},
-            [
-                0.00010312866074850195,
-                0.006103515625,
-                0.0002062573214970039,
-                0.006270562791771182,
-                0.00030517578125,
-                0.0,
-            ],
-            [130560, 0, 0],
-        ),
-        (
-            {"kind": "data_parallel", "kernel": "dense", "topology": POD},
-            [5.209592140903707e-05, 0, 0.00010419184281807414, 0.03351149883291527, 0.0, 0.0],
-            [264704, 0, 0],
-        ),
-        (
-            {"is_weighted": True},
-            [0.00012226593800080125, 0.00244140625, 0.0003790244078024839, 0.00244140625, 0.000152587890625, 0.0],
-            [290816, 0, 0],
-        ),
-        (
-            {"is_weighted": True, "topology": {"weighted_feature_bwd_compute_multiplier": 1.5}},
-            [0.00012226593800080125, 0.00244140625, 0.0005012903458032851, 0.00244140625, 0.000152587890625, 0.0],
-            [290816, 0, 0],
-        ),
-        (
-            {"kernel": "key_value", "cache": CacheParams(load_factor=0.5)},
-            [1.1005859374999998, 0.00244140625, 2.2011718749999996, 0.00244140625, 0.000152587890625, 0.0],
-            [34816, 0, 268000],
-        ),
-        (
-            {
-                "kind": "row_wise",
-                "kernel": "fused_uvm_caching",
-                "cache": CacheParams(load_factor=0.5, stats=Stats()),
-            },
-            [
-                *(0.0009957632797783233, 0.00244140625, 0.0019915265595566467, 0.004054337451224434),
-                *(0.000152587890625, 0.0009313225746154785),
-            ],
-            [68280, 64000, 0],
-        ),
-        (
-            {"kernel": "fused_uvm_caching", "cache": CacheParams(load_factor=0.5, prefetch_pipeline=True)},
-            [0.00011982061924078524, 0.00244140625, 0.00023964123848157047, 0.00244140625, 0.000152587890625, 0.0],
-            [174816, 256000, 0],
-        ),
-        (
-            {"kernel": "fused_uvm_caching", "cache": CacheParams(load_factor=0.0)},
-            [0.03358721733093261, 0.00244140625, 0.06717443466186522, 0.00244140625, 0.000152587890625, 0.0],
-            [93216, 256000, 0],
-        ),
-        (
-            {"kernel": "fused_uvm_caching", "cache": CacheParams(load_factor=0.5), "is_inference": True},
-            [0.0023138664253817944, 0.00244140625, 0.0, 0.0, 0.000152587890625, 0.0],
-            [128000, 256000, 0],
-        ),
-        (
-            {"pipeline": "train_sparse_dist", "at_peak": True},
-            [0.00011982061924078524, 0.00244140625, 0.00023964123848157047, 0.00244140625, 0.000152587890625, 0.0],
-            [292864, 0, 0],
-        ),
-        (
-            {"pipeline": "train_base"},
-            [0.00011982061924078524, 0.00244140625, 0.00023964123848157047, 0.00244140625, 0.000152587890625, 0.0],
-            [290816, 0, 0],
-        ),
-        (
-            {"pipeline": "train_sparse_dist", "device": "cpu"},
-            [0.002107433244293811, 0.00244140625, 0.004214866488587622, 0.00244140625, 0.000152587890625, 0.0],
-            [0, 290816, 0],
-        ),
-    ],
-    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
-)
-def test_a_shard_costs_what_1_8_0_said(given: dict[str, Any], perf: list[float], storage: list[int]) -> None:
+@pytest.mark.parametrize("case", json.loads(COSTS.read_text()), ids=lambda case: "-".join(case["given"]))
+def test_a_shard_costs_what_1_8_0_said(case: dict[str, Any]) -> None:
+    given = case["given"]
+    if cache := given.get("cache"):
+        given = given | {"cache": CacheParams(**cache | {"stats": Stats() if "stats" in cache else None})}
     shard = estimated(**given).shards[0]
     got, held = known_perf(shard), known_storage(shard)
     parts = [got.fwd_compute, got.fwd_comms, got.bwd_compute, got.bwd_comms]
-    assert [*parts, got.input_dist_comms, got.prefetch_compute] == perf
-    assert [held.hbm, held.ddr, held.ssd] == storage
+    assert [*parts, got.input_dist_comms, got.prefetch_compute] == case["perf"]
+    assert [held.hbm, held.ddr, held.ssd] == case["storage"]
 
 
 def test_rows_of_a_pod_of_one_host_cost_what_they_cost_without_a_pod() -> None:
