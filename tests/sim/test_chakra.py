@@ -16,7 +16,7 @@ from reports.run import Run
 from reports.store import run_folder as store
 from scenarios.config.load import load
 from scenarios.config.scenario import Scenario
-from scenarios.seam.errors import ScenarioError
+from scenarios.seam.errors import ProgramError, ScenarioError
 from scenarios.seam.kernel import elementwise
 from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Recording, Span, Thinned
@@ -76,6 +76,12 @@ def test_a_step_plays_all_nodes_again(tmp_path: Path) -> None:
     steps = [ns(span) for span in recording.spans if span.kind == "step"]
     assert len(steps) == 6
     assert len(set(steps)) == 1
+
+
+def test_steps_that_take_longer_than_a_run_folder_holds_are_one_sentence(tmp_path: Path) -> None:
+    path = written(tmp_path, [replace(work(1), duration_ns=1 << 61)], [work(1)])
+    with pytest.raises(ProgramError, match=r"^simulated time 146 years: expected 73 at most$"):
+        play(path, steps=2)
 
 
 @pytest.mark.parametrize(("compute", "priced"), [("duration", {"priced"}), ("roofline", {"both", "priced"})])

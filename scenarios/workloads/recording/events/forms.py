@@ -13,6 +13,7 @@ from scenarios.seam.operations.as_json import is_operation
 
 MOST_RANKS = 1 << 20
 _MOST = 1 << 62  # so that sums of whole numbers fit into 64 bits
+_MOST_ELEMENTS = 1 << 48  # of a tensor
 _DEEPEST = 8  # levels of nested kernels
 _KERNEL = {field.name: field.type for field in fields(Kernel)}
 
@@ -75,8 +76,8 @@ def is_tensors(value: Any) -> bool:
 
 
 def _is_tensor(value: Any) -> bool:
-    shape = isinstance(value, list) and len(value) == 3
-    return shape and is_list(value[0], is_whole) and is_text(value[1]) and type(value[2]) is bool
+    shape = isinstance(value, list) and len(value) == 3 and is_list(value[0], is_whole)
+    return shape and math.prod(value[0]) <= _MOST_ELEMENTS and is_text(value[1]) and type(value[2]) is bool
 
 
 def is_kernel(value: Any, depth: int = 0) -> bool:
