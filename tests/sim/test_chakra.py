@@ -160,6 +160,13 @@ def test_a_rank_that_does_nothing_is_written_and_played(tmp_path: Path) -> None:
     assert [each.type for rank in range(2) for each in read(tmp_path / "traces" / f"step.{rank}.et")] == [4, METADATA]
 
 
+def test_a_rank_without_the_step_has_a_trace(tmp_path: Path) -> None:
+    run = play(written(tmp_path, [work(1)], [work(1)]))
+    run.spans = [each for each in run.spans if each.rank == 0]
+    write_traces(Run.of(run), tmp_path / "traces", 0)
+    assert [each.type for each in read(tmp_path / "traces" / "step.1.et")] == [METADATA]
+
+
 def test_calls_of_other_dtypes_are_simulated_as_bytes(tmp_path: Path) -> None:
     run = play(written(tmp_path, *[[call(comm_type=2)]] * 2))
     run.spans = [replace(each, dtype="float8_e4m3fn") if each.group else each for each in run.spans]

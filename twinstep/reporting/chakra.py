@@ -73,8 +73,10 @@ def write_traces(run: Run, folder: Path, step: int | None, recorded: Recorded | 
     thinned = run.info.thinned
     if thinned is not None and thinned.ranks is not None and len(thinned.ranks) < run.info.world_size:
         raise ReportError("the run kept the spans of some ranks alone; expected one with --keep-ranks all")
-    ranks = dict(_spans(run, number, with_messages=recorded is not None))
-    begin_ns = {rank: each.pop(0).start_ns for rank, each in ranks.items()}
+    # Ranks that make no such step have a trace, too.
+    ranks = {rank: list[Any]() for rank in range(run.info.world_size)}
+    ranks |= _spans(run, number, with_messages=recorded is not None)
+    begin_ns = {rank: each.pop(0).start_ns if each else 0 for rank, each in ranks.items()}
     groups = _groups(ranks)
     with whole_folder(folder) as partial:
         for rank, spans in ranks.items():
