@@ -45,9 +45,9 @@ def is_below(most: int, value: Any) -> bool:
     return type(value) is int and 0 <= value < most
 
 
-def is_count(*values: Any) -> bool:
-    """Return whether all values are possible numbers of ranks, hosts or steps."""
-    return all(type(value) is int and 0 < value <= MOST_RANKS for value in values)
+def is_count(value: Any) -> bool:
+    """Return whether the value is a possible number of ranks, hosts or steps."""
+    return type(value) is int and 0 < value <= MOST_RANKS
 
 
 def is_number(value: Any) -> bool:
