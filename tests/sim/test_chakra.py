@@ -394,6 +394,29 @@ def test_messages_and_uneven_calls_are_written_from_the_recording(tmp_path: Path
     assert [each.attributes["comm_dst"] for each in sends] == [2, 0]
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"ranks": [0]},
+        {"lines": [["issue", "send", 0, "", 0, [], [], {}, False, ""]], "sequences": [[0]] * 2},
+        {"lines": [["issue", "all_to_all_single", 9, "", 9, [], [], {}, False, ""]], "sequences": [[0]] * 2},
+        {"program": "script", "lines": [["issue", "send", 0, "", 0, [[[1], "x", False]], [], {}, False, ""]]},
+    ],
+    ids=["few ranks", "no other end", "no stream", "no dtype"],
+)
+def test_a_recording_that_does_not_fit_its_run_is_one_sentence(tmp_path: Path, damage: dict[str, Any]) -> None:
+    scenario = load(written(tmp_path, *[[call()], [call()]]))
+    recorder, spans = ProgramRecorder(scenario), list[Span]()
+    run = play_program(scenario, build(scenario), spans.extend, recorder=recorder)
+    run.spans = spans
+    recorded = replace(recorder.recorded(), **damage)
+    with pytest.raises(
+        ReportError, match=r"^recording.json.gz: expected the recording of the run, as it was written: "
+    ):
+        write_traces(Run.of(run), tmp_path / "traces", 0, recorded)
+    assert not (tmp_path / "traces").exists()
+
+
 def _called(recording: Recording) -> set[tuple[Any, ...]]:
     found = (each for each in recording.spans if each.group and each.step == 0)
     return {(each.rank, each.label, each.kind, each.bytes_in, each.bytes_out) for each in found}
