@@ -236,7 +236,7 @@ def _slower(made: Scenario) -> Scenario:
 @pytest.mark.parametrize("payload", ["sizes", "values"])
 @pytest.mark.parametrize("where", ["gloo", "nccl", "eager", "cores"])
 def test_every_verb_and_stream_is_recorded(function: Any, payload: str, where: str, tmp_path: Path) -> None:
-    gpu = {"cores": {"gpu": CORE, "tcp": TCP}, "eager": {"gpu": replace(GPU, eager=Eager())}}
+    gpu: dict[str, dict[str, Any]] = {"cores": {"gpu": CORE, "tcp": TCP}, "eager": {"gpu": replace(GPU, eager=Eager())}}
     on, library = cluster(**gpu.get(where, {})), "gloo" if where in ("gloo", "cores") else "nccl"
     made = scenario(on, payload=payload, library=library, options=None, steps=3)
     check(tmp_path, made, _slower(made), program=Play(function))
