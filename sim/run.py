@@ -37,6 +37,10 @@ if TYPE_CHECKING:
     from scenarios.workloads.recording.recorder import ProgramRecorder
 
 
+_MOST_NS = 1 << 61  # the largest number in a run folder
+_YEAR_NS = 365 * 86_400 * 10**9
+
+
 @dataclass(frozen=True, slots=True)
 class RunProgress:
     """A run's progress: steps that all ranks have ended, of `steps`; `share` is the mean share over ranks."""
@@ -283,6 +287,7 @@ def _play(
         ended.append(rank.rank)
 
     def look() -> None:
+        _check_time(world)
         world.ledger.hand_on()
         if stop(partial(_position, world)):
             raise _StoppedError
@@ -295,6 +300,7 @@ def _play(
     finally:
         for coroutine in world.pending:
             coroutine.close()
+    _check_time(world)
     has_ended = len(ended) == len(world.ranks)
     if not has_ended:
         _raise_unseen(world)
@@ -302,6 +308,12 @@ def _play(
     if not has_ended:
         _raise_disagreement(world)
         raise DeadlockError(_deadlock(world) + program.standing())
+
+
+def _check_time(world: World) -> None:
+    """Raise ProgramError if a run takes longer than run folders can hold, as after a misread duration or rate."""
+    if (now_ns := world.machine.clock.now_ns) > _MOST_NS:
+        raise ProgramError(f"simulated time {now_ns / _YEAR_NS:,.0f} years: expected {_MOST_NS / _YEAR_NS:.0f} at most")
 
 
 def _raise_unseen(world: World) -> None:

@@ -16,7 +16,7 @@ from reports.run import Run
 from reports.store import run_folder as store
 from scenarios.config.load import load
 from scenarios.config.scenario import Scenario
-from scenarios.seam.errors import ScenarioError
+from scenarios.seam.errors import ProgramError, ScenarioError
 from scenarios.seam.kernel import elementwise
 from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Recording, Span, Thinned
@@ -76,6 +76,12 @@ def test_a_step_plays_all_nodes_again(tmp_path: Path) -> None:
     steps = [ns(span) for span in recording.spans if span.kind == "step"]
     assert len(steps) == 6
     assert len(set(steps)) == 1
+
+
+def test_steps_that_take_longer_than_a_run_folder_holds_are_one_sentence(tmp_path: Path) -> None:
+    path = written(tmp_path, [replace(work(1), duration_ns=1 << 61)], [work(1)])
+    with pytest.raises(ProgramError, match=r"^simulated time 146 years: expected 73 at most$"):
+        play(path, steps=2)
 
 
 @pytest.mark.parametrize(("compute", "priced"), [("duration", {"priced"}), ("roofline", {"both", "priced"})])
@@ -152,6 +158,13 @@ def test_a_rank_that_does_nothing_is_written_and_played(tmp_path: Path) -> None:
     run = play(written(tmp_path, [work(1)], [TraceNode(id=1, type=METADATA)]))
     write_traces(Run.of(run), tmp_path / "traces", 0)
     assert [each.type for rank in range(2) for each in read(tmp_path / "traces" / f"step.{rank}.et")] == [4, METADATA]
+
+
+def test_a_rank_without_the_step_has_a_trace(tmp_path: Path) -> None:
+    run = play(written(tmp_path, [work(1)], [work(1)]))
+    run.spans = [each for each in run.spans if each.rank == 0]
+    write_traces(Run.of(run), tmp_path / "traces", 0)
+    assert [each.type for each in read(tmp_path / "traces" / "step.1.et")] == [METADATA]
 
 
 def test_calls_of_other_dtypes_are_simulated_as_bytes(tmp_path: Path) -> None:
@@ -379,6 +392,29 @@ def test_messages_and_uneven_calls_are_written_from_the_recording(tmp_path: Path
         assert took == expected
     sends = [each for each in read(tmp_path / "traces" / "step.1.et") if each.type == SEND]
     assert [each.attributes["comm_dst"] for each in sends] == [2, 0]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"ranks": [0]},
+        {"lines": [["issue", "send", 0, "", 0, [], [], {}, False, ""]], "sequences": [[0]] * 2},
+        {"lines": [["issue", "all_to_all_single", 9, "", 9, [], [], {}, False, ""]], "sequences": [[0]] * 2},
+        {"program": "script", "lines": [["issue", "send", 0, "", 0, [[[1], "x", False]], [], {}, False, ""]]},
+    ],
+    ids=["few ranks", "no other end", "no stream", "no dtype"],
+)
+def test_a_recording_that_does_not_fit_its_run_is_one_sentence(tmp_path: Path, damage: dict[str, Any]) -> None:
+    scenario = load(written(tmp_path, *[[call()], [call()]]))
+    recorder, spans = ProgramRecorder(scenario), list[Span]()
+    run = play_program(scenario, build(scenario), spans.extend, recorder=recorder)
+    run.spans = spans
+    recorded = replace(recorder.recorded(), **damage)
+    with pytest.raises(
+        ReportError, match=r"^recording.json.gz: expected the recording of the run, as it was written: "
+    ):
+        write_traces(Run.of(run), tmp_path / "traces", 0, recorded)
+    assert not (tmp_path / "traces").exists()
 
 
 def _called(recording: Recording) -> set[tuple[Any, ...]]:

@@ -373,7 +373,7 @@ def test_a_damaged_recording_raises_one_sentence(on_cpus: tuple[Recording, Path]
     assert sentence.startswith(f"{tmp_path}: expected a recording of ")
 
 
-@pytest.mark.parametrize("damage", ["waits for no call", "another group", "a list too few"])
+@pytest.mark.parametrize("damage", ["waits for no call", "another group", "a list too few", "no dtype"])
 def test_requests_that_do_not_fit_raise_one_sentence(
     on_cpus: tuple[Recording, Path], tmp_path: Path, damage: str
 ) -> None:
@@ -385,11 +385,15 @@ def test_requests_that_do_not_fit_raise_one_sentence(
             line[2] = 99
         elif damage == "a list too few" and line[0] == "issue":
             line[5] = line[6] = []
+        elif damage == "no dtype" and line[0] == "issue" and line[5]:
+            line[5][0][1] = "no dtype"
     (tmp_path / NAME).write_bytes(gzip.compress(json.dumps(content).encode()))
     with pytest.raises(ProgramError) as caught:
         play(given(tmp_path))
     wanted = "the requests of a rank do not fit each other; expected a recording as it was written"
-    assert str(caught.value) == f"{tmp_path / NAME}: {wanted}"
+    assert str(caught.value).startswith(f"{tmp_path / NAME}: {wanted}: ")
+    if damage == "no dtype":
+        assert re.search(r"lines\[\d+\], 'issue': .*: dtype 'no dtype' is none of torch$", str(caught.value))
 
 
 def test_real_ranks_run_the_script_itself(on_cpus: tuple[Recording, Path], tmp_path: Path) -> None:

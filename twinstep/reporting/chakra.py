@@ -20,6 +20,7 @@ from reports.analysis.step_breakdown import step_shown
 from reports.errors import ReportError
 from reports.run import Run
 from reports.store.drafts import whole_folder
+from scenarios.seam.errors import ProgramError, tell_error
 from scenarios.seam.kernel import ELEMENT_BYTES
 from scenarios.workloads.chakra.nodes import (
     COLLECTIVE,
@@ -73,12 +74,14 @@ def write_traces(run: Run, folder: Path, step: int | None, recorded: Recorded | 
     thinned = run.info.thinned
     if thinned is not None and thinned.ranks is not None and len(thinned.ranks) < run.info.world_size:
         raise ReportError("the run kept the spans of some ranks alone; expected one with --keep-ranks all")
-    ranks = dict(_spans(run, number, with_messages=recorded is not None))
-    begin_ns = {rank: each.pop(0).start_ns for rank, each in ranks.items()}
+    # Ranks that make no such step have a trace, too.
+    ranks = {rank: list[Any]() for rank in range(run.info.world_size)}
+    ranks |= _spans(run, number, with_messages=recorded is not None)
+    begin_ns = {rank: each.pop(0).start_ns if each else 0 for rank, each in ranks.items()}
     groups = _groups(ranks)
     with whole_folder(folder) as partial:
         for rank, spans in ranks.items():
-            calls = {} if recorded is None else _calls(recorded, rank, number, spans)
+            calls = {} if recorded is None else _ends(recorded, rank, number, spans)
             nodes = _nodes(spans, begin_ns[rank], groups, calls, has_host=on_gpus(run))
             write(nodes, partial / f"{NAME}.{rank}.et")
         members = {name: each.ranks for name, each in groups.items()}
@@ -105,6 +108,13 @@ class _Members(NamedTuple):
 
     ranks: Sequence[int]
     roots: Mapping[int, int]
+
+
+class _RecordedEnds(NamedTuple):
+    """The rank at the other end of a recorded message, and the splits of a recorded call."""
+
+    peer: int | None
+    splits: dict[str, Value]
 
 
 def _spans(run: Run, step: int, *, with_messages: bool) -> Iterator[tuple[int, list[Any]]]:
@@ -146,7 +156,7 @@ def _nodes(
     spans: Sequence[Any],
     first_ns: int,
     groups: Mapping[str, _Members],
-    calls: Mapping[tuple[str, int], IssueCall],
+    calls: Mapping[tuple[str, int], _RecordedEnds],
     *,
     has_host: bool,
 ) -> Iterator[TraceNode]:
@@ -156,8 +166,7 @@ def _nodes(
     issued, counts = defaultdict[str, list[int]](list), Counter[str]()  # by stream and by group, in order
     host, host_ns = tuple[int, ...](), first_ns  # its last node, as one thread issues one by one, and that node's end
     for number, span in enumerate(spans, 1):
-        call = calls.get((span.stream, span.sequence))
-        peer = None if call is None else _peer(call)
+        peer, splits = calls.get((span.stream, span.sequence), _RecordedEnds(None, {}))
         line = f"group {span.group}" if span.group else f"stream {span.stream}"
         own = issued[line if peer is None else f"{line} {span.kind} {peer}"]
         before = {*own[-1:], *issued[f"stream {span.stream}"][-1:], *_awaited(spans, issued.values(), span.start_ns)}
@@ -175,7 +184,7 @@ def _nodes(
             kind, attributes = _of_message(span, peer)
         elif span.group:
             kind, root = COLLECTIVE, groups[span.group].roots.get(counts[span.group])
-            attributes = _of_call(span, root) | _splits(call)
+            attributes = _of_call(span, root) | splits
             counts[span.group] += 1
         else:
             kind, attributes = COMPUTE, _of_computation(span)
@@ -240,6 +249,21 @@ def _of_message(span: Any, peer: int | None) -> tuple[int, dict[str, Value]]:
     return kind, {"is_cpu_op": False, end: peer, "comm_size": size_bytes, "comm_tag": 0}
 
 
+def _ends(recorded: Recorded, rank: int, step: int, spans: Sequence[Any]) -> Mapping[tuple[str, int], _RecordedEnds]:
+    """Return what a recording has of a rank's calls, by stream and sequence.
+
+    Raises:
+        ReportError: the recording is damaged, or one of another run.
+    """
+    try:
+        found = _calls(recorded, rank, step, spans)
+        return {place: _RecordedEnds(_peer(call), _splits(call)) for place, call in found.items()}
+    except (ArithmeticError, AttributeError, LookupError, ProgramError, TypeError, ValueError) as error:
+        raise ReportError(
+            f"{FILE}: expected the recording of the run, as it was written: {tell_error(error)}"
+        ) from None
+
+
 def _calls(recorded: Recorded, rank: int, step: int, spans: Sequence[Any]) -> Mapping[tuple[str, int], IssueCall]:
     """Return a rank's recorded calls by stream and sequence; of a script those of the step, if all its spans are."""
     from scenarios.workloads.recording.tasks import calls_of
@@ -261,10 +285,8 @@ def _peer(call: IssueCall) -> int | None:
     return int(call.options["dst" if call.verb == "send" else "src"]) if call.verb in _MESSAGES else None
 
 
-def _splits(call: IssueCall | None) -> dict[str, Value]:
+def _splits(call: IssueCall) -> dict[str, Value]:
     """Return the bytes of the input that each member gets, where they are not equal."""
-    if call is None:
-        return {}
     found: list[int] = []
     if call.verb == "all_to_all_single":
         (rows,) = call.inputs

@@ -24,7 +24,8 @@ COMM_TYPES = (
 # Which end is a call's root, where it has one.
 ROOTS = {"REDUCE": "comm_dst", "GATHER": "comm_dst", "SCATTER": "comm_src", "BROADCAST": "comm_src"}
 _VERSION = "0.0.4"
-_MOST = 1 << 62  # of whole numbers, so that sums of them stay numbers of 64 bits
+# Largest whole numbers, and largest sizes of calls: sums of them, over ranks and steps, stay numbers of 64 bits.
+_MOST, _MOST_BYTES = 1 << 62, 1 << 48
 # Fields of Node by number.
 _ID, _NAME, _TYPE, _CONTROLS, _DATA, _START, _DURATION, _ATTRIBUTE = 1, 2, 3, 4, 5, 6, 7, 10
 # An attribute of Twinstep: a node's duration if it is no whole number of microseconds.
@@ -67,9 +68,9 @@ class TraceNode:
 
     def number(self, name: str, default: int = 0) -> int:
         """Return an attribute that is a whole number, 0 or more; `default` if it is absent."""
-        value = self.attributes.get(name, default)
-        if not (isinstance(value, int | float) and 0 <= value <= _MOST):
-            raise TraceError(f"{name} = {value!r}: expected a whole number, 0 or more, at most {_MOST}")
+        value, most = self.attributes.get(name, default), _MOST_BYTES if name == "comm_size" else _MOST
+        if not (isinstance(value, int | float) and 0 <= value <= most):
+            raise TraceError(f"{name} = {value!r}: expected a whole number, 0 or more, at most {most}")
         return int(value)
 
     def splits(self) -> list[int] | None:

@@ -25,6 +25,7 @@ from scenarios.workloads.chakra.nodes import (
     SPLITS,
     TraceError,
     TraceNode,
+    Value,
     read,
 )
 
@@ -231,7 +232,11 @@ def calls_of(traces: Traces, gpus_per_host: int) -> dict[CallGroup, dict[int, li
         for node in nodes:
             if node.type == COLLECTIVE:
                 key = traces.key(node, rank, gpus_per_host)
-                if len(node.splits() or key.ranks) != len(key.ranks):
+                splits, root = node.splits(), ROOTS.get(COMM_TYPES[node.number("comm_type")], "")
+                if root in node.attributes and node.number(root) not in key.ranks:
+                    expected = f"expected a rank of group {key.name}, {list(key.ranks)}"
+                    raise traces.error(rank, node, f"{root} = {node.number(root)}: {expected}")
+                if splits is not None and len(splits) != len(key.ranks):
                     raise traces.error(rank, node, f"{SPLITS}: expected {len(key.ranks)} of them, one for each member")
                 made.setdefault(key, {each: [] for each in key.ranks})[rank].append(node)
     for key, by_rank in made.items():
@@ -250,6 +255,9 @@ def _check_same(
         if first != second or (size != other and first not in _UNEVEN):
             made = f"{second} of {other:,} bytes is call {number} of group {key.name}"
             raise traces.error(two[0], others, f"{made}: expected {first} of {size:,} bytes, as of rank {one[0]}")
+        for (name, expected), (_, found) in zip(_common(own, key), _common(others, key), strict=True):
+            if found != expected:
+                raise traces.error(two[0], others, f"{name} = {found}: expected {expected}, as of rank {one[0]}")
     if len(one[1]) != len(two[1]):
         (rank, most), (fewer, few) = (one, two) if len(one[1]) > len(two[1]) else (two, one)
         raise traces.error(
@@ -259,6 +267,15 @@ def _check_same(
 
 def _sent(node: TraceNode) -> tuple[str, int]:
     return COMM_TYPES[node.number("comm_type")], node.number("comm_size")
+
+
+def _common(node: TraceNode, key: CallGroup) -> list[tuple[str, Value]]:
+    """Return the further attributes of a call that its members have in common, in an order of its type."""
+    kind = COMM_TYPES[node.number("comm_type")]
+    defaults: dict[str, Value] = {"comm_dtype": "uint8", **({ROOTS[kind]: key.ranks[0]} if kind in ROOTS else {})}
+    if kind.startswith("REDUCE_SCATTER"):
+        defaults[SPLITS] = []
+    return [(name, node.attributes.get(name, default)) for name, default in defaults.items()]
 
 
 def _check_messages(traces: Traces) -> None:

@@ -17,7 +17,7 @@ from typing import Any, cast
 from scenarios.config.host_classes import simulated_ranks
 from scenarios.config.scenario import Scenario
 from scenarios.seam.backend import StepGivenUp
-from scenarios.seam.errors import ProgramError, ScenarioError
+from scenarios.seam.errors import ProgramError, ScenarioError, tell_error
 from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.program import Program
@@ -161,7 +161,7 @@ class ScriptProgram(Program):
                 raise
             raise ProgramError(
                 f"{self.script.recording}: the requests of a rank do not fit each other; expected a recording as it was"
-                " written"
+                f" written: {tell_error(error)}"
             ) from error
 
     def note_memory(self, rank: int, kind: str, peak_bytes: int) -> None:

@@ -14,6 +14,7 @@ from scenarios.seam.roles import ROLES
 
 MOST_RANKS = 1 << 20
 _MOST = 1 << 62  # so that sums of whole numbers fit into 64 bits
+_MOST_ELEMENTS = 1 << 48  # of a tensor
 _DEEPEST = 8  # levels of nested kernels
 _KERNEL = {field.name: field.type for field in fields(Kernel)}
 
@@ -45,9 +46,9 @@ def is_below(most: int, value: Any) -> bool:
     return type(value) is int and 0 <= value < most
 
 
-def is_count(*values: Any) -> bool:
-    """Return whether all values are possible numbers of ranks, hosts or steps."""
-    return all(type(value) is int and 0 < value <= MOST_RANKS for value in values)
+def is_count(value: Any) -> bool:
+    """Return whether the value is a possible number of ranks, hosts or steps."""
+    return type(value) is int and 0 < value <= MOST_RANKS
 
 
 def is_number(value: Any) -> bool:
@@ -81,8 +82,8 @@ def is_tensors(value: Any) -> bool:
 
 
 def _is_tensor(value: Any) -> bool:
-    shape = isinstance(value, list) and len(value) == 3
-    return shape and is_list(value[0], is_whole) and is_text(value[1]) and type(value[2]) is bool
+    shape = isinstance(value, list) and len(value) == 3 and is_list(value[0], is_whole)
+    return shape and math.prod(value[0]) <= _MOST_ELEMENTS and is_text(value[1]) and type(value[2]) is bool
 
 
 def is_kernel(value: Any, depth: int = 0) -> bool:

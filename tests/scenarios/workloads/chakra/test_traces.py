@@ -86,6 +86,32 @@ BAD: dict[str, tuple[list[list[TraceNode]], dict[str, Any], str]] = {
         {},
         "a.1.et: node 2: ALL_REDUCE of 8 bytes is call 0 of group world: expected ALL_REDUCE of 64 bytes, as of rank 0",
     ),
+    "no member": (
+        [[call(comm_type=5, comm_src=2)]] * 2,
+        {},
+        "a.0.et: node 2: comm_src = 2: expected a rank of group world, [0, 1]",
+    ),
+    "other root": (
+        [[call(comm_type=1)], [call(comm_type=1, comm_dst=1)]],
+        {},
+        "a.1.et: node 2: comm_dst = 1: expected 0, as of rank 0",
+    ),
+    "other dtype": (
+        [[call()], [call(comm_dtype="float32")]],
+        {},
+        "a.1.et: node 2: comm_dtype = float32: expected uint8, as of rank 0",
+    ),
+    "other splits": (
+        [[call(comm_type=7, comm_splits=[32, 32])], [call(comm_type=7, comm_splits=[24, 40])]],
+        {},
+        "a.1.et: node 2: comm_splits = [24, 40]: expected [32, 32], as of rank 0",
+    ),
+    "no splits": (
+        [[call(comm_type=6, comm_size=0, comm_splits=[])]] * 2,
+        {},
+        "a.0.et: node 2: comm_splits: expected 2 of them, one for each member",
+    ),
+    "large call": ([[call(comm_size=1 << 61)]] * 2, {}, "a.0.et: node 2: comm_size = 2305843009213693952: expected a"),
     "count": ([[call(), call(3)], [call()]], {}, "a.0.et: node 3: call 1 of group world: expected one in"),
     "tag": (
         [[message(SEND, 1, comm_tag=1)], [message(RECV, 0, comm_tag=2)]],
