@@ -29,14 +29,14 @@ def test_a_model_and_its_planners_constraints_are_carried_over_or_named(tmp_path
         assert (done.returncode, done.stdout) == (0, TABLES)
     assert done.stderr.splitlines()[1:] == [
         "not carried over: data types of single tables (4 FP32, 1 FP16): model.embedding_dtype is one for all",
-        "unsummed rows (EmbeddingConfig) of 1 table are predicted as summed: name the column '# sequence'"
-        " 'sequence' once model.dense is a module that takes such rows",
+        "unsummed rows (EmbeddingConfig) of 1 table are predicted as summed: rename the column '# sequence'"
+        " to 'sequence' once model.dense is a module that takes such rows",
         "not carried over: pooling MEAN, which takes as long as the sum that is predicted: t_tag",
-        "not carried over: feature of several tables, which is called feature@table: seen@t_item, seen@t_tag",
+        "not carried over: features of several tables, called feature@table: seen@t_item, seen@t_tag",
         "not carried over: reserved_memory: t_user",
         "not carried over: enforce_hbm: t_item",
         "not carried over: a choice of compute kernels (fused, fused_uvm); the column kernel takes one: t_word",
-        "not carried over: constraints of tables that there are not: t_old",
+        "not carried over: constraints of unknown tables: t_old",
     ]
     file = tmp_path / "tables.csv"
     assert command("twinstep", "import", "torchrec", f"{MODELS}:planned", "--out", file).returncode == 0

@@ -9,6 +9,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,7 +60,8 @@ def import_torchrec(place: str, constraints: str | None = None, out: str | None 
     from scenarios.seam.errors import ScenarioError
     from twinstep.table_import.torchrec_tables import read_tables
 
-    found, further = _called(place), _called(constraints, "--constraints = ") if constraints else ()
+    with redirect_stdout(sys.stderr):  # what the user's code prints is no part of the tables
+        found, further = _called(place), _called(constraints, "--constraints = ") if constraints else ()
     try:
         tables, notes = read_tables(found, further)
     except ValueError as error:
@@ -115,8 +117,8 @@ def _what_to_do(tables: Sequence[ImportedTable], out: str | None) -> Iterator[st
         )
     if sequences := sum(not table.is_pooled for table in tables):
         yield (
-            f"unsummed rows (EmbeddingConfig) of {_count(sequences)} are predicted as summed: name the column"
-            " '# sequence' 'sequence' once model.dense is a module that takes such rows"
+            f"unsummed rows (EmbeddingConfig) of {_count(sequences)} are predicted as summed: rename the column"
+            " '# sequence' to 'sequence' once model.dense is a module that takes such rows"
         )
     if out is not None:
         yield f"next: twinstep init --tables {out} --profile dgx_h100 --hosts 2 --out job.toml"

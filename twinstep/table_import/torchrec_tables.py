@@ -97,7 +97,7 @@ def read_tables(found: object, further: object = ()) -> tuple[list[ImportedTable
         if name in by_name:
             _constrain(by_name[name], constraint, notes)
         else:
-            notes.add("constraints of tables that there are not", name)
+            notes.add("constraints of unknown tables", name)
     return tables, notes
 
 
@@ -154,7 +154,7 @@ def _constrain(table: ImportedTable, constraint: Any, notes: Notes) -> None:
     if len(factors) in (1, count):
         table.ids = factors if len(factors) == count else factors * count
     elif factors:
-        notes.add(f"{len(factors)} pooling_factors, which are not one for each feature", table.name)
+        notes.add(f"{len(factors)} pooling_factors, which are not one per feature", table.name)
     table.is_weighted |= bool(getattr(constraint, "is_weighted", False))
     table.min_partition = getattr(constraint, "min_partition", None)
     known = get_args(ShardingType)
@@ -169,7 +169,7 @@ def _constrain(table: ImportedTable, constraint: Any, notes: Notes) -> None:
         if table.kernel and ComputeKernel(table.kernel).is_cached:
             table.cache_load_factor = getattr(cache, "load_factor", None)
         else:
-            notes.add("cache_params, which count only with the one kernel 'fused_uvm_caching'", table.name)
+            notes.add("cache_params, which need the compute kernel 'fused_uvm_caching' alone", table.name)
         _note_unknown(cache, _OF_CACHE, table.name, notes)
     _note_unknown(constraint, _OF_CONSTRAINTS, table.name, notes)
 
@@ -200,13 +200,13 @@ def _make_names_unique(tables: list[ImportedTable], notes: Notes) -> None:
     for table in tables:
         if taken[table.name] > 1 or not table.name:
             seen[table.name] += 1
-            notes.add("name that several tables have, which are numbered", repr(table.name))
+            notes.add("equal names of tables, which are numbered", repr(table.name))
             table.name = f"{table.name or 'table'}_{seen[table.name] - 1}"
     shared = Counter(feature for table in tables for feature in table.features)
     for table in tables:
         for feature in table.features:
             if shared[feature] > 1:
-                notes.add("feature of several tables, which is called feature@table", f"{feature}@{table.name}")
+                notes.add("features of several tables, called feature@table", f"{feature}@{table.name}")
         table.features = [f"{one}@{table.name}" if shared[one] > 1 else one for one in table.features]
 
 

@@ -76,9 +76,10 @@ class Tree:
             return False
         if isinstance(last, int) and not (isinstance(target, list) and last < len(target)):
             return False
+        has_parts = isinstance(last, int) or isinstance(target.get(last), dict | list)
         target[last] = value
         # The new value replaces a whole subtree, whose parts may have come from other files.
-        for known in (self.origins, self.entries):
+        for known in (self.origins, self.entries) if has_parts else ():
             for below in [below for below in known if below[: len(path)] == path]:
                 del known[below]
         self.origins[path] = origin

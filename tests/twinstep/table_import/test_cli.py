@@ -86,6 +86,7 @@ def refused(body: str, *words: object) -> str:
         "tables = [Config('a', 5), Config('b', 6)]",
         "tables = Collection([Config('a', 5), Config('b', 6)])",
         "def tables(): return [Collection([Config('a', 5)]), Config('b', 6)], None",
+        "def tables(): return print('making') or [Config('a', 5), Config('b', 6)]",
         "def tables(): return {'ebc': Collection([Config('a', 5), Config('b', 6)])}",
         "both = [Config('a', 5), Config('b', 6)]\ndef tables(): return Collection(both), both",
     ],
@@ -93,7 +94,7 @@ def refused(body: str, *words: object) -> str:
 def test_tables_are_found_wherever_they_are(body: str) -> None:
     lines, said = imported(body)
     assert lines == ["name,rows,dim,ids_per_sample", "a,5,64,", "b,6,64,"]
-    assert said == [
+    assert [line for line in said if line != "making"] == [
         "ids per sample of 2 tables are not known, as configs do not have them: fill in the column ids_per_sample, or"
         " give --constraints with pooling_factors; twinstep init assumes 1"
     ]
@@ -122,9 +123,9 @@ def test_what_a_table_file_cannot_have_is_named_with_its_tables() -> None:
         "not carried over: use_virtual_table: t0, t1, t2 and 2 more",
         "not carried over: sharding type 'spiral', which is not predicted: t0",
         "not carried over: compute kernel 'key_value', which is not predicted: t0",
-        "not carried over: cache_params, which count only with the one kernel 'fused_uvm_caching': t1",
+        "not carried over: cache_params, which need the compute kernel 'fused_uvm_caching' alone: t1",
         "not carried over: num_poolings: t1",
-        "not carried over: 2 pooling_factors, which are not one for each feature: t2",
+        "not carried over: 2 pooling_factors, which are not one per feature: t2",
     ]
 
 
@@ -140,8 +141,8 @@ def test_equal_names_are_told_apart_and_rows_of_half_precision_say_what_to_set()
     ]
     assert said[1:] == [
         "rows are BF16: set model.embedding_dtype = 'bfloat16'",
-        "not carried over: name that several tables have, which are numbered: 'a', 'a'",
-        "not carried over: feature of several tables, which is called feature@table: f@a_0, f@a_1",
+        "not carried over: equal names of tables, which are numbered: 'a', 'a'",
+        "not carried over: features of several tables, called feature@table: f@a_0, f@a_1",
     ]
 
 
