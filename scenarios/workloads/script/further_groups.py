@@ -13,8 +13,8 @@ from scenarios.config.scenario import Scenario
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.group import Group
 from scenarios.seam.rank import Rank
+from scenarios.seam.traits import MESSAGES
 from scenarios.workloads.script.events.calls import IssueCall, NewGroup
-from scenarios.workloads.script.recording.lines import MESSAGES
 from scenarios.workloads.script.recording.recorded import Recorded
 
 

@@ -12,6 +12,7 @@ import torch
 
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.host_work import HostWork
+from scenarios.seam.traits import MESSAGES
 from scenarios.workloads.script.events.calls import IssueCall
 from scenarios.workloads.script.events.event import Counts, Request, ScriptEvent
 from scenarios.workloads.script.events.notes import CompiledStep, ScriptEnd
@@ -23,8 +24,6 @@ from scenarios.workloads.script.requests import Packed
 
 # Events that may occur within a polling loop.
 _IN_LOOPS = (Query, HostWork, ComputeOnCpu, Sleep)
-# Verbs of point-to-point calls.
-MESSAGES = frozenset({"send", "recv"})
 
 
 class Lines:

@@ -20,11 +20,12 @@ from scenarios.seam.calls import MISTAKES, Call
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.group import Group
 from scenarios.seam.rank import Rank
+from scenarios.seam.traits import MESSAGES
 from scenarios.workloads.script.events.calls import AskStore, IssueCall, NewGroup, WaitCall
 from scenarios.workloads.script.events.event import Request
 from scenarios.workloads.script.gpu.known_values import MOST_FLOATS
 from scenarios.workloads.script.meeting.stores import WAITS, StoreRequest, Stores
-from scenarios.workloads.script.recording.lines import MESSAGES, Families
+from scenarios.workloads.script.recording.lines import Families
 from scenarios.workloads.script.requests import Packed, Refused, issue
 
 # How many ranks one call, and all calls, may set apart: more are taken for sizes that vary from rank to rank with data.
