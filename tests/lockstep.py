@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -26,6 +26,7 @@ from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import Kernel, PricedLater, priced_now
 from scenarios.seam.payload import Payloads
 from scenarios.seam.rank import Rank
+from scenarios.seam.roles import NO_PURPOSE, Purpose
 from sim.rank.reduction import in_group_order
 
 LAPS_WITHOUT_PROGRESS = 10_000
@@ -194,8 +195,8 @@ class LockstepBackend:
         kernel: PricedLater,
         label: str,
         function: Callable[..., Any],
-        arguments: tuple[object, ...],
-        role: str = "",
+        arguments: Sequence[object],
+        purpose: Purpose = NO_PURPOSE,
     ) -> LockstepWork:
         kernel = priced_now(kernel)
         assert min(kernel.flops, kernel.bytes_read, kernel.bytes_written) >= 0

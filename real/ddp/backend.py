@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -23,6 +23,7 @@ from scenarios.seam.errors import CollectiveError, ProgramError
 from scenarios.seam.group import Group
 from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import PricedLater
+from scenarios.seam.roles import Purpose
 
 T = TypeVar("T")
 
@@ -72,7 +73,7 @@ class DdpBackend:
         """Do nothing: the mistake ends this rank's training, which the other ranks see."""
 
     def compute(
-        self, kernel: PricedLater, label: str, function: Callable[..., T], arguments: tuple[object, ...], role: str = ""
+        self, kernel: PricedLater, label: str, function: Callable[..., T], arguments: Sequence[object], purpose: Purpose
     ) -> Work[T]:
         """Run a function at once; its cost is not recorded."""
         return Done(function(*arguments))

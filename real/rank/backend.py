@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine, Generator, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import count
@@ -25,6 +25,7 @@ from scenarios.seam.errors import CollectiveError
 from scenarios.seam.group import Group
 from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import Kernel, PricedLater
+from scenarios.seam.roles import Purpose
 
 T = TypeVar("T")
 
@@ -118,11 +119,11 @@ class TorchBackend:
         return self.now_ns
 
     def compute(
-        self, kernel: PricedLater, label: str, function: Callable[..., T], arguments: tuple[object, ...], role: str = ""
+        self, kernel: PricedLater, label: str, function: Callable[..., T], arguments: Sequence[object], purpose: Purpose
     ) -> Work[T]:
         """Run a kernel, as `Backend.compute` does."""
         entry = self._entry("compute", label)
-        entry.kernel, entry.role = kernel, role
+        entry.kernel, entry.purpose = kernel, purpose
         self.context.journal.keep(entry)
         if isinstance(kernel, Kernel) and kernel.lasts_ns:
             function = partial(lasting, kernel.lasts_ns, function)

@@ -12,7 +12,7 @@ import dataclasses
 import inspect
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -158,7 +158,7 @@ class CudaLane(StreamLane):
         """Return an event on the caller's current stream."""
         return _event(self._device)
 
-    def run(self, timed: SpanTimes, function: Callable[..., T], arguments: tuple[object, ...]) -> T:
+    def run(self, timed: SpanTimes, function: Callable[..., T], arguments: Sequence[object]) -> T:
         """Launch a kernel on this stream. Arguments from the main stream, run there, need no holding: its order
         suffices.
         """

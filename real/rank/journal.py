@@ -19,6 +19,7 @@ from real.supervise.rank_status import JOINING
 from scenarios.seam.calls import Call
 from scenarios.seam.kernel import Kernel, PricedLater, priced_now
 from scenarios.seam.operations.as_json import text_of
+from scenarios.seam.roles import NO_PURPOSE
 from scenarios.seam.trace import Metric, Span
 
 # Training step of a coroutine; spawned coroutines inherit it.
@@ -42,7 +43,7 @@ class Entry:
         "kind",
         "label",
         "lane",
-        "role",
+        "purpose",
         "sequence",
         "start",
         "step",
@@ -69,7 +70,7 @@ class Entry:
         self.index = -1
         self.call: Call | None = None
         self.kernel: PricedLater | None = None
-        self.role = ""
+        self.purpose = NO_PURPOSE
         self.issued = time.monotonic_ns()
         self.start: Mark = lane.mark() if start is None else start
         self.end: Mark | None = None
@@ -114,7 +115,7 @@ class Entry:
             self.issued, start, max(start, end), waited[0], waited[1],
             call.bytes_in, call.bytes_out, call.bytes_sent, call.dtype or kernel.dtype,
             kernel.kind, kernel.flops, kernel.bytes_read, kernel.bytes_written, 1, -1, 0, kernel.recomputed_flops,
-            "" if operation is None else text_of((operation,)), self.role or call.role,
+            "" if operation is None else text_of((operation,)), *(call if self.call else self).purpose,
         )
         # fmt: on
 

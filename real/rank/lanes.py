@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
@@ -103,7 +103,7 @@ class StreamLane:
         """Run a coroutine's body as `entered` does, and keep its arguments alive until this lane has used them."""
         return _HERE
 
-    def run(self, timed: SpanTimes, function: Callable[..., T], arguments: tuple[object, ...]) -> T:
+    def run(self, timed: SpanTimes, function: Callable[..., T], arguments: Sequence[object]) -> T:
         """Run a kernel on this lane and fill `timed`, also if the kernel raises."""
         timed.start = time.monotonic_ns()
         try:

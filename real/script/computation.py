@@ -35,6 +35,6 @@ class ScriptComputation:
         return (
             rank, host, self.stream, self.step, self.sequence, "compute", self.label.text, "", -1,
             start, start, max(start, end), start, start, 0, 0, 0, _DTYPE, KIND, 0.0, 0.0, 0.0, 1, -1, 0, 0.0, "",
-            self.label.role,
+            self.label.role, "",
         )
         # fmt: on

@@ -16,7 +16,7 @@ from scenarios.seam import roles
 
 # The parts of a step that a table takes part in; exchanges are those of rows and of gradients, without ids.
 PARTS = ("look_up", "update", "exchange")
-COSTS_COLUMNS = ["kind", "label", "role", "step", "rank", "start_ns", "end_ns", "group", "call"]
+COSTS_COLUMNS = ["kind", "role", "sharding", "step", "rank", "start_ns", "end_ns", "group", "call"]
 TABLE_COSTS = {
     **dict.fromkeys(["table", "sharding_type"], "str"),
     "rank": "int",
@@ -45,7 +45,7 @@ def table_costs(plan: pd.DataFrame, spans: pd.DataFrame) -> pd.DataFrame:
         planner_update_ns=plan["backward_ms"] * 1e6,
         planner_exchange_ns=(plan["perf_ms"] - plan["forward_ms"] - plan["backward_ms"]) * 1e6,
     )
-    spent = _spent(spans, dict.fromkeys(plan["sharding_type"]))
+    spent = _spent(spans)
     if not len(spent) or not plan["look_up_bytes"].any():
         return frame_of_columns({name: [] for name in TABLE_COSTS}, TABLE_COSTS)
     shards = shards.merge(spent.reset_index(), on=_KEYS, how="inner")
@@ -65,7 +65,7 @@ def busiest(plan: pd.DataFrame, spans: pd.DataFrame) -> pd.DataFrame:
 
     Lookups and updates count, on the ranks that have spans in the step.
     """
-    spent = _spent(spans, dict.fromkeys(plan["sharding_type"]))
+    spent = _spent(spans)
     ranks = sorted(set(spans["rank"].tolist()))
     said = (plan["forward_ms"] + plan["backward_ms"]).groupby(plan["rank"]).sum() * 1e6
     says = (spent["look_up"] + spent["update"]).groupby("rank").sum()
@@ -81,11 +81,8 @@ def busiest(plan: pd.DataFrame, spans: pd.DataFrame) -> pd.DataFrame:
     return frame_of_columns(columns, BUSIEST)
 
 
-def _spent(spans: pd.DataFrame, types: dict[str, None]) -> pd.DataFrame:
+def _spent(spans: pd.DataFrame) -> pd.DataFrame:
     """Return the time (ns) that ranks spend, [rank and sharding type, part]; exchanges without waiting for others."""
-    kinds = (
-        spans["label"].str.split(".").map(lambda each: next((word for word in each if word in types), "")).to_numpy()
-    )
     is_pass = (spans["kind"] == COMPUTE).to_numpy(bool)
     is_call = is_collective(spans) & (spans["kind"] != STEP).to_numpy(bool)
     of_parts = [
@@ -95,8 +92,13 @@ def _spent(spans: pd.DataFrame, types: dict[str, None]) -> pd.DataFrame:
     part = np.select(of_parts, PARTS, default="")
     begin = spans["start_ns"].where(~is_call, spans.groupby(["group", "call"])["start_ns"].transform("max"))
     found = pd.DataFrame(
-        {"rank": spans["rank"], "sharding_type": kinds, "part": part, "ns": (spans["end_ns"] - begin).astype("float64")}
+        {
+            "rank": spans["rank"],
+            "sharding_type": spans["sharding"],
+            "part": part,
+            "ns": (spans["end_ns"] - begin).astype("float64"),
+        }
     )
-    kept = found[((part != "") & (kinds != ""))]
+    kept = found[((part != "") & (spans["sharding"] != "").to_numpy(bool))]
     spent: pd.DataFrame = kept.pivot_table(index=_KEYS, columns="part", values="ns", aggfunc="sum", fill_value=0.0)
     return spent.reindex(columns=list(PARTS), fill_value=0.0)

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from reports.store import roles_by_label
+from reports.store.roles_by_label import BY_LABEL
 from scenarios.seam.trace import (
     ChangeRow,
     KernelRow,
@@ -42,7 +42,7 @@ TABLES: dict[str, type] = {
 # Tables and columns that earlier releases did not write.
 LATER_TABLES = frozenset({"loads", "traffic", "own_plan", "what_if", "kernels", "operators"})
 _LATER = {
-    Span: {"formula_ns", "launch_ns", "recomputed_flops", "operations", "role"},
+    Span: {"formula_ns", "launch_ns", "recomputed_flops", "operations", "role", "sharding"},
     PlanRow: {"host_bytes", "forward_ms", "backward_ms", "look_up_bytes", "update_bytes"},
     MemoryRow: {"rank_count", "phases", "kind"},
     LinkRow: {"link_count"},
@@ -116,12 +116,12 @@ def is_later(row_type: type, name: str) -> bool:
 def complete_columns(table: pa.Table, row_type: type, names: Sequence[str]) -> pa.Table:
     """Return the table with those of `names` that its release did not know, filled with their defaults.
 
-    Roles follow from labels: a table without them has `roles_by_label.COLUMNS`.
+    What follows from labels is derived of a table that has `needed_columns`.
     """
     schema = schema_of(row_type)
-    if lacks_roles(table.schema.names, row_type, names):
-        found = roles_by_label.roles_of(table.select(roles_by_label.COLUMNS).to_pandas())
-        table = table.append_column(schema.field("role"), pa.array(found, pa.string()))
+    for name in _derived(table.schema.names, row_type, names):
+        found = BY_LABEL[name].derive(table.select(BY_LABEL[name].columns).to_pandas())
+        table = table.append_column(schema.field(name), pa.array(found, pa.string()))
     for field in dataclasses.fields(row_type):
         if is_later(row_type, field.name) and field.name in names and field.name not in table.schema.names:
             column = schema.field(field.name)
@@ -129,9 +129,13 @@ def complete_columns(table: pa.Table, row_type: type, names: Sequence[str]) -> p
     return table
 
 
-def lacks_roles(written: Sequence[str], row_type: type, names: Sequence[str]) -> bool:
-    """Return whether roles are among `names`, but not `written`."""
-    return row_type is Span and "role" in names and "role" not in written
+def needed_columns(written: Sequence[str], row_type: type, names: Sequence[str]) -> set[str]:
+    """Return the columns from which those of `names` follow that were not `written`."""
+    return {column for name in _derived(written, row_type, names) for column in BY_LABEL[name].columns}
+
+
+def _derived(written: Sequence[str], row_type: type, names: Sequence[str]) -> list[str]:
+    return [name for name in BY_LABEL if row_type is Span and name in names and name not in written]
 
 
 def frame_of_columns(columns: Mapping[str, Any], kinds: Mapping[str, str]) -> pd.DataFrame:

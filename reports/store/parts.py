@@ -17,8 +17,7 @@ import pyarrow.parquet as pq
 
 from reports.analysis.intervals import Ints
 from reports.errors import ReportError
-from reports.store.columns import TABLES, complete_columns, lacks_roles, mistake, schema_of, to_frame
-from reports.store.roles_by_label import COLUMNS
+from reports.store.columns import TABLES, complete_columns, mistake, needed_columns, schema_of, to_frame
 
 Bools = npt.NDArray[np.bool_]
 
@@ -135,7 +134,7 @@ class SpansInFile:
         with self._open() as file:
             for group in np.flatnonzero(needed).tolist():
                 written = file.schema_arrow.names
-                wanted_too = COLUMNS if lacks_roles(written, TABLES["spans"], names) else []
+                wanted_too = needed_columns(written, TABLES["spans"], names)
                 table = file.read_row_group(group, columns=[one for one in written if one in (*names, *wanted_too)])
                 step = table["step"].to_numpy()
                 own, kept = np.isin(step, numbers), np.isin(step, wanted)

@@ -1,4 +1,4 @@
-"""Derive the roles of spans that were recorded without, from the labels that releases before roles gave them.
+"""Derive roles and sharding types of spans that were recorded without, from the labels that earlier releases gave them.
 
 Only runs of these releases, and a profiler's traces, need it; `scenarios.seam.roles` defines the roles.
 """
@@ -6,16 +6,15 @@ Only runs of these releases, and a profiler's traces, need it; `scenarios.seam.r
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from scenarios.seam import roles
-
-# The columns that determine the role of a span.
-COLUMNS = ["kind", "kernel", "label", "stream"]
+from scenarios.sharding_kind import ShardingKind
 
 # The first match counts: label and stream for communications, the label for computations.
 _SENT = [
@@ -60,8 +59,25 @@ def role_of(kind: str, kernel: str, label: str, stream: str) -> str:
     return next((role for pattern, role in known if re.search(pattern, words)), "")
 
 
-def roles_of(spans: pd.DataFrame) -> npt.NDArray[Any]:
-    """Return `role_of` each row of a frame with `COLUMNS`."""
-    numbers, known = pd.factorize(pd.MultiIndex.from_frame(spans[COLUMNS]))
-    found = np.array([role_of(*map(str, key)) for key in known], object)
-    return found[numbers] if len(spans) else np.zeros(0, object)
+def sharding_of(label: str) -> str:
+    """Return the sharding type that the label of a span implies; "" if none."""
+    return next((word for word in label.split(".") if word in tuple(ShardingKind)), "")
+
+
+class DerivedColumn(NamedTuple):
+    """The columns that determine another one, and the function of their values."""
+
+    columns: list[str]
+    of: Callable[..., str]
+
+    def derive(self, spans: pd.DataFrame) -> npt.NDArray[Any]:
+        """Return the column of a frame with `columns`."""
+        numbers, known = pd.factorize(pd.MultiIndex.from_frame(spans[self.columns]))
+        found = np.array([self.of(*map(str, key)) for key in known], object)
+        return found[numbers] if len(spans) else np.zeros(0, object)
+
+
+BY_LABEL = {
+    "role": DerivedColumn(["kind", "kernel", "label", "stream"], role_of),
+    "sharding": DerivedColumn(["label"], sharding_of),
+}

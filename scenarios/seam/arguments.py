@@ -18,7 +18,7 @@ from torch.distributed import ReduceOp
 
 from scenarios.seam.errors import CollectiveError, ProgramError
 from scenarios.seam.group import Group
-from scenarios.seam.roles import ROLES
+from scenarios.seam.roles import NO_PURPOSE, ROLES, Purpose
 
 REDUCE_OPS: dict[object, str] = {
     ReduceOp.SUM: "sum",
@@ -49,7 +49,7 @@ class Issue:
     rank: int
     group: Group
     label: str = ""
-    role: str = ""
+    purpose: Purpose = NO_PURPOSE
     input: Any = None
     output: Any = None
     splits: tuple[Splits, Splits] = (None, None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
@@ -14,6 +14,7 @@ from scenarios.seam.calls import Call
 from scenarios.seam.group import Group
 from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import PricedLater
+from scenarios.seam.roles import Purpose
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -80,7 +81,7 @@ class Backend(Protocol):
         ...
 
     def compute(
-        self, kernel: PricedLater, label: str, function: Callable[..., T], arguments: tuple[object, ...], role: str = ""
+        self, kernel: PricedLater, label: str, function: Callable[..., T], arguments: Sequence[object], purpose: Purpose
     ) -> Work[T]:
         """Run a kernel after everything issued on this stream before."""
         ...

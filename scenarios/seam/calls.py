@@ -11,6 +11,7 @@ from torch import Tensor
 from scenarios.seam.arguments import Issue, check_group, check_stream
 from scenarios.seam.errors import CollectiveError, ProgramError
 from scenarios.seam.group import Group
+from scenarios.seam.roles import NO_PURPOSE, Purpose
 
 # Exceptions for wrong arguments, raised on the rank that passed them.
 MISTAKES = (TypeError, ValueError, CollectiveError)
@@ -35,7 +36,7 @@ class Call:
     group: Group
     rank: int
     label: str = ""
-    role: str = ""
+    purpose: Purpose = NO_PURPOSE
     dtype: str = ""
     device: str = ""
     element_size: int = 1
@@ -60,7 +61,7 @@ class Call:
             group=issue.group,
             rank=issue.rank,
             label=issue.label,
-            role=issue.role,
+            purpose=issue.purpose,
             dtype=str(example.dtype)[len("torch.") :],
             device=example.device.type,
             element_size=example.element_size(),

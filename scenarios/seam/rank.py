@@ -24,7 +24,8 @@ from scenarios.seam.errors import CollectiveError
 from scenarios.seam.group import Group, Groups
 from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import PricedLater, priced_now
-from scenarios.seam.roles import ROLES
+from scenarios.seam.roles import NO_PURPOSE, ROLES
+from scenarios.sharding_kind import ShardingKind
 
 T = TypeVar("T")
 
@@ -55,7 +56,7 @@ class Rank:
         self.device, self.control_device = backend.device, backend.control_device
         self.world, self.intra, self.cross = backend.world, backend.intra, backend.cross
         self.place, self.places = self.rank, self.world.ranks
-        self._role = ""
+        self._purpose = NO_PURPOSE
 
     def new_group(self, ranks: Sequence[int]) -> Group:
         """Make a group on this stream; every rank, member or not, makes the same calls in the same order."""
@@ -82,7 +83,13 @@ class Rank:
         """
         check_role(f"rank {self.rank}: for_role", role)
         made = copy(self)
-        made._role = role
+        made._purpose = self._purpose._replace(role=role)
+        return made
+
+    def for_tables(self, sharding: ShardingKind) -> Rank:
+        """Return this rank with the sharding type of the tables that its operations are for."""
+        made = copy(self)
+        made._purpose = self._purpose._replace(sharding=sharding.value)
         return made
 
     @property
@@ -95,7 +102,7 @@ class Rank:
     def stream(self, name: str) -> Rank:
         """Return this rank on a new stream, with its own groups; every rank makes the same calls, in the same order."""
         made = Rank(self.backend.open_stream(name))
-        made._role = self._role
+        made._purpose = self._purpose
         return made
 
     def spawn(self, coroutine: Coroutine[Any, Any, T]) -> Work[T]:
@@ -149,7 +156,8 @@ class Rank:
             check_label(f"rank {self.rank}: compute", label)
         if role and role not in ROLES:
             check_role(f"rank {self.rank}: compute", role)
-        return self.backend.compute(kernel, label or priced_now(kernel).kind, function, arguments, role or self._role)
+        purpose = self._purpose._replace(role=role) if role else self._purpose
+        return self.backend.compute(kernel, label or priced_now(kernel).kind, function, arguments, purpose)
 
     def all_to_all(
         self,
@@ -369,7 +377,8 @@ class Rank:
                 f"rank {self.rank}: {op}: group {group.name} of {list(group.ranks)} is not of this run;"
                 " make it with new_group"
             )
-        issue = Issue(op, self.rank, group, label, role or self._role, **given)
+        purpose = self._purpose._replace(role=role) if role else self._purpose
+        issue = Issue(op, self.rank, group, label, purpose, **given)
         if self.rank not in group.ranks:
             ranks = list(group.ranks)
             warnings.warn(f"{issue}: not a member of group {group.name} of {ranks}; nothing is done", stacklevel=3)

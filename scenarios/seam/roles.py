@@ -1,8 +1,12 @@
-"""Roles of spans: set where work is issued, recorded by both worlds, read by reports. The module imports nothing.
+"""Roles of spans: set where work is issued, recorded by both worlds, read by reports. The module knows no other of us.
 
 A role is a purpose, not an operation: an exchange of ids and the packing before it share one. Reports name a span with
 role "" by its kind of operation.
 """
+
+from __future__ import annotations
+
+from typing import NamedTuple
 
 DENSE = "dense"
 LOOKUP, CACHING, UPDATE = "lookup", "caching", "update"
@@ -35,3 +39,13 @@ ROLES = {
     COPY: "a batch is copied to the device",
     OTHER: "nothing of the training, such as a checksum",
 }
+
+
+class Purpose(NamedTuple):
+    """What an operation is for: its role, and the sharding type of its tables; "" if it has none."""
+
+    role: str = ""
+    sharding: str = ""
+
+
+NO_PURPOSE = Purpose()

@@ -67,6 +67,7 @@ class Span:
     recomputed_flops: float = 0.0  # part of `flops` that recomputes forward results
     operations: str = ""  # by `operations.as_json`, of a measured computation that is a single operator
     role: str = ""  # one of `roles.ROLES`; "" if unknown
+    sharding: str = ""  # the `ShardingKind` of the tables that it is for; "" if none, or of several
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

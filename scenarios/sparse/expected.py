@@ -21,6 +21,7 @@ from scenarios.do_nothing import do_nothing
 from scenarios.seam.backend import Work
 from scenarios.seam.rank import Rank
 from scenarios.seam.roles import IDS, SIZES
+from scenarios.sharding_kind import ShardingKind
 from scenarios.sparse.bucketize import bucketize_kernel
 from scenarios.sparse.feature_exchange import chunks_kernel
 from scenarios.sparse.input_dist import LABEL, staggered_shuffle
@@ -262,6 +263,11 @@ class ExpectedInput:
         """Return whether any data leave the rank."""
         return not self._layout.sharding_type.is_copied and rank.world.size > 1
 
+    @property
+    def sharding_type(self) -> ShardingKind:
+        """Sharding type of the tables that the ids are for."""
+        return self._layout.sharding_type
+
     def tell(self, rank: Rank, taken: ExpectedJagged) -> Work[Tensor]:
         return _tell(rank, _SIZES + taken.weighted, self.label)
 
@@ -364,22 +370,20 @@ async def exchange_expected(
     """Run `feature_exchange.exchange_features` with expected sizes, for each pair of an exchange and its features."""
     rank, taken, told = rank.for_role(IDS), [], []
     for one, features in exchanges:
-        taken.append(await one.prepare(rank, features))
+        own = rank.for_tables(one.sharding_type)
+        taken.append((one, own, await one.prepare(own, features)))
         if one.moves(rank) and not fused_label:
-            told.append(one.tell(rank, taken[-1]))
-    moving = [(one, own) for (one, _), own in zip(exchanges, taken, strict=True) if one.moves(rank)]
+            told.append(one.tell(own, taken[-1][2]))
+    moving = [each for each in taken if each[0].moves(rank)]
     if fused_label and moving:
-        told = [_tell(rank, sum(_SIZES + own.weighted for _, own in moving), fused_label)]
+        told = [_tell(rank, sum(_SIZES + given.weighted for *_, given in moving), fused_label)]
     works = []
-    for number, (one, own) in enumerate(moving):
+    for number, (one, own, given) in enumerate(moving):
         if number < len(told):
             await rank.synchronize(told[number])
-        works.append(one.issue(rank, own))
+        works.append(one.issue(own, given))
     issued = iter(works)
-    return [
-        await one.arrive(rank, own, next(issued) if one.moves(rank) else ())
-        for (one, _), own in zip(exchanges, taken, strict=True)
-    ]
+    return [await one.arrive(own, given, next(issued) if one.moves(rank) else ()) for one, own, given in taken]
 
 
 def _tell(rank: Rank, numbers: int, label: str) -> Work[Tensor]:

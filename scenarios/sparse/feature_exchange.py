@@ -22,6 +22,7 @@ from scenarios.seam.operations.pointwise import contiguous
 from scenarios.seam.operations.sorting import PermuteSparse
 from scenarios.seam.rank import Rank
 from scenarios.seam.roles import IDS, SIZES
+from scenarios.sharding_kind import ShardingKind
 from scenarios.sparse.keyed_jagged import CHUNK_SUMS_LAUNCHES, KeyedJagged, chunk_sums, sent_to, take_chunks
 
 
@@ -44,12 +45,14 @@ class Sending:
     """A rank's features to send, keys in sending order, values on the payload's device; without `route` they stay.
 
     If rows are returned to their ids, `own` are the features before bucketizing, and `moved` is each id's place after.
+    `sharding` is the sharding type of the tables that they are for, if all have one.
     """
 
     features: KeyedJagged
     route: Route | None = None
     own: KeyedJagged | None = None
     moved: Tensor | None = None
+    sharding: ShardingKind | None = None
 
     @property
     def moves(self) -> bool:
@@ -69,18 +72,18 @@ async def exchange_features(
     for make in prepare:
         sendings.append(await make())
         if sendings[-1].moves:
-            moving.append(_Moving.of(sendings[-1]))
+            moving.append(_Moving.of(rank, sendings[-1]))
             if not fused_label:
-                works.append(moving[-1].tell(rank))
+                works.append(moving[-1].tell())
     told = await _told(rank, moving, fused_label) if fused_label else None
     sizes = []
     for number, one in enumerate(moving):
         # The host needs the numbers to allocate outputs, so it waits for them, not only its stream.
         sizes.append(one.received(_rows(await rank.synchronize(works[number])) if told is None else told[number]))
-        one.issue(rank, sizes[-1])
+        one.issue(sizes[-1])
     # Reordered only after all exchanges have been issued: the host must not wait for one before it sends the next.
     arrived = iter(
-        [await reorder(rank, await one.arrived(own), one.route) for one, own in zip(moving, sizes, strict=True)]
+        [await reorder(one.rank, await one.arrived(own), one.route) for one, own in zip(moving, sizes, strict=True)]
     )
     return [(sending, next(arrived) if sending.moves else _stayed(sending)) for sending in sendings]
 
@@ -202,19 +205,21 @@ class _Sizes:
 class _Moving:
     """An exchange of features in progress: its sizes and, by tensor, the calls begun."""
 
+    rank: Rank
     features: KeyedJagged
     route: Route
     sent: _Sizes
     works: dict[str, Work[Tensor]] = field(default_factory=dict)
 
     @staticmethod
-    def of(sending: Sending) -> _Moving:
+    def of(rank: Rank, sending: Sending) -> _Moving:
         features, route = sending.features, sending.route
         assert route is not None
         strides = features.stride_per_key
         ids = features.length_per_key()
         lengths, values = per_rank(strides, route.keys_per_rank), per_rank(ids, route.keys_per_rank)
-        return _Moving(features, route, _Sizes(lengths=lengths, values=values))
+        own = rank if sending.sharding is None else rank.for_tables(sending.sharding)
+        return _Moving(own, features, route, _Sizes(lengths=lengths, values=values))
 
     def sizes(self) -> list[list[int]]:
         """Return the numbers to announce, by member: one row per tensor, and the batch if all keys have the same.
@@ -227,8 +232,8 @@ class _Moving:
         rows += [] if self.features.weights is None else [self.sent.values]
         return [*rows, list(self.route.keys_per_rank) if batch is None else [batch] * size]
 
-    def tell(self, rank: Rank) -> Work[Tensor]:
-        return _tell(rank, self.sizes(), self.route.group, self.route.label)
+    def tell(self) -> Work[Tensor]:
+        return _tell(self.rank, self.sizes(), self.route.group, self.route.label)
 
     def received(self, told: Sequence[Sequence[int]]) -> _Sizes:
         """Return the sizes that arrive, from the members' announcements."""
@@ -236,14 +241,14 @@ class _Moving:
         batches = () if self.features.stride is None else tuple(last)
         return _Sizes(lengths=list(lengths), values=list(values), batches=batches)
 
-    def issue(self, rank: Rank, received: _Sizes) -> None:
+    def issue(self, received: _Sizes) -> None:
         """Send all tensors without awaiting any."""
         features, route, sent = self.features, self.route, self.sent
 
         def issue(name: str, tensor: Tensor, sends: Sequence[int], receives: Sequence[int]) -> None:
             output = tensor.new_empty(sum(receives))
             label = f"{route.label}.{name}"
-            self.works[name] = rank.all_to_all_single(
+            self.works[name] = self.rank.all_to_all_single(
                 output, tensor, receives, sends, route.group, label=label, role=IDS
             )
 

@@ -7,7 +7,7 @@ that one `ShardedGroup` serves every rank and every stream.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -112,6 +112,7 @@ class TableGroup:
         Raises:
             ValueError: a key is missing.
         """
+        rank = rank.for_tables(self.sharding_type)
         ids = features.length_per_key()  # all groups share `features`, and so the counts that this call makes known
         if not self.reads_ids:
             features = features.to_payload(rank.device)  # no code reads the ids from here on
@@ -125,7 +126,7 @@ class TableGroup:
             features = await rank.compute(
                 kernel, features.permute, order, label=f"{self.label}{LABEL}.select", role=IDS
             )
-        return await self.input_dist.prepare(rank, features)
+        return replace(await self.input_dist.prepare(rank, features), sharding=self.sharding_type)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from types import coroutine
 from typing import Any, TypeVar, cast
@@ -20,6 +20,7 @@ from scenarios.seam.group import Group
 from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import PricedLater, priced_now
 from scenarios.seam.payload import NO_PAYLOAD
+from scenarios.seam.roles import Purpose
 from scenarios.seam.trace import Metric
 from sim.clock import Clock, Signal
 from sim.engine.roofline import KernelCost
@@ -189,14 +190,14 @@ class SimBackend:
         self.shared.metrics.append(Metric(rank=self.rank, step=STEP.get(), name=name, value=float(value)))
 
     def compute(
-        self, kernel: PricedLater, label: str, function: Callable[..., T], arguments: tuple[object, ...], role: str = ""
+        self, kernel: PricedLater, label: str, function: Callable[..., T], arguments: Sequence[object], purpose: Purpose
     ) -> Work[T]:
         """Simulate a kernel in its stream's order; its function runs in the grad mode in which it was issued."""
         world, machine = self.shared, self.shared.machine
-        kernel = world.rewrite(ObservedComputation(label, priced_now(kernel), role))
+        kernel = world.rewrite(ObservedComputation(label, priced_now(kernel), purpose.role))
         work = self._operation("compute", label)
-        work.role = role
-        priced = world.priced(self.rank, self.stream, STEP.get(), ObservedComputation(label, kernel, role))
+        work.purpose = purpose
+        priced = world.priced(self.rank, self.stream, STEP.get(), ObservedComputation(label, kernel, purpose.role))
         work.kernel = priced.kernel
         mine: Signal[None] = Signal()
         # Grad mode is read now: all ranks share this thread, and another rank may have changed it when the kernel ends.
@@ -245,7 +246,7 @@ class SimBackend:
         lane, rendezvous = world.lane(group, self.rank), world.next_rendezvous(group, self.rank)
         member = group.ranks.index(self.rank)
         work = self._operation(call.op, call.label or call.op)
-        work.call, work.rendezvous, work.role = call, rendezvous, call.role
+        work.call, work.rendezvous, work.purpose = call, rendezvous, call.purpose
         met, travels = call, None
         if group is call.group:
             work.index = rendezvous.index

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from scenarios.seam.calls import Call
 from scenarios.seam.kernel import Kernel
+from scenarios.seam.roles import NO_PURPOSE
 from scenarios.seam.trace import Span
 from sim.clock import Clock, Signal
 from sim.hosts.cores import HostCores, Thread
@@ -46,9 +47,9 @@ class Operation(Signal[Any]):
         "kind",
         "label",
         "launch_ns",
+        "purpose",
         "rank",
         "rendezvous",
-        "role",
         "sequence",
         "start_ns",
         "step",
@@ -65,7 +66,7 @@ class Operation(Signal[Any]):
         self.step = STEP.get()
         self.issued_ns = backend.clock.now_ns
         self.start_ns = self.end_ns = self.wait_from_ns = self.wait_until_ns = self.index = self.formula_ns = -1
-        self.launch_ns, self.role = 0, ""
+        self.launch_ns, self.purpose = 0, NO_PURPOSE
         self.call: Call | None = None
         self.kernel: Kernel | None = None
         self.rendezvous: Rendezvous | None = None
@@ -152,5 +153,6 @@ class Operation(Signal[Any]):
             formula_ns=self.formula_ns,
             launch_ns=self.launch_ns,
             recomputed_flops=kernel.recomputed_flops if kernel else 0.0,
-            role=self.role,
+            role=self.purpose.role,
+            sharding=self.purpose.sharding,
         )

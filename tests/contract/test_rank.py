@@ -16,6 +16,7 @@ from scenarios.seam.group import Group
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Recording, Span
+from scenarios.sharding_kind import ShardingKind
 from tests.contract.conftest import Play
 from tests.contract.scripts import Script, note, noted
 from tests.contract.worlds import WORLDS, scenario
@@ -238,14 +239,15 @@ def test_a_rank_outside_the_group_is_warned_and_gets_none(play: Play) -> None:
 
 
 async def trains(rank: Rank) -> None:
-    side = rank.for_role("rows").stream("side")
+    side = rank.for_role("rows").for_tables(ShardingKind.ROW_WISE).stream("side")
     for index in range(2):
         with rank.step(index):
             tensor = torch.ones(1 << 14)
             work = rank.for_role("reduction").all_reduce(tensor, label="gradients")
             spawned = side.spawn(reduces_on(side, float(index)))
             kernel = Kernel(kind="gemm", flops=1e6, dtype="float32")
-            value = await rank.for_role("other").compute(kernel, double, 21, label="forward", role="dense")
+            other = rank.for_role("other").for_tables(ShardingKind.TABLE_WISE)
+            value = await other.compute(kernel, double, 21, label="forward", role="dense")
             assert value == 42
             await work
             assert await spawned == rank.world_size * index
@@ -274,8 +276,11 @@ def test_spans_say_what_was_issued_in_order_and_in_which_step(play: Play) -> Non
             for at, (kind, label, role) in enumerate(kinds)
         ]
         beside = spans_of(recording, rank, "side")
-        aside = [(span.sequence, span.step, span.group, span.call, span.role) for span in beside]
-        assert aside == [(0, 0, "side/world", 0, "rows"), (1, 1, "side/world", 1, "rows")]
+        aside = [(span.sequence, span.step, span.group, span.call, span.role, span.sharding) for span in beside]
+        own = "rows", "row_wise"
+        assert aside == [(0, 0, "side/world", 0, *own), (1, 1, "side/world", 1, *own)]
+        computed = [span.sharding for span in spans_of(recording, rank) if span.kind == "compute"]
+        assert computed == ["table_wise", "table_wise"]
     assert [(metric.rank, metric.step, metric.value) for metric in recording.metrics] == [
         (rank, step, float(step)) for rank in range(4) for step in range(2)
     ]

@@ -80,18 +80,18 @@ class Exchanges:
 
 def _took_ms(recording: Recording, step: int) -> dict[tuple[str, str], float]:
     """Return the ms of exchanges, from the entry of the last rank, by sharding type and role."""
-    calls: defaultdict[tuple[str, str, str, int], list[Span]] = defaultdict(list)
+    calls: defaultdict[tuple[str, str, str, str, int], list[Span]] = defaultdict(list)
     for span in recording.spans:
         if span.step == step and span.group:
-            calls[span.label, span.role, span.group, span.call].append(span)
-    longest: defaultdict[tuple[str, str], float] = defaultdict(float)  # by label and role, the longest among groups
-    for (label, role, _, _), spans in calls.items():
+            calls[span.sharding, span.label, span.role, span.group, span.call].append(span)
+    # By sharding type, label and role, the longest among groups.
+    longest: defaultdict[tuple[str, str, str], float] = defaultdict(float)
+    for (sharding, label, role, _, _), spans in calls.items():
         # From the last entry: the wait for late ranks belongs to what they did before.
         ms = (max(span.end_ns for span in spans) - max(span.start_ns for span in spans)) / 1e6
         # Groups of one exchange run at the same time, so the longest one counts, not their sum.
-        longest[label, role] = max(longest[label, role], ms)
+        longest[sharding, label, role] = max(longest[sharding, label, role], ms)
     found: defaultdict[tuple[str, str], float] = defaultdict(float)
-    for (label, role), ms in longest.items():
-        kind = next((part for part in label.split(".") if part in tuple(ShardingKind)), "")
-        found[kind, role] += ms
+    for (sharding, _, role), ms in longest.items():
+        found[sharding, role] += ms
     return found

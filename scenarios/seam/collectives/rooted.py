@@ -193,7 +193,7 @@ class _Barrier(Collective):
     """A collective that moves no data."""
 
     def check(self, issue: Issue) -> Call:
-        return Call(op=issue.op, group=issue.group, rank=issue.rank, label=issue.label, role=issue.role)
+        return Call(op=issue.op, group=issue.group, rank=issue.rank, label=issue.label, purpose=issue.purpose)
 
 
 def check_root(issue: Issue, name: str) -> int:

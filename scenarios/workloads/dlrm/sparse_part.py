@@ -67,6 +67,10 @@ class Looked:
     features: Features
     way: Any  # what the group's output exchange needs of its input exchange
 
+    def of(self, rank: Rank) -> Rank:
+        """Return the rank for operations on the group's tables."""
+        return rank.for_tables(self.group.sharding_type)
+
     @property
     def is_copy(self) -> bool:
         """Whether every rank holds these tables whole."""
@@ -149,7 +153,7 @@ class SparsePart:
         for one in looked:
             if one.rows.prices.cache is not None:
                 kernel, label = partial(one.rows.prices.fill_kernel, sizes_of(one.features)), f"{one.group.label}cache"
-                await rank.compute(kernel, one.rows.fill, one.features, label=label, role=CACHING)
+                await one.of(rank).compute(kernel, one.rows.fill, one.features, label=label, role=CACHING)
 
     async def look_up(self, looked: Looked) -> Work[Tensor]:
         """Look up rows, and begin to send them home."""
@@ -158,8 +162,8 @@ class SparsePart:
         features, rows, label = looked.features, looked.rows, f"{looked.group.label}lookup"
         self.rank.host_work(_LOOKS_UP)
         kernel = partial(rows.prices.look_up_kernel, sizes_of(features))
-        found = await self.rank.compute(kernel, rows.look_up, features, label=label, role=LOOKUP)
-        return self._side.spawn(looked.group.forward(self._side, found, looked.way))
+        found = await looked.of(self.rank).compute(kernel, rows.look_up, features, label=label, role=LOOKUP)
+        return self._side.spawn(looked.group.forward(looked.of(self._side), found, looked.way))
 
     async def send_back(self, looked: Looked, gradient: Tensor, *, is_last: bool) -> Work[Tensor] | None:
         """Begin to send a group's gradients to the rows' owners, or to all-reduce those of copies once a step.
@@ -169,24 +173,24 @@ class SparsePart:
         self.rank.host_work(_SENDS_BACK)
         cost = self._if_launched(elementwise(gradient.numel(), dtype=self.model.dtype))
         label, size = f"{looked.group.label}gradients", (self.rank if looked.is_copy else self.here).world_size
-        share = gradient
+        share, rank = gradient, looked.of(self.rank)
         if self.model.loss_scaling is not None:
             scaling, own = self._unscaling(gradient), f"{looked.group.label}unscale"
-            share = await self.rank.compute(scaling, self._unscaled, gradient, label=own, role=SCALING)
+            share = await rank.compute(scaling, self._unscaled, gradient, label=own, role=SCALING)
         if not looked.group.averages:
             role = TABLE_REDUCTION if looked.is_copy else GRADIENTS
-            share = await self.rank.compute(cost, _divide, share, size, label=label, role=role)
+            share = await rank.compute(cost, _divide, share, size, label=label, role=role)
         if not looked.is_copy:
-            return self._side.spawn(looked.group.backward(self._side, share, looked.way))
+            return self._side.spawn(looked.group.backward(looked.of(self._side), share, looked.way))
         if isinstance(looked.group, SequenceGroup):
-            share = await looked.group.backward(self.rank, share, looked.way)
+            share = await looked.group.backward(rank, share, looked.way)
         flat = await self._add_up(looked, share)
         if not is_last:
             self._sums[looked.rows] = flat
             return None
         if self.joins_dense:
             return await self._as_dense(looked, flat)
-        return self.rank.all_reduce(flat, label=f"{looked.group.label}all_reduce", role=TABLE_REDUCTION)
+        return rank.all_reduce(flat, label=f"{looked.group.label}all_reduce", role=TABLE_REDUCTION)
 
     def _unscaling(self, gradient: Tensor) -> Kernel:
         """Return the kernel of unscaling: a product and a check of each number, as in a hook on the tables' output."""
@@ -206,14 +210,14 @@ class SparsePart:
 
     async def update(self, looked: Looked, gradient: Tensor) -> None:
         """Run one optimizer step on a group's rows here, with the result of `send_back`."""
-        rows, features, label = looked.rows, looked.features, f"{looked.group.label}update"
-        self.rank.host_work(_UPDATES)
+        rows, rank, label = looked.rows, looked.of(self.rank), f"{looked.group.label}update"
+        rank.host_work(_UPDATES)
         if looked.is_copy:
             cost = rows.prices.dense_update_kernel
-            await self.rank.compute(cost, rows.update_dense, gradient, label=label, role=OPTIMIZER)
+            await rank.compute(cost, rows.update_dense, gradient, label=label, role=OPTIMIZER)
         else:
-            kernel = partial(rows.prices.update_kernel, sizes_of(features))
-            await self.rank.compute(kernel, rows.update, features, gradient, label=label, role=UPDATE)
+            kernel = partial(rows.prices.update_kernel, sizes_of(looked.features))
+            await rank.compute(kernel, rows.update, looked.features, gradient, label=label, role=UPDATE)
 
     async def sync(self) -> None:
         """Average shards over their replicas, then their optimizer state, like TorchRec's DMPCollection.sync.
@@ -233,16 +237,14 @@ class SparsePart:
 
     async def _add_up(self, looked: Looked, gradient: Tensor) -> Tensor:
         """Return the gradients of a group's copied tables, summed over this step's micro-batches so far."""
-        rows, features, label = looked.rows, looked.features, looked.group.label
-        kernel = partial(rows.prices.dense_gradients_kernel, sizes_of(features))
-        flat = await self.rank.compute(
-            kernel, rows.dense_gradients, features, gradient, label=f"{label}gradients", role=UPDATE
-        )
+        rows, given, label, rank = looked.rows, looked.features, looked.group.label, looked.of(self.rank)
+        kernel = partial(rows.prices.dense_gradients_kernel, sizes_of(given))
+        flat = await rank.compute(kernel, rows.dense_gradients, given, gradient, label=f"{label}gradients", role=UPDATE)
         before = self._sums.pop(rows, None)
         if before is None:
             return flat
         cost = elementwise(flat.numel(), dtype=self.model.embedding_dtype, inputs=2)
-        return await self.rank.compute(cost, before.add_, flat, label=f"{label}accumulate")
+        return await rank.compute(cost, before.add_, flat, label=f"{label}accumulate")
 
     async def _as_dense(self, looked: Looked, flat: Tensor) -> Work[Tensor]:
         """Cast gradients to the dense part's dtype, so that one call reduces both."""
@@ -255,7 +257,7 @@ class SparsePart:
             bytes_written=float(flat.numel() * dtype.itemsize),
             dtype=self.model.embedding_dtype,
         )
-        return self.rank.compute(self._if_launched(cost), flat.to, dtype, label=f"{looked.group.label}cast")
+        return looked.of(self.rank).compute(self._if_launched(cost), flat.to, dtype, label=f"{looked.group.label}cast")
 
     def _rows_of(self, group: Group) -> Rows:
         numbers = {table.name: number for number, table in enumerate(self.model.tables)}

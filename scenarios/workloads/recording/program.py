@@ -12,6 +12,7 @@ from scenarios.seam.errors import ProgramError, ScenarioError
 from scenarios.seam.host_work import HostWork
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
+from scenarios.sharding_kind import ShardingKind
 from scenarios.workloads.effort import Effort
 from scenarios.workloads.recording.config import RecordedRun
 from scenarios.workloads.recording.events.calls import IssueCall
@@ -100,9 +101,11 @@ class _PlayedRank:
                 inputs, targets = (
                     [each.tensor(stream.device) for each in one] for one in (event.inputs, event.outputs)
                 )
-                group, options = self._groups[event.group], event.options
+                group, options = self._groups[event.group], dict(event.options)
+                stream = _for_tables(stream, options.pop("sharding", ""))
                 return issue(stream, event.verb, inputs, targets, group=group, label=event.label, options=options)
             case RankCompute():
+                stream = _for_tables(stream, event.sharding)
                 return stream.compute(event.kernel, nothing, label=event.label, role=event.role)
             case SpawnTask():
                 return stream.spawn(self.task(self._tasks.spawned[number]))
@@ -130,3 +133,7 @@ class _PlayedRank:
                 self._streams[event.stream].after(work)
             case "synchronize":
                 await self._streams[event.stream].synchronize(work)
+
+
+def _for_tables(rank: Rank, sharding: str) -> Rank:
+    return rank.for_tables(ShardingKind(sharding)) if sharding else rank

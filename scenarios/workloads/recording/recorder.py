@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar, cast
@@ -17,6 +17,7 @@ from scenarios.seam.errors import ProgramError
 from scenarios.seam.group import Group
 from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import PricedLater, priced_now
+from scenarios.seam.roles import Purpose
 from scenarios.workloads.recording.events.calls import IssueCall
 from scenarios.workloads.recording.events.event import RankEvent
 from scenarios.workloads.recording.events.notes import RecordMetric, StepEnd
@@ -180,7 +181,7 @@ class RecordingBackend:
 
     def _issued(self, call: Call, issue: Issue) -> IssueCall:
         """Return a call as a request: shapes in place of tensors, and the verb's further arguments."""
-        options: dict[str, Any] = {"role": call.role} if call.role else {}
+        options: dict[str, Any] = {key: value for key, value in call.purpose._asdict().items() if value}
         if call.reduce:
             options["op"] = call.reduce.upper()
         if call.root >= 0:
@@ -213,11 +214,11 @@ class RecordingBackend:
         self.behind.refuse(call, group)
 
     def compute(
-        self, kernel: PricedLater, label: str, function: Callable[..., T], arguments: tuple[object, ...], role: str = ""
+        self, kernel: PricedLater, label: str, function: Callable[..., T], arguments: Sequence[object], purpose: Purpose
     ) -> Work[T]:
         priced = priced_now(kernel)
-        event = RankCompute(self._number, priced, label, role)
-        return self._of.begun(event, self.behind.compute(priced, label, function, arguments, role))
+        event = RankCompute(self._number, priced, label, *purpose)
+        return self._of.begun(event, self.behind.compute(priced, label, function, arguments, purpose))
 
     def host_work(self, work: HostWork) -> int:
         self._of.note(work)

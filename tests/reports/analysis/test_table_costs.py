@@ -30,15 +30,13 @@ def two_ranks() -> Recording:
         return dataclasses.replace(recording.plan[0], **{**known, **moved, **changes})
 
     def step(rank: int, late: int) -> list[Any]:
-        call = {"group": "world", "call": 1, "label": "column_wise.output_dist.all_to_all", "role": "rows"}
+        own = {"sharding": "column_wise"}
         return [
             span(rank, "step", 0, 100),
-            span(rank, "compute", 0, 40 + late, label="column_wise.lookup", role="lookup"),
-            span(rank, "all_to_all_single", 40 + late, 60, **call),
-            span(
-                rank, "compute", 60, 80, label="column_wise.gradients", role="gradients"
-            ),  # of all columns at once, no table's
-            span(rank, "compute", 80, 90, label="column_wise.update", role="update"),
+            span(rank, "compute", 0, 40 + late, role="lookup", **own),
+            span(rank, "all_to_all_single", 40 + late, 60, group="world", call=1, role="rows", **own),
+            span(rank, "compute", 60, 80, role="gradients", **own),  # of all columns at once, no table's
+            span(rank, "compute", 80, 90, role="update", **own),
         ]
 
     plan = [row("a", 0, look_up_bytes=300.0), row("b", 0, perf_ms=4.0), row("a", 1)]

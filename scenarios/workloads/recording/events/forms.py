@@ -11,6 +11,7 @@ from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.operations.as_json import is_operation
 from scenarios.seam.roles import ROLES
+from scenarios.sharding_kind import ShardingKind
 
 MOST_RANKS = 1 << 20
 _MOST = 1 << 62  # so that sums of whole numbers fit into 64 bits
@@ -64,6 +65,11 @@ def is_text(value: Any) -> bool:
 def is_role(value: Any) -> bool:
     """Return whether the value is a role of `scenarios.seam.roles`, or "" for none."""
     return value == "" or (is_text(value) and value in ROLES)
+
+
+def is_sharding(value: Any) -> bool:
+    """Return whether the value is a `ShardingKind`, or "" for none."""
+    return value == "" or (is_text(value) and value in tuple(ShardingKind))
 
 
 def is_table(value: Any) -> bool:

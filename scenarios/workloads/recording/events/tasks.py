@@ -8,10 +8,10 @@ its world, host and cross groups; each further stream adds three groups of its o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from scenarios.workloads.recording.events.event import RankEvent
-from scenarios.workloads.recording.events.forms import is_group, is_text, is_whole
+from scenarios.workloads.recording.events.forms import Form, is_group, is_sharding, is_text, is_whole
 from scenarios.workloads.recording.events.work import LaunchKernel
 
 
@@ -37,9 +37,15 @@ class SpawnTask(RankEvent):
 
 @dataclass(frozen=True, slots=True)
 class RankCompute(LaunchKernel):
-    """A computation on a stream, as `Rank.compute` was given it."""
+    """A computation on a stream, with the sharding type of the tables that it is for."""
 
     kind: ClassVar[str] = "compute"
+    form: ClassVar[tuple[Form, ...]] = (*LaunchKernel.form, is_sharding)
+
+    sharding: str = ""
+
+    def line(self) -> list[Any]:
+        return [*LaunchKernel.line(self), self.sharding]
 
 
 @dataclass(frozen=True, slots=True)
