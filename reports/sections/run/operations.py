@@ -109,7 +109,7 @@ def _named(frame: pd.DataFrame) -> pd.DataFrame:
 OPERATIONS = ReportSection(
     "hidden",
     "Hidden and exposed",
-    [figure("run.times.hidden"), _operations, model.on_terminal(_bandwidths), _formulas],
+    [figure("run.times.draw_hidden"), _operations, model.on_terminal(_bandwidths), _formulas],
     absent=RunView.why_absent,
     data=lambda view: {"operations": view.run.operations, "formulas": view.run.formulas},
 )
