@@ -19,8 +19,6 @@ from scenarios.workloads.recording.events.work import LaunchKernel, Turn
 from scenarios.workloads.recording.packed import Packed
 from scenarios.workloads.recording.recorded import Recorded
 
-# Verbs of point-to-point calls.
-MESSAGES = frozenset({"send", "recv"})
 
 
 class Lines:
