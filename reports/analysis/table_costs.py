@@ -8,6 +8,7 @@ the simulator prices the pass, its share of a call to the planner's estimate, wh
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from reports.analysis.frames import COMPUTE, STEP, is_collective
@@ -29,7 +30,7 @@ BUSIEST = {
 }
 _KEYS = ["rank", "sharding_type"]
 # Gradients of replicated tables are made and divided before they are reduced.
-_UPDATES = [roles.UPDATE, roles.OPTIMIZER, roles.TABLE_REDUCTION]
+UPDATES = [roles.UPDATE, roles.OPTIMIZER, roles.TABLE_REDUCTION]
 _EXCHANGES = [roles.ROWS, roles.GRADIENTS, roles.TABLE_REDUCTION]
 _SHARES = {"look_up": "look_up_bytes", "update": "update_bytes", "exchange": "planner_exchange_ns"}
 
@@ -81,16 +82,20 @@ def busiest(plan: pd.DataFrame, spans: pd.DataFrame) -> pd.DataFrame:
     return frame_of_columns(columns, BUSIEST)
 
 
+def sharding_types(spans: pd.DataFrame, types: dict[str, None]) -> npt.NDArray[np.object_]:
+    """Return the one of `types` that each span's label has as a part; "" for others."""
+    labels = spans["label"].str.split(".")
+    return labels.map(lambda each: next((word for word in each if word in types), "")).to_numpy(object)
+
+
 def _spent(spans: pd.DataFrame, types: dict[str, None]) -> pd.DataFrame:
     """Return the time (ns) that ranks spend, [rank and sharding type, part]; exchanges without waiting for others."""
-    kinds = (
-        spans["label"].str.split(".").map(lambda each: next((word for word in each if word in types), "")).to_numpy()
-    )
+    kinds = sharding_types(spans, types)
     is_pass = (spans["kind"] == COMPUTE).to_numpy(bool)
     is_call = is_collective(spans) & (spans["kind"] != STEP).to_numpy(bool)
     of_parts = [
         is_done & spans["role"].isin(own).to_numpy(bool)
-        for is_done, own in ((is_pass, [roles.LOOKUP]), (is_pass, _UPDATES), (is_call, _EXCHANGES))
+        for is_done, own in ((is_pass, [roles.LOOKUP]), (is_pass, UPDATES), (is_call, _EXCHANGES))
     ]
     part = np.select(of_parts, PARTS, default="")
     begin = spans["start_ns"].where(~is_call, spans.groupby(["group", "call"])["start_ns"].transform("max"))
