@@ -73,7 +73,7 @@ def _study(command: str, words: Sequence[str], prog: str) -> int:
 
 def _parser(prog: str) -> argparse.ArgumentParser:
     from scenarios.workloads.script.command import add_options
-    from twinstep.options import OVERRIDES, add_outputs, add_overrides
+    from twinstep.options import OVERRIDES, add_outputs, add_overrides, add_what_if
 
     parser = argparse.ArgumentParser(
         prog=prog,
@@ -96,8 +96,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     )
     spread = "also simulate N randomized runs and report the spread of step times (default: 0)"
     parser.add_argument("--draws", type=int, default=0, metavar="N", help=spread)
-    gains = "also simulate changes of hardware and program, one at a time, and report what each gains"
-    parser.add_argument("--what-if", action="store_true", help=gains)
+    add_what_if(parser)
     parser.add_argument(
         "--kernels-csv", type=Path, metavar="FILE.csv", help="new file for the time of each operator on a GPU"
     )
@@ -120,7 +119,7 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
         from scenarios.seam.errors import ScenarioError
         from scenarios.workloads.script.config import Script
         from scenarios.workloads.script.forking import start_loading
-        from twinstep.options import OVERRIDES, impossible, overrides_of
+        from twinstep.options import OVERRIDES, check_replan, impossible, overrides_of
         from twinstep.phases import Phases
 
     phases = Phases("loading")
@@ -130,6 +129,7 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
             raise ScenarioError(wrong)
         asked = _Asked(options, given, of_script)
         scenario = asked.load({})
+        check_replan(options, scenario)
         if isinstance(scenario.options, Script) and scenario.options.recording is None:
             start_loading(scenario, scenario.options)  # concurrently with this process's own imports
         with loading():
@@ -379,6 +379,7 @@ def _change(job: _Job, asked: _Asked, runs: Sequence[Run]) -> Run:
         draws=len(runs) - 1,
         gain=partial(gain_of, speeds_of(runs)),
         program=job.program,
+        replans=asked.options.replan,
     )
     tree = tree_given(asked.options.scenario, asked.given, scenario)
     changes = what_if.changes(scenario, tree, job.observed)
