@@ -114,6 +114,11 @@ class PlansView:
     notes: Sequence[str] = field(default=())
 
     @property
+    def distinct(self) -> Sequence[SimulatedPlan]:
+        """The plans without the best one a second time."""
+        return self.plans[:-1] if self.best in self.plans[:-1] else self.plans
+
+    @property
     def first(self) -> SimulatedPlan:
         """The plan that the best one is compared with: the user's, else the planner's."""
         return self.plans[0]
@@ -217,6 +222,8 @@ def verdict(view: PlansView) -> str:
     """Return the simulated step of each plan, and which tables cost most, in a sentence without a full stop."""
     *others, best = view.plans
     said = [f"{one.name} {text.duration(one.step_ns)}" for one in others]
+    if view.tried == 1:
+        return f"{said[0]}, and no other plan was simulated"
     if best in others:
         slower = [words for one, words in zip(others, said, strict=True) if one is not best]
         fastest = f"{best.name} {text.duration(best.step_ns)} is the fastest of {view.tried:,} simulated"
@@ -250,19 +257,19 @@ def _moves(view: PlansView) -> Iterator[Block]:
 
 def slowest_ranks(view: PlansView) -> pd.DataFrame:
     """Return a row for each plan: its step, its slowest rank, and by how much (ns) that exceeds the mean by phase."""
-    rows = [{"plan": one.name, "step_ns": one.step_ns, **one.slowest} for one in view.plans]
+    rows = [{"plan": one.name, "step_ns": one.step_ns, **one.slowest} for one in view.distinct]
     return pd.DataFrame(rows, columns=["plan", "step_ns", "rank", "excess_ns", *PHASES])
 
 
 def _slowest(view: PlansView) -> Iterator[ReportTable]:
-    loads = [by_rank(one.loads) for one in view.plans]
+    loads = [by_rank(one.loads) for one in view.distinct]
     rows = []
     for phase in PHASES:
         if any(load[phase].any() for load in loads):
             longest = ((float(load[phase].max()), load[phase].idxmax()) for load in loads)
             rows.append([_PHASES[phase], *(f"{text.duration(ns)} (rank {rank})" for ns, rank in longest)])
     if rows:
-        columns = ["phase", *(one.name for one in view.plans)]
+        columns = ["phase", *(one.name for one in view.distinct)]
         yield ReportTable("The longest of each phase of a step, and its rank", columns, rows)
     rows = []
     for row in records(slowest_ranks(view).dropna(subset=["rank"])):
@@ -299,7 +306,7 @@ def _memory(view: PlansView) -> Iterator[Block]:
         f"{kept} and their exchanges; all else takes {needs} in the simulated step"
         + ("." if enough else ", which is more: reserve more, or a plan may fill a GPU.")
     )
-    used = [f"{one.name} {text.size(float(one.run.rank_memory['used_bytes'].max()))}" for one in view.plans]
+    used = [f"{one.name} {text.size(float(one.run.rank_memory['used_bytes'].max()))}" for one in view.distinct]
     yield Words(f"The fullest rank: {', '.join(used)}.")
 
 

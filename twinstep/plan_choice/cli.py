@@ -89,7 +89,7 @@ def _plan(options: argparse.Namespace) -> int:
         from scenarios.seam.errors import ScenarioError
         from scenarios.workloads.dlrm.ids.id_cache import DRAWN
         from twinstep.options import overrides_of
-        from twinstep.plan_choice.comparison import TimeLimit, compare_plans
+        from twinstep.plan_choice.comparison import TimeLimit, compare_plans, kept_ranks
         from twinstep.studies.kept_plan import values_of
 
     if not options.seconds > 0:
@@ -98,7 +98,7 @@ def _plan(options: argparse.Namespace) -> int:
     free, given = _scenario(options, overrides)
 
     def planned(file: Path) -> Scenario:
-        return load(options.scenario, {**overrides, **values_of(file.absolute(), free)})
+        return load(options.scenario, {**overrides, **kept_ranks(free), **values_of(file.absolute(), free)})
 
     if given is not None:
         planned(given)  # reports its mistakes before long work
@@ -155,9 +155,11 @@ def _view(compared: Compared, scenario: Scenario, file: Path, options: argparse.
     """Return the view of the compared plans, the best one in a file."""
     from reports.sections.plans import PlansView
     from scenarios.config.scenario import Recommender
+    from twinstep.plan_choice.comparison import kept_ranks
     from twinstep.studies.kept_plan import values_of
 
     given = {name: getattr(options, name) for name in _OVERRIDES if getattr(options, name) is not None}
+    given |= kept_ranks(scenario)
     notes = []
     if compared.steps < scenario.run.steps:
         of = f"{compared.steps} of the scenario's {scenario.run.steps:,} steps were simulated for each plan"

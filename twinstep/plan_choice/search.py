@@ -318,7 +318,7 @@ def _recording(scenario: Scenario, stop: Callable[[object], bool]) -> Recording:
     recording = play(scenario, build_simulation(scenario), spans.extend, stop=stop)
     if not recording.info.complete:
         raise SearchStoppedError
-    recording.spans = spans
+    recording.spans = sorted(spans, key=lambda span: (span.rank, span.stream, span.sequence))
     return recording
 
 

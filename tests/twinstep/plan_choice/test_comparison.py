@@ -12,14 +12,14 @@ import pytest
 
 import twinstep
 from reports.analysis.step_breakdown import step_time_ns
-from reports.sections.plans import BEST, PLANNERS, YOURS
+from reports.sections.plans import BEST, PLANNERS, YOURS, PlansView, verdict
 from reports.terminal import text
 from scenarios.config.load import load
 from scenarios.config.scenario import Scenario
 from scenarios.progress_line import ProgressLine
 from tests.commands import command
 from tests.twinstep.plan_choice.test_choice import file_of
-from twinstep.plan_choice.comparison import Compared, TimeLimit, compare_plans
+from twinstep.plan_choice.comparison import Compared, TimeLimit, compare_plans, kept_ranks
 from twinstep.plan_choice.search import STEPS
 
 
@@ -120,6 +120,8 @@ def test_a_search_that_runs_out_of_time_has_the_best_plan_so_far(tmp_path: Path)
     none = compared(scenario, count(0.0, 20.0))
     assert none.tried == 1
     assert none.plans[0] is none.plans[1]
+    shown = verdict(PlansView(none.plans, none.tried, none.stopped, file="", command="", reserved_share=0.15))
+    assert shown == f"{PLANNERS} {text.duration(none.plans[0].step_ns)}, and no other plan was simulated"
 
 
 def test_plans_of_many_steps_are_simulated_for_a_few(tmp_path: Path) -> None:
@@ -158,3 +160,10 @@ def test_mistakes_are_sentences(tmp_path: Path) -> None:
         done = command("twinstep", "plan", *words)
         assert (done.returncode, done.stdout) == (2, "")
         assert sentence in done.stderr
+
+
+def test_plans_are_simulated_on_the_ranks_that_the_scenario_chooses(tmp_path: Path) -> None:
+    """With fewer sharding types a plan takes less effort, so every rank would be simulated, and times differ by it."""
+    scenario = load(file_of(tmp_path))
+    assert kept_ranks(scenario) == kept_ranks(scenario.with_run(ranks="alike")) == {}
+    assert kept_ranks(scenario.with_run(ranks="alike", chosen="all take long")) == {"ranks": "alike"}
