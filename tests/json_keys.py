@@ -26,6 +26,7 @@ scenario = "{SMALL}"
 COMMANDS: dict[str, tuple[str, ...]] = {
     "sim": ("sim", "criteo_small_2x2", "--steps", "2", "--out", "NEW"),
     "sim_what_if": ("sim", SMALL, "--steps", "2", "--what-if", "--out", "NEW"),
+    "twinstep_plan": ("twinstep", "plan", "criteo_small_2x2", "--steps", "2", "--out", "NEW"),
     "sim_sweep": ("sim", "sweep", "STUDY", "--jobs", "1", "--out", "NEW"),
     "sim_search": ("sim", "search", "STUDY", "--trials", "2", "--jobs", "1", "--out", "NEW"),
     "sim_curves": (

@@ -79,6 +79,7 @@ LONGEST = (
     "twinstep/reporting/test_cli.py",
     "scenarios/workloads/dlrm/test_replication.py",
     "sim/test_gpu_script.py",
+    "twinstep/plan_choice/test_comparison.py",
     "twinstep/plan_choice/test_choice.py",
     "scenarios/workloads/dlrm/test_accumulation.py",
     "sim/test_dlrm_precision.py",

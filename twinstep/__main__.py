@@ -28,6 +28,9 @@ _PREDICTION, _MEASUREMENT, _REPORTING = "twinstep.prediction", "twinstep.measure
 _FILES = "twinstep.scenario_files"
 _COMMANDS = {
     "predict": _Command(_PREDICTION, (), " predict", "predict how long the steps of a scenario or script take"),
+    "plan": _Command(
+        "twinstep.plan_choice.cli", (), " plan", "find the fastest plan of a scenario's tables, and say why"
+    ),
     "sweep": _Command(_PREDICTION, ("sweep",), " sweep", "predict all variations of a scenario that a study describes"),
     "search": _Command(_PREDICTION, ("search",), " search", "search a study for its best variations"),
     "curves": _Command(_PREDICTION, ("curves",), " curves", "show how a scenario scales and what its step depends on"),

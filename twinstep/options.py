@@ -93,6 +93,28 @@ def add_rounds(parser: Parser, *, of: str, rounds: int, precision: str, default:
     parser.add_argument("--precision", type=float, default=0.02, metavar="SHARE", help=f"{precision} (default: 0.02)")
 
 
+def add_what_if(parser: Parser) -> None:
+    """Add `--what-if` and `--replan`."""
+    gains = "also simulate changes of hardware and program, one at a time, and report what each gains"
+    parser.add_argument("--what-if", action="store_true", help=gains)
+    anew = "with --what-if: plan the tables anew for each change, instead of keeping the scenario's plan"
+    parser.add_argument("--replan", action="store_true", help=anew)
+
+
+def check_replan(options: argparse.Namespace, scenario: Scenario) -> None:
+    """Check that `--replan`, if it is given, has changes whose tables can be planned.
+
+    Raises:
+        ScenarioError: it has none.
+    """
+    from scenarios.seam.errors import ScenarioError
+
+    if options.replan and not options.what_if:
+        raise ScenarioError("--replan: expected with --what-if, whose changes it plans anew")
+    if options.replan and (not scenario.workload.plans or scenario.workload.plan_file is not None):
+        raise ScenarioError(f"--replan: expected a scenario whose tables are planned, but {scenario.path} plans none")
+
+
 def scenario_given(
     options: argparse.Namespace, overrides: Mapping[str, object], of_script: Sequence[str] | None
 ) -> Scenario:

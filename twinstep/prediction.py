@@ -73,7 +73,7 @@ def _study(command: str, words: Sequence[str], prog: str) -> int:
 
 def _parser(prog: str) -> argparse.ArgumentParser:
     from scenarios.workloads.script.command import add_options
-    from twinstep.options import OVERRIDES, add_full, add_outputs, add_overrides
+    from twinstep.options import OVERRIDES, add_full, add_outputs, add_overrides, add_what_if
 
     parser = argparse.ArgumentParser(
         prog=prog,
@@ -88,17 +88,12 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         help="scenario file (docs/scenario.md), name of a ready scenario, or training script (.py) followed by its own"
         " arguments (docs/scripts.md)",
     )
-    add_outputs(
-        parser,
-        "new run folder (default: runs/NAME-sim-TIME)",
-        json="print all tables as JSON",
-        quiet="print only the run folder's path",
-    )
+    out, quiet = "new run folder (default: runs/NAME-sim-TIME)", "print only the run folder's path"
+    add_outputs(parser, out, json="print all tables as JSON", quiet=quiet)
     add_full(parser)
     spread = "also simulate N randomized runs and report the spread of step times (default: 0)"
     parser.add_argument("--draws", type=int, default=0, metavar="N", help=spread)
-    gains = "also simulate changes of hardware and program, one at a time, and report what each gains"
-    parser.add_argument("--what-if", action="store_true", help=gains)
+    add_what_if(parser)
     parser.add_argument(
         "--kernels-csv", type=Path, metavar="FILE.csv", help="new file for the time of each operator on a GPU"
     )
@@ -121,7 +116,7 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
         from scenarios.seam.errors import ScenarioError
         from scenarios.workloads.script.config import Script
         from scenarios.workloads.script.forking import start_loading
-        from twinstep.options import OVERRIDES, impossible, overrides_of
+        from twinstep.options import OVERRIDES, check_replan, impossible, overrides_of
         from twinstep.phases import Phases
 
     phases = Phases("loading")
@@ -131,6 +126,7 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
             raise ScenarioError(wrong)
         asked = _Asked(options, given, of_script)
         scenario = asked.load({})
+        check_replan(options, scenario)
         if isinstance(scenario.options, Script) and scenario.options.recording is None:
             start_loading(scenario, scenario.options)  # concurrently with this process's own imports
         with loading():
@@ -382,6 +378,7 @@ def _change(job: _Job, asked: _Asked, runs: Sequence[Run]) -> Run:
         draws=len(runs) - 1,
         gain=partial(gain_of, speeds_of(runs)),
         program=job.program,
+        replans=asked.options.replan,
     )
     tree = tree_given(asked.options.scenario, asked.given, scenario)
     changes = what_if.changes(scenario, tree, job.observed)

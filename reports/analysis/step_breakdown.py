@@ -54,6 +54,17 @@ def timed_steps(run: Run) -> pd.DataFrame:
     return unrecorded if len(unrecorded) else steady_steps(run.steps)
 
 
+def step_time_ns(run: Run) -> float:
+    """Return a run's step time: the median of `timed_steps`, or the mean over a period if replicas are averaged.
+
+    Raises:
+        NoStepError: no rank completed a step.
+    """
+    check_steps(run)
+    period = sync_period(run)
+    return float(timed_steps(run)["step_ns"].median()) if period is None or not period.steps else period.mean_ns
+
+
 def unrecorded_steps(run: Run) -> pd.DataFrame:
     """Return the `timed_steps` that were timed with the recording off; no rows where they are not used."""
     found = steady_steps(run.unrecorded_steps)

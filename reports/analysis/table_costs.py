@@ -29,7 +29,7 @@ BUSIEST = {
 }
 _KEYS = ["rank", "sharding_type"]
 # Gradients of replicated tables are made and divided before they are reduced.
-_UPDATES = [roles.UPDATE, roles.OPTIMIZER, roles.TABLE_REDUCTION]
+UPDATES = [roles.UPDATE, roles.OPTIMIZER, roles.TABLE_REDUCTION]
 _EXCHANGES = [roles.ROWS, roles.GRADIENTS, roles.TABLE_REDUCTION]
 _SHARES = {"look_up": "look_up_bytes", "update": "update_bytes", "exchange": "planner_exchange_ns"}
 
@@ -87,7 +87,7 @@ def _spent(spans: pd.DataFrame) -> pd.DataFrame:
     is_call = is_collective(spans) & (spans["kind"] != STEP).to_numpy(bool)
     of_parts = [
         is_done & spans["role"].isin(own).to_numpy(bool)
-        for is_done, own in ((is_pass, [roles.LOOKUP]), (is_pass, _UPDATES), (is_call, _EXCHANGES))
+        for is_done, own in ((is_pass, [roles.LOOKUP]), (is_pass, UPDATES), (is_call, _EXCHANGES))
     ]
     part = np.select(of_parts, PARTS, default="")
     begin = spans["start_ns"].where(~is_call, spans.groupby(["group", "call"])["start_ns"].transform("max"))

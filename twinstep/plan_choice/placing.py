@@ -61,7 +61,13 @@ class Placement:
     after: RankLoads
 
 
-def place(before: RankLoads, blocks: Sequence[Shards], shards: Shards, weights: Floats) -> Placement | None:
+def place(
+    before: RankLoads,
+    blocks: Sequence[Shards],
+    shards: Shards,
+    weights: Floats,
+    start: tuple[list[int], Ints] | None = None,
+) -> Placement | None:
     """Place blocks, each on adjacent ranks from a multiple of its size, and shards; None if memory is insufficient.
 
     Args:
@@ -69,6 +75,8 @@ def place(before: RankLoads, blocks: Sequence[Shards], shards: Shards, weights: 
         blocks: shards that are placed together, one per rank.
         shards: shards that are placed singly.
         weights: ms per unit of load, [phases].
+        start: the first ranks of blocks, where they stay, and the ranks from which shards are moved; None: all are
+            placed anew.
     """
     total = sum((block.loads.sum(axis=0) for block in blocks), before.loads.sum(axis=0) + shards.loads.sum(axis=0))
     parts = [before.loads, shards.loads, *(block.loads for block in blocks)]
@@ -80,17 +88,27 @@ def place(before: RankLoads, blocks: Sequence[Shards], shards: Shards, weights: 
         return Shards(given.loads[:, used] / scale, given.stored_bytes)
 
     inner = RankLoads(before.loads[:, used] / scale, before.free_bytes.copy())
-    firsts = _place_blocks(inner, [scaled(block) for block in blocks], weights)
-    ranks = None if firsts is None else _place_shards(inner, scaled(shards), weights)
-    if firsts is None or ranks is None:
-        return None
+    if start is None:
+        firsts = _place_blocks(inner, [scaled(block) for block in blocks], weights)
+        ranks = None if firsts is None else _place_shards(inner, scaled(shards), weights)
+        if firsts is None or ranks is None:
+            return None
+    else:
+        firsts, ranks = start
+        _add(inner, [scaled(block) for block in blocks], scaled(shards), start)
     _improve(inner, scaled(shards), ranks, weights)
     after = before.copy()
-    for first, block in zip(firsts, blocks, strict=True):
-        after.add(np.arange(first, first + len(block.loads)), block)
-    np.add.at(after.loads, ranks, shards.loads)
-    np.subtract.at(after.free_bytes, ranks, shards.stored_bytes)
+    _add(after, blocks, shards, (firsts, ranks))
     return Placement(firsts, ranks, after)
+
+
+def _add(to: RankLoads, blocks: Sequence[Shards], shards: Shards, where: tuple[list[int], Ints]) -> None:
+    """Add blocks from their first ranks on, and shards on their ranks."""
+    firsts, ranks = where
+    for first, block in zip(firsts, blocks, strict=True):
+        to.add(np.arange(first, first + len(block.loads)), block)
+    np.add.at(to.loads, ranks, shards.loads)
+    np.subtract.at(to.free_bytes, ranks, shards.stored_bytes)
 
 
 def _powers(loads: Floats) -> Floats:

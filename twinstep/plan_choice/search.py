@@ -10,7 +10,7 @@ import dataclasses
 import hashlib
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -27,16 +27,16 @@ from scenarios.planner.plan import plan_tables
 from scenarios.planner.types import ShardingOption, perf_ms, write_ranks_in_order
 from scenarios.run_length import runs_of
 from scenarios.seam.errors import ScenarioError
-from scenarios.seam.trace import Recording
+from scenarios.seam.trace import Recording, Span
 from scenarios.sharding_kind import ShardingKind
 from scenarios.workloads.build import build_simulation
-from sim.run import simulate
+from sim.run import play
 from twinstep.plan_choice.evaluated_plan import Tried, change_tables, with_plan
 from twinstep.plan_choice.exchanges import Exchanges
-from twinstep.plan_choice.placing import RankLoads, Shards, place
+from twinstep.plan_choice.placing import Ints, RankLoads, Shards, place
 from twinstep.plan_choice.shard_options import CUT_ROWS, PHASES, UPDATE, WITH_ALL_ROWS, ShardOption, Ways
 
-_STEPS = 3  # the last of which is evaluated
+STEPS = 3  # of a simulated plan, the last of which is evaluated
 
 # A plan of a single sharding type is simulated only if its expected bottleneck is at most this many times as long.
 _MOST_WORSE = 1.25
@@ -53,14 +53,22 @@ _PLAYED = (3, 1)
 _COPIED = (0.5, 1.0, 0.25)
 
 
+class SearchStoppedError(Exception):
+    """A request to end the search early; the plans simulated until then are those tried."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule of which tables are cut by columns or rows, above multiples of a rank's mean, or replicated."""
+    """A rule of which tables are cut by columns or rows, above multiples of a rank's mean, or replicated.
+
+    `start`: all other tables are sharded as in this plan, and moved from where it has them; None: placed anew.
+    """
 
     columns_above: float = math.inf
     rows_above: float = math.inf
     rows_kind: ShardingKind | None = None
     copied: frozenset[int] = frozenset()
+    start: Plan | None = None
 
     def __str__(self) -> str:
         parts = [
@@ -68,7 +76,7 @@ class Rule:
             *([f"{self.rows_kind} above {self.rows_above:g}"] if self.rows_kind else []),
             *([f"{len(self.copied)} copied"] if self.copied else []),
         ]
-        return ", ".join(["levelled", *parts])
+        return ", ".join(["levelled" if self.start is None else "levelled from another plan", *parts])
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +90,13 @@ class Proposal:
 
 
 class PlanSearch:
-    """A search for the fastest plan: the plans simulated so far, the planner's own first, and the costs known yet."""
+    """A search for the fastest plan: the plans simulated so far, the planner's own first, and the costs known yet.
 
-    def __init__(self, scenario: Scenario, folder: Path) -> None:
-        self._scenario, self._folder, self._tables = scenario, folder, scenario.workload.tables
+    `stop` is asked again and again whether to end the search; the planner's own plan is simulated to its end.
+    """
+
+    def __init__(self, scenario: Scenario, folder: Path, stop: Callable[[], bool] = lambda: False) -> None:
+        self._scenario, self._folder, self._tables, self._stop = scenario, folder, scenario.workload.tables, stop
         self._ways, topology = Ways(scenario), topology_of(scenario)
         self._pinned = place_pinned(scenario, topology)
         self._free = [number for number, table in enumerate(self._tables) if table.name not in self._pinned]
@@ -108,12 +119,31 @@ class PlanSearch:
 
         Raises:
             ScenarioError: no plan fits.
+            SearchStoppedError: the search was to stop.
         """
         first = plan_tables(self._scenario)
         self._play("planner", first)
         self._play_alone(_MOST_WORSE * max(first.perf_ms))
         for most in _PLAYED:
             self._play_best(_cutting_rules(), most)
+        self._play_copied()
+
+    def go_on(self, start: Plan) -> None:
+        """Simulate a plan and the best one with tables moved between ranks, then all proposals that are left.
+
+        Raises:
+            SearchStoppedError: the search was to stop.
+        """
+        best = self._best
+        self._play_best([Rule(start=start)], 1)
+        self._play_best([Rule(start=min(self.tried, key=lambda tried: tried.step_ns).plan)], 1)
+        rules = list(_cutting_rules())
+        self._play_best(rules, len(rules))
+        if self._best is not best:
+            self._play_copied()
+
+    def _play_copied(self) -> None:
+        """Simulate the best proposal with tables replicated that are cheap to reduce."""
         for share in _COPIED:
             if self._best is not None:
                 most_ms = share * float(self._best.after.loads[:, UPDATE].max())
@@ -130,17 +160,21 @@ class PlanSearch:
 
         Raises:
             ScenarioError: it does not fit.
+            SearchStoppedError: the search was to stop.
         """
         key = _key(plan)
         if key in self._seen:
             return False
         self._seen.add(key)
         played = with_plan(self._scenario, plan, self._folder)
-        recording, last, step_ns = _simulated(played)
+        recording, last, step_ns = _simulated(played, self._is_over)
         is_best = all(step_ns < tried.step_ns for tried in self.tried)
         self.tried.append(Tried(name=name, expected_ms=max(plan.perf_ms), step_ns=step_ns, plan=plan))
         self._exchanges.learn(plan, recording, last)
         return is_best
+
+    def _is_over(self, _: object = None) -> bool:
+        return bool(self.tried) and self._stop()
 
     def _play_alone(self, most_ms: float) -> None:
         """Simulate the planner's plans that use one sharding type for all tables that allow it, unless much worse."""
@@ -175,6 +209,8 @@ class PlanSearch:
 
     def _proposal(self, rule: Rule) -> Proposal | None:
         """Return the rule's proposal; None if it does not fit memory."""
+        if self._is_over():
+            raise SearchStoppedError
         ways = [self._way(place, rule) for place in range(len(self._free))]
         before, everywhere = self._empty.copy(), np.arange(self._scenario.sharding_ranks)
         chosen = [way for way in ways if way is not None]
@@ -190,7 +226,8 @@ class PlanSearch:
             np.concatenate([np.zeros((0, 2)), *(way.shards.stored_bytes for way in singles)]),
         )
         weights = self._exchanges.weights
-        placed = place(before, [way.shards for way in blocks], shards, weights)
+        start = None if rule.start is None else self._start(rule.start, ways)
+        placed = place(before, [way.shards for way in blocks], shards, weights, start)
         if placed is None:
             return None
         ranks = iter(placed.ranks.tolist())
@@ -207,11 +244,20 @@ class PlanSearch:
         expected_ms = placed.after.step_ms(weights) + len(kinds) * self._exchanges.latency_ms
         return Proposal(rule, self._plan_of([way.option for way in chosen]), placed.after, expected_ms)
 
+    def _start(self, plan: Plan, ways: Sequence[ShardOption | None]) -> tuple[list[int], Ints]:
+        """Return where a plan has the blocks, by their first ranks, and the single shards of these options."""
+        pairs = [(way, plan.tables[number]) for way, number in zip(ways, self._free, strict=True) if way is not None]
+        singles = [table for way, table in pairs if not way.by_host and not way.is_on_all]
+        ranks = [shard.rank for table in singles for shard in table.shards]
+        return [table.shards[0].rank for way, table in pairs if way.by_host], np.array(ranks, np.int64)
+
     def _way(self, place: int, rule: Rule) -> ShardOption | None:
         """Return how a table is sharded by the rule: on one rank by default, by rows where nothing else fits."""
         number, whole = self._free[place], self._whole[place]
         if number in rule.copied:
             return self._ways.copied(number)
+        if rule.start is not None:
+            return self._ways.as_in(number, rule.start.tables[number])
         compute_ms = 0.0 if whole is None else whole.compute_ms
         columns_ms = rule.columns_above * self._mean_ms
         tried: list[ShardOption | None] = []
@@ -254,21 +300,26 @@ class PlanSearch:
         return plan_of(options, perf.tolist(), self._scenario)
 
 
-def _simulated(scenario: Scenario) -> tuple[Recording, int, int]:
+def _simulated(scenario: Scenario, stop: Callable[[object], bool]) -> tuple[Recording, int, int]:
     """Return the run of a few steps, the step to evaluate, and the mean ns of a step over a sync period."""
     replication = scenario.workload.replicas
     if replication is None or replication.sync_every == 1:
-        steps = min(scenario.run.steps, _STEPS)
-        recording = _recording(scenario.with_run(steps=steps))
+        steps = min(scenario.run.steps, STEPS)
+        recording = _recording(scenario.with_run(steps=steps), stop)
         return recording, steps - 1, _step_ns(recording, steps - 1)
     seldom = dataclasses.replace(replication, sync_every=2)
-    recording = _recording(scenario.with_workload(replication=seldom).with_run(steps=_STEPS + 1))
-    alone_ns, averaging_ns = _step_ns(recording, _STEPS - 1), _step_ns(recording, _STEPS)
-    return recording, _STEPS - 1, alone_ns + round((averaging_ns - alone_ns) / replication.sync_every)
+    recording = _recording(scenario.with_workload(replication=seldom).with_run(steps=STEPS + 1), stop)
+    alone_ns, averaging_ns = _step_ns(recording, STEPS - 1), _step_ns(recording, STEPS)
+    return recording, STEPS - 1, alone_ns + round((averaging_ns - alone_ns) / replication.sync_every)
 
 
-def _recording(scenario: Scenario) -> Recording:
-    return simulate(scenario, build_simulation(scenario))
+def _recording(scenario: Scenario, stop: Callable[[object], bool]) -> Recording:
+    spans: list[Span] = []
+    recording = play(scenario, build_simulation(scenario), spans.extend, stop=stop)
+    if not recording.info.complete:
+        raise SearchStoppedError
+    recording.spans = sorted(spans, key=lambda span: (span.rank, span.stream, span.sequence))
+    return recording
 
 
 def _step_ns(recording: Recording, index: int) -> int:

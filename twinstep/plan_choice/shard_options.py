@@ -11,6 +11,7 @@ import numpy as np
 
 from scenarios.config.scenario import MIN_PARTITION, Scenario, Table
 from scenarios.planner.options import options_of, topology_of
+from scenarios.planner.placed import PlannedTable
 from scenarios.planner.search.enumerator import COLUMN_ALIGNMENT
 from scenarios.planner.types import Shard, ShardingOption, known_perf, known_storage
 from scenarios.run_length import runs_of
@@ -109,6 +110,16 @@ class Ways:
     def copied(self, table: int) -> ShardOption | None:
         """Return the option with a replica on every rank."""
         return self._way(table, COPIED, self._tables[table].dim)
+
+    def as_in(self, table: int, planned: PlannedTable) -> ShardOption | None:
+        """Return the option of a plan's table; None where shards may not be placed one by one, or are uneven."""
+        kind, (_, first) = ShardingKind(planned.sharding_type), next(iter(runs_of(planned.shards)))
+        if not kind.is_copied and len(planned.shards) == 1:
+            return self.whole(table, beside_cut=kind == CUT_COLUMNS)
+        if kind not in (COPIED, CUT_COLUMNS, *CUT_ROWS):
+            return None
+        found = self._way(table, kind, first.columns)
+        return found if found is not None and len(found.option.shards) == len(planned.shards) else None
 
     def by_rows(self, table: int) -> Iterator[ShardOption | None]:
         """Yield the row-wise options, over a host and over all ranks."""

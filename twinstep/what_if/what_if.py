@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scenarios.config.scenario import Scenario
 from scenarios.config.toml.mistakes import toml_text
@@ -40,6 +40,7 @@ class WhatIf:
         draws: the number of further draws of each change.
         gain: returns the ratio of a change's `speeds` to the scenario's, and an interval of it.
         program: the scenario's, with which changes of the program are simulated; None: it is built for each.
+        replans: whether changes of settings and hardware have their tables planned anew, as the scenario's are.
     """
 
     load: Callable[[Mapping[str, object]], Scenario]
@@ -48,6 +49,7 @@ class WhatIf:
     draws: int
     gain: Callable[[Speeds], Gain]
     program: Program | None = None
+    replans: bool = False
 
     def as_it_is(self, measures: Mapping[str, object]) -> ChangeRow:
         """Return the row of the scenario without a change, whose numbers are known."""
@@ -64,7 +66,10 @@ class WhatIf:
         of_program = list[Counterfactual]()
         if observed is not None and self.program is not None:
             of_program = program_changes(scenario, self.program, observed)
-        return [one for one in (*of_program, *counterfactuals(scenario, tree)) if one.barred or self._ways(one)]
+        others = counterfactuals(scenario, tree)
+        if self.replans:
+            others = list(map(_planned_anew, others))
+        return [one for one in (*of_program, *others) if one.barred or self._ways(one)]
 
     def play(self, one: Counterfactual) -> ChangeRow | None:
         """Simulate a change, with the present plan if tables still fit.
@@ -116,6 +121,13 @@ class WhatIf:
                 measures_draw_0=True,
             )
         )
+
+
+def _planned_anew(one: Counterfactual) -> Counterfactual:
+    """Return a change with its tables planned anew; a diagnosis keeps the plan, as it changes nothing but its cause."""
+    if one.plans_anew or one.group == "diagnosis":
+        return one
+    return replace(one, name=f"{one.name}, planned anew", plans_anew=True)
 
 
 def _row(

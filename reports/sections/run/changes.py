@@ -33,6 +33,7 @@ RANGE_NOTE = (
     " no effect."
 )
 _DRAWS_NOTE = "Gains are medians over the steps of all draws; step and samples/s are those of the mean draw."
+_REPLAN = "; --replan plans them anew"
 # A smaller gain is shown as a number, though its interval has both signs.
 _NO_GAIN = 0.0005
 _MAY_LACK = {"samples/s": "samples_per_s", "$": "usd_per_1e9_samples"}
@@ -133,9 +134,9 @@ def notes(changes: pd.DataFrame) -> list[str]:
     anew = [row for row in records(done.iloc[1:]) if row["tables_moved"]]
     moved = ", ".join(f"{row['change']} ({row['tables_moved']} of {row['tables']} tables moved)" for row in anew)
     if moved:
-        said.append(f"Tables placed anew: {moved}. All other changes keep the plan of the tables.")
+        said.append(f"Tables placed anew: {moved}. All other changes keep the plan of the tables{_REPLAN}.")
     elif done["tables"].max() > 0:
-        said.append("All changes keep the plan of the tables.")
+        said.append(f"All changes keep the plan of the tables{_REPLAN}.")
     return said
 
 

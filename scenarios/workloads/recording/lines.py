@@ -20,7 +20,6 @@ from scenarios.workloads.recording.packed import Packed
 from scenarios.workloads.recording.recorded import Recorded
 
 
-
 class Lines:
     """A table of all ranks' lines, each stored once."""
 

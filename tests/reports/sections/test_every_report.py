@@ -27,6 +27,7 @@ from reports.sections.curves import CurvesView
 from reports.sections.kineto import KernelsView
 from reports.sections.model import BOTH, Report
 from reports.sections.nccl_fit import FitView
+from reports.sections.plans import BEST, PLANNERS, PlansView, SimulatedPlan
 from reports.sections.published import PublishedView
 from reports.sections.regret import RegretView
 from reports.sections.run.subject import RunView
@@ -73,6 +74,11 @@ def published(joined: Any) -> PublishedView:
     return PublishedView(joined=joined, present={"p": 0.9})
 
 
+def plans(_: Path) -> PlansView:
+    both = [SimulatedPlan(name, Run.of(by_hand())) for name in (PLANNERS, BEST)]
+    return PlansView(both, tried=2, stopped="", file="plan.json", command="predict", reserved_share=0.15)
+
+
 # For each report a whole subject, then one with as little as there can be.
 SUBJECTS: dict[str, tuple[Callable[[Path], Any], ...]] = {
     "run.report.RUN": (lambda _: RunView.of(run()), lambda _: RunView.of(run(empty=True))),
@@ -110,6 +116,7 @@ SUBJECTS: dict[str, tuple[Callable[[Path], Any], ...]] = {
         lambda folder: published(steps.join(steps.read(steps_file(folder, f"{HEAD}\n{ROWS}")).rows, of_nodes)),
         lambda _: published(steps.join([], of_nodes)),
     ),
+    "plans.PLANS": (plans,),
     "nccl_fit.NCCL_FIT": (lambda _: FitView(fit(measured(DGX), DGX, time_by_hand), "p", Path("p.toml")),),
     "kineto.KERNELS": (lambda _: KernelsView(read(GPU, "gpus")),),
     "kineto.COMPUTATIONS": (

@@ -104,6 +104,32 @@ def test_changes_are_shown_in_a_table_and_on_the_page(scenario: Path, tmp_path: 
     ] * 3
 
 
+def test_changes_are_planned_anew_where_that_is_requested(scenario: Path, tmp_path: Path) -> None:
+    """Each as the planner plans the changed scenario, beside those that keep the plan."""
+    run, words = tmp_path / "run", ("--set", "cluster.gpus_per_host=1", "--json", "--what-if")
+    first = command("sim", scenario, *words, "--out", run)
+    done = command("sim", scenario, *words, "--replan", "--out", run)
+    assert (first.returncode, done.returncode) == (0, 0), done.stderr
+    kept, both = ({row["change"]: row for row in json.loads(each.stdout)["what_if"]} for each in (first, done))
+    anew = {name for name in both if name.endswith(", planned anew")}
+    assert {*both} - {*kept} == anew
+    assert {"network twice as fast, planned anew", "twice the batch per rank, planned anew"} <= anew
+    assert not any(both[name]["group"] == "diagnosis" or "sharding.plan" in both[name]["options"] for name in anew)
+    name = "network twice as fast, planned anew"
+    again = command("sim", scenario, *words[:2], *shlex.split(both[name]["options"]), "--json", "--out", tmp_path / "1")
+    assert both[name]["step_ns"] == json.loads(again.stdout)["steps"][-1]["step_ns"]
+
+
+def test_what_cannot_be_planned_anew_is_a_sentence(scenario: Path, tmp_path: Path) -> None:
+    for words, sentence in (
+        ((scenario, "--replan"), "--replan: expected with --what-if, whose changes it plans anew"),
+        (("all_to_all_4x2", "--what-if", "--replan"), "--replan: expected a scenario whose tables are planned"),
+    ):
+        done = command("sim", *words, "--out", tmp_path / "run")
+        assert done.returncode == 2
+        assert sentence in done.stderr
+
+
 def test_quantities_are_doubled_as_they_are_written(scenario: Path) -> None:
     tree = read_tree(str(scenario), Overrides({})).tree
     changes = {one.name: one.values for one in counterfactuals(load(scenario), tree)}

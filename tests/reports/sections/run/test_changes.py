@@ -61,7 +61,9 @@ def test_moved_tables_are_counted_by_change() -> None:
     recording = with_changes(by_hand())
     rows = [dataclasses.replace(row, tables=26) for row in recording.what_if]
     run = Run.of(dataclasses.replace(recording, what_if=rows))
-    assert changes.notes(changes.rank_changes(run))[-1] == "All changes keep the plan of the tables."
+    assert changes.notes(changes.rank_changes(run))[-1] == (
+        "All changes keep the plan of the tables; --replan plans them anew."
+    )
     rows[2] = dataclasses.replace(rows[2], tables_moved=15)
     run = Run.of(dataclasses.replace(recording, what_if=rows))
     said = changes.notes(changes.rank_changes(run))[-1]

@@ -1,0 +1,366 @@
+"""The report of a choice of a plan: the verdict, why tables move, the slowest rank of each plan, memory, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from reports.analysis.frames import memory_at_peak
+from reports.analysis.plan_loads import (
+    LOAD_COLUMNS,
+    PHASES,
+    by_rank,
+    moved_tables,
+    rank_loads,
+    slowest_rank,
+    table_loads,
+)
+from reports.analysis.step_breakdown import step_time_ns, typical_step
+from reports.run import Run
+from reports.sections.model import Block, Most, Report, ReportSection, ReportTable, Words, lacking, on_page, table_of
+from reports.sections.run.tables import on_ranks
+from reports.terminal import text
+from reports.terminal.rows import records
+from scenarios.sharding_kind import COPIED_TYPES
+
+YOURS, PLANNERS, BEST = "your plan", "TorchRec's planner", "best found"
+_NAMED = 3
+_LISTED = 2  # more ranks are counted
+_SHOWN = Most(16, 400)
+# A rank's memory changes by more than this share, or the change is no reason.
+_NOTABLE = 0.01
+_PHASES = dict(zip(PHASES, ["lookups", "cache fills", "updates", "ids", "rows"], strict=True))
+# TorchRec's own abbreviations, in the order of its documentation.
+_SHORT = {
+    **{"data_parallel": "DP", "table_wise": "TW", "row_wise": "RW", "column_wise": "CW"},
+    **{"table_row_wise": "TWRW", "table_column_wise": "TWCW", "grid_shard": "GRID"},
+}
+# Parts of a rank's memory that are of tables or their exchanges, or of the platform; all others are of the dense part.
+_PARTS = {
+    "embedding weights": "tables: rows",
+    "embedding cache": "tables: cached rows",
+    "embedding optimizer": "tables: optimizer state",
+    **dict.fromkeys(["sparse buffers", "batches", "embeddings ahead"], "ids and rows of exchanges (KJT)"),
+    "communication buffers": "NCCL's buffers",
+    **{"CUDA context": "CUDA context", "fragmentation": "fragmentation"},
+}
+_DENSE = "dense part"
+
+
+@dataclass(frozen=True, eq=False)
+class SimulatedPlan:
+    """A plan as its `run` shows it: the step's time, and the load of each rank and table in a typical step."""
+
+    name: str
+    run: Run
+
+    @cached_property
+    def step_ns(self) -> float:
+        """The time of a step, as a prediction with this plan reports it."""
+        return step_time_ns(self.run)
+
+    @cached_property
+    def loads(self) -> pd.DataFrame:
+        """The load of each rank by sharding type and phase, in ns."""
+        parts = self.run.parts(LOAD_COLUMNS, [typical_step(self.run) or 0], beside=False)
+        return rank_loads(pd.concat([part.owned() for part in parts], ignore_index=True))
+
+    @cached_property
+    def tables(self) -> pd.DataFrame:
+        """The load of each table on each rank by phase, in ns."""
+        return table_loads(self.run.plan, self.loads)
+
+    @cached_property
+    def slowest(self) -> dict[str, Any]:
+        """The rank whose phases exceed the mean rank's most, and by how much; empty where spans show no tables."""
+        return next(iter(records(slowest_rank(self.loads, self.run.rank_counts))), {})
+
+
+class Move(NamedTuple):
+    """A table that lies elsewhere in the best plan: where, why, and the worst rank's time that its move saves."""
+
+    table: str
+    before: str
+    after: str
+    why: str
+    saved_ns: float
+    cost_ns: float
+
+
+@dataclass(frozen=True)
+class PlansView:
+    """Simulated plans of a scenario's tables, the best one last, and how they were found.
+
+    Attributes:
+        plans: the user's plan if there is one, the planner's own, and the best.
+        tried: the number of plans that were simulated.
+        stopped: why the search ended early, in words; "": it did not.
+        file: of the best plan.
+        command: predicts with that file.
+        reserved_share: of each GPU's memory that the planner keeps from tables.
+        notes: sentences on what was simulated.
+    """
+
+    plans: Sequence[SimulatedPlan]
+    tried: int
+    stopped: str
+    file: str
+    command: str
+    reserved_share: float
+    notes: Sequence[str] = field(default=())
+
+    @property
+    def distinct(self) -> Sequence[SimulatedPlan]:
+        """The plans without the best one a second time."""
+        return self.plans[:-1] if self.best in self.plans[:-1] else self.plans
+
+    @property
+    def first(self) -> SimulatedPlan:
+        """The plan that the best one is compared with: the user's, else the planner's."""
+        return self.plans[0]
+
+    @property
+    def best(self) -> SimulatedPlan:
+        """The fastest plan."""
+        return self.plans[-1]
+
+    @cached_property
+    def moves(self) -> list[Move]:
+        """The tables that lie elsewhere in the best plan, those that shorten the worst rank most first."""
+        found = [self._move(name) for name in moved_tables(self.first.run.plan, self.best.run.plan)]
+        return sorted(found, key=lambda one: (-one.saved_ns, -one.cost_ns))
+
+    @cached_property
+    def excess(self) -> pd.DataFrame:
+        """By how much (ns) ranks of the first plan exceed every rank of the best one, [rank, phase]."""
+        return (by_rank(self.first.loads) - by_rank(self.best.loads).max()).clip(lower=0.0)
+
+    @cached_property
+    def worst_rank(self) -> int:
+        """The first plan's rank that exceeds all ranks of the best plan most; -1 if none does."""
+        totals = self.excess.sum(axis=1).to_numpy(float)
+        return int(self.excess.index.to_numpy()[totals.argmax()]) if totals.any() else -1
+
+    @cached_property
+    def _worst_phases(self) -> dict[str, float]:
+        """The phases in which the worst rank exceeds all ranks of the best plan, and by how much, in ns."""
+        own = records(self.excess[(self.excess.index == self.worst_rank)])
+        return {phase: ns for each in own for phase, ns in each.items() if ns > 0}
+
+    @cached_property
+    def culprits(self) -> tuple[list[str], float]:
+        """The tables that make the worst rank slow, and by how much (ns) it exceeds the best plan's ranks by them.
+
+        The tables are the fewest, at most `_NAMED`, whose moves save on that rank as much as its excess.
+        """
+        names, saved_ns, excess_ns = list[str](), 0.0, sum(self._worst_phases.values())
+        for move in self.moves[:_NAMED]:
+            if move.saved_ns > 0 and saved_ns < excess_ns:
+                names.append(move.table)
+                saved_ns += move.saved_ns
+        return names, min(saved_ns, excess_ns)
+
+    def _move(self, name: str) -> Move:
+        first, best = self.first, self.best
+        before, after = (one.run.plan[(one.run.plan["table"] == name).to_numpy(bool)] for one in (first, best))
+        own, then = (one.tables[(one.tables["table"] == name).to_numpy(bool)] for one in (first, best))
+        phases = [*self._worst_phases]
+        was_ns, is_ns = (frame.loc[frame["rank"] == self.worst_rank, phases].sum().sum() for frame in (own, then))
+        return Move(
+            table=name,
+            before=_place(first.run, before),
+            after=_place(best.run, after),
+            why=_why(first, best, before, after, own),
+            saved_ns=float(was_ns - is_ns),
+            cost_ns=float(own[list(PHASES)].sum().sum()),
+        )
+
+
+def _why(
+    first: SimulatedPlan, best: SimulatedPlan, before: pd.DataFrame, after: pd.DataFrame, own: pd.DataFrame
+) -> str:
+    """Return in a clause what gets shorter by the move: an exchange, or a phase or memory of a rank that it leaves."""
+    if after["sharding_type"].isin(COPIED_TYPES).any():
+        return f"no exchange, which took {text.duration(float(own[['ids_ns', 'rows_ns']].sum().sum()))}"
+    loads = [by_rank(one.loads) for one in (first, best)]
+    gone = sorted({*before["rank"]} & {*loads[0].index} & {*loads[1].index})
+    times = [
+        (*(float(each.at[rank, phase]) for each in loads), rank, phase)  # type: ignore[arg-type]
+        for rank in gone
+        for phase in PHASES
+    ]
+    was_ns, is_ns, rank, phase = max(times, key=lambda one: one[0] - one[1], default=(0.0, 0.0, -1, ""))
+    if was_ns > is_ns:
+        return f"rank {rank}: {_PHASES[phase]} {_change(text.duration(was_ns), text.duration(is_ns))}"
+    used = [
+        dict(zip(one.run.rank_memory["rank"], one.run.rank_memory["used_bytes"], strict=True)) for one in (first, best)
+    ]
+    rank = max(gone, key=lambda one: used[0].get(one, 0) - used[1].get(one, 0), default=-1)
+    if used[0].get(rank, 0) > (1 + _NOTABLE) * used[1].get(rank, 0):
+        return f"rank {rank}: memory {_change(text.size(used[0][rank]), text.size(used[1][rank]))}"
+    return "makes room for others" if gone else ""
+
+
+def _change(before: str, after: str) -> str:
+    """Return "9.10 -> 4.20 ms"."""
+    number, _, unit = before.rpartition(" ")
+    return f"{number if after.endswith(f' {unit}') else before} -> {after}"
+
+
+def _place(run: Run, shards: pd.DataFrame) -> str:
+    """Return "TW 14": the sharding type in short, and the ranks."""
+    ranks, kind = sorted({*shards["rank"].tolist()}), str(shards["sharding_type"].iloc[0])
+    where = on_ranks(ranks, run.info.world_size) if len(ranks) <= _LISTED else f"{len(ranks):,} ranks"
+    return f"{_SHORT.get(kind, kind)} {'all' if kind in COPIED_TYPES else where}"
+
+
+def verdict(view: PlansView) -> str:
+    """Return the simulated step of each plan, and which tables cost most, in a sentence without a full stop."""
+    *others, best = view.plans
+    said = [f"{one.name} {text.duration(one.step_ns)}" for one in others]
+    if view.tried == 1:
+        return f"{said[0]}, and no other plan was simulated"
+    if best in others:
+        slower = [words for one, words in zip(others, said, strict=True) if one is not best]
+        fastest = f"{best.name} {text.duration(best.step_ns)} is the fastest of {view.tried:,} simulated"
+        return ", ".join([fastest, *slower])
+    change = best.step_ns / view.first.step_ns - 1
+    words = ", ".join([*said, f"{best.name} {text.duration(best.step_ns)} ({100 * change:+.0f} %)"])
+    names, cost_ns = view.culprits
+    if not names:
+        return words
+    noun, verb = ("table", "costs") if len(names) == 1 else ("tables", "cost")
+    return f"{words}: {noun} {', '.join(names)} {verb} +{text.duration(cost_ns)} on rank {view.worst_rank}"
+
+
+def _verdict(view: PlansView) -> Iterator[Words]:
+    yield Words(f"{verdict(view)}.", strong=True)
+    stopped = f"; {view.stopped}" if view.stopped else ""
+    searched = f"{text.count_words(view.tried, 'plan')} simulated{stopped}."
+    yield Words("\n".join([searched, *view.notes]))
+
+
+def _moves(view: PlansView) -> Iterator[Block]:
+    whose = "your plan" if view.first.name == YOURS else f"the plan of {PLANNERS}"
+    rows = [[one.table, one.before, one.after, one.why] for one in view.moves]
+    count = len(view.best.run.plan["table"].unique())
+    title = f"{len(rows):,} of {text.count_words(count, 'table')} move from {whose}"
+    yield ReportTable(title, ["table", "from", "to", "why"], rows, left=4, most=_SHOWN, others="that save less")
+    used = {kind for one in (view.first, view.best) for kind in one.run.plan["sharding_type"].unique()}
+    known = [f"{short} {kind}" for kind, short in _SHORT.items() if kind in used]
+    yield Words(f"{', '.join(known)}; then ranks. Phases are those of a simulated step, of all tables on the rank.")
+
+
+def slowest_ranks(view: PlansView) -> pd.DataFrame:
+    """Return a row for each plan: its step, its slowest rank, and by how much (ns) that exceeds the mean by phase."""
+    rows = [{"plan": one.name, "step_ns": one.step_ns, **one.slowest} for one in view.distinct]
+    return pd.DataFrame(rows, columns=["plan", "step_ns", "rank", "excess_ns", *PHASES])
+
+
+def _slowest(view: PlansView) -> Iterator[ReportTable]:
+    loads = [by_rank(one.loads) for one in view.distinct]
+    rows = []
+    for phase in PHASES:
+        if any(load[phase].any() for load in loads):
+            longest = ((float(load[phase].max()), load[phase].idxmax()) for load in loads)
+            rows.append([_PHASES[phase], *(f"{text.duration(ns)} (rank {rank})" for ns, rank in longest)])
+    if rows:
+        columns = ["phase", *(one.name for one in view.distinct)]
+        yield ReportTable("The longest of each phase of a step, and its rank", columns, rows)
+    rows = []
+    for row in records(slowest_ranks(view).dropna(subset=["rank"])):
+        longer = sorted((phase for phase in PHASES if row[phase] > 0), key=lambda phase: -row[phase])
+        parts = [f"{_PHASES[phase]} +{text.duration(row[phase])}" for phase in longer[:2]]
+        rows.append([row["plan"], text.duration(row["step_ns"]), f"{row['rank']:.0f}", ", ".join(parts)])
+    if rows:
+        columns = ["plan", "step", "rank", "longer than the mean rank's"]
+        yield ReportTable("The slowest rank of each plan", columns, rows)
+
+
+def memory_by_part(run: Run) -> pd.DataFrame:
+    """Return what the fullest rank's memory holds at its peak: `part` and `size_bytes`, largest first."""
+    fullest = run.rank_memory.head(1)
+    held = memory_at_peak(run.memory, run.rank_memory)
+    held = held[held["rank"].isin(fullest["rank"]).to_numpy(bool)]
+    part = held["part"].map(lambda name: _PARTS.get(name, _DENSE))
+    summed = held["size_bytes"].groupby(part).sum().sort_values(ascending=False, kind="stable")
+    return summed[summed > 0].rename_axis("part").reset_index()
+
+
+def _memory(view: PlansView) -> Iterator[Block]:
+    fullest, parts = records(view.best.run.rank_memory.head(1))[0], memory_by_part(view.best.run)
+    capacity_bytes = float(fullest["capacity_bytes"])
+    title = f"Memory of the fullest rank, {fullest['rank']}: {text.size(fullest['used_bytes'])}"
+    yield table_of(f"{title} of {text.size(capacity_bytes)}", parts, {"part": "part", "size_bytes": "size"})
+    tables = [*dict.fromkeys(_PARTS.values())][:4]
+    rest_bytes = float(parts.loc[~parts["part"].isin(tables).to_numpy(bool), "size_bytes"].sum())
+    reserved = text.size(view.reserved_share * capacity_bytes)
+    kept = f"The planner keeps {reserved} of it ({100 * view.reserved_share:g} %, sharding.reserved_share) from tables"
+    needs = text.size(rest_bytes)
+    enough = rest_bytes <= view.reserved_share * capacity_bytes
+    yield Words(
+        f"{kept} and their exchanges; all else takes {needs} in the simulated step"
+        + ("." if enough else ", which is more: reserve more, or a plan may fill a GPU.")
+    )
+    used = [f"{one.name} {text.size(float(one.run.rank_memory['used_bytes'].max()))}" for one in view.distinct]
+    yield Words(f"The fullest rank: {', '.join(used)}.")
+
+
+def places(run: Run) -> list[dict[str, Any]]:
+    """Return each table's sharding type, compute kernel and ranks, in the words of TorchRec's ParameterSharding."""
+    keys = ["table", "sharding_type", "compute_kernel"]
+    return [
+        {**dict(zip(keys, names, strict=True)), "ranks": own["rank"].tolist()}
+        for names, own in run.plan.groupby(keys, sort=False)
+    ]
+
+
+def _command(view: PlansView) -> Iterator[Words]:
+    yield Words(f"Predict with it: {view.command}")
+
+
+def _next(view: PlansView) -> Iterator[Words]:
+    yield Words(
+        f"Plan: {view.file}: TorchRec's ShardingPlan as JSON, with the sharding type, kernel and ranks of each table."
+        "\nUse it in TorchRec: load_plan in docs/planner.md makes of it what DistributedModelParallel(plan=...) takes."
+    )
+
+
+PLANS = Report(
+    lines=lambda view: [],
+    data=lambda view: {
+        "verdict": verdict(view),
+        "tried": view.tried,
+        "stopped": view.stopped,
+        "notes": [*view.notes],
+        "file": view.file,
+    },
+    sections=[
+        ReportSection("verdict", "Plans", [_verdict]),
+        ReportSection(
+            "moves",
+            "Tables that move",
+            [_moves],
+            absent=lacking(lambda view: view.moves, "None."),
+            data=lambda view: {"moves": [move._asdict() for move in view.moves]},
+        ),
+        ReportSection("slowest", "Slowest ranks", [_slowest], data=lambda view: {"plans": slowest_ranks(view)}),
+        ReportSection(
+            "memory",
+            "Memory",
+            [_memory],
+            absent=lacking(lambda view: view.best.run.rank_memory, "Nothing was recorded."),
+            data=lambda view: {
+                "memory": {} if view.best.run.rank_memory.empty else memory_by_part(view.best.run),
+                "reserved_share": view.reserved_share,
+            },
+        ),
+        ReportSection(
+            "next", "What to do", [_next, on_page(_command)], data=lambda view: {"tables": places(view.best.run)}
+        ),
+    ],
+)

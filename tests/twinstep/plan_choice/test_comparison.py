@@ -1,0 +1,169 @@
+"""`twinstep plan`: its sentence says what predictions with these plans say, and it never takes a slower plan."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+import twinstep
+from reports.analysis.step_breakdown import step_time_ns
+from reports.sections.plans import BEST, PLANNERS, YOURS, PlansView, verdict
+from reports.terminal import text
+from scenarios.config.load import load
+from scenarios.config.scenario import Scenario
+from scenarios.progress_line import ProgressLine
+from tests.commands import command
+from tests.twinstep.plan_choice.test_choice import file_of
+from twinstep.plan_choice.comparison import Compared, TimeLimit, compare_plans, kept_ranks
+from twinstep.plan_choice.search import STEPS
+
+
+def planners_plan(folder: Path) -> Path:
+    """Write the planner's plan of `file_of`'s tables, with those of its bottleneck rank on a rank beside it."""
+    done = command("scenarios", "plan", folder / "model.toml", "--out", folder / "own.json")
+    assert done.returncode == 0, done.stderr
+    words = (folder / "own.json").read_text()
+    words = words.replace('"ranks": [6]', '"ranks": [5]').replace("rank:6/cuda:2", "rank:5/cuda:1")
+    (folder / "own.json").write_text(words)
+    return folder / "own.json"
+
+
+def compared(scenario: Scenario, times: Iterator[float], seconds: float = 60.0) -> Compared:
+    limit = TimeLimit(seconds, ProgressLine(quiet=True), lambda: next(times))
+    return compare_plans(scenario, lambda plan: planned(scenario, plan), None, limit)
+
+
+def planned(scenario: Scenario, plan: Path) -> Scenario:
+    return load(scenario.path, {"sharding.plan": str(plan), "run.steps": scenario.run.steps})
+
+
+def test_the_sentence_is_true_to_the_ns(tmp_path: Path) -> None:
+    file, best = file_of(tmp_path), tmp_path / "best.json"
+    yours = planners_plan(tmp_path)
+    done = command("twinstep", "plan", file, "--against", yours, "--steps", 5, "--out", best, "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    steps_ns = {row["plan"]: row["step_ns"] for row in found["plans"]}
+    assert list(steps_ns) == [YOURS, PLANNERS, BEST]
+    for name, more in ((YOURS, {"sharding.plan": yours}), (PLANNERS, {}), (BEST, {"sharding.plan": best})):
+        run = twinstep.predict(file, steps=5, **{key: str(value) for key, value in more.items()})
+        assert steps_ns[name] == step_time_ns(run)
+        assert f"{name} {text.duration(steps_ns[name])}" in found["verdict"]
+    assert steps_ns[BEST] < min(steps_ns[YOURS], steps_ns[PLANNERS])
+    assert f"({100 * (steps_ns[BEST] / steps_ns[YOURS] - 1):+.0f} %): table" in found["verdict"]
+    assert found["verdict"].endswith("on rank 5")
+    planned = {
+        name: (own["sharding_type"], own["compute_kernel"], own["ranks"])
+        for tables in json.loads(best.read_text()).values()
+        for name, own in tables.items()
+    }
+    assert planned == {
+        row["table"]: (row["sharding_type"], row["compute_kernel"], row["ranks"]) for row in found["tables"]
+    }
+
+
+def test_what_the_sentence_blames_is_what_spans_show(tmp_path: Path) -> None:
+    """The slowest rank has the longest updates, and the tables blamed for it were there."""
+    file, yours = file_of(tmp_path), planners_plan(tmp_path)
+    done = command("twinstep", "plan", file, "--against", yours, "--out", tmp_path / "best.json", "--json")
+    found = json.loads(done.stdout)
+    spans = twinstep.predict(file, **{"sharding.plan": str(yours)}).spans
+    updates = spans[(spans["step"] == 1) & (spans["role"] == "update")]
+    longest = (updates["end_ns"] - updates["start_ns"]).groupby(updates["rank"]).sum()
+    (slowest,) = (row for row in found["plans"] if row["plan"] == YOURS)
+    assert slowest["rank"] == longest.idxmax() == 5
+    assert slowest["update_ns"] == pytest.approx(longest.max() - longest.mean())
+    blamed = re.split(r"%\): tables? | costs? ", found["verdict"])[1].split(", ")
+    assert {row["before"] for row in found["moves"] if row["table"] in blamed} == {"TWCW 5"}
+
+
+def test_the_scenarios_own_plan_is_the_users(tmp_path: Path) -> None:
+    file = file_of(tmp_path)
+    planners_plan(tmp_path)
+    shown = command("twinstep", "plan", file, "--against", tmp_path / "own.json", "--out", tmp_path / "1.json").stdout
+    file = file_of(tmp_path, '[sharding]\nplan = "own.json"\n')
+    again = command("twinstep", "plan", file, "--out", tmp_path / "2.json").stdout
+    assert again.partition("Plan: ")[0] == shown.partition("Plan: ")[0]
+    assert (tmp_path / "1.json").read_text() == (tmp_path / "2.json").read_text()
+    assert (tmp_path / "1.html").read_text().count("your plan") > 1
+    paths = ("html", "json", str(tmp_path))  # alone may be longer
+    assert max(len(line.rstrip()) for line in shown.splitlines() if not any(path in line for path in paths)) <= 80
+
+
+def test_the_plan_that_is_written_is_taken_where_tables_are_pinned(tmp_path: Path) -> None:
+    file = file_of(tmp_path, '[sharding]\nchoose = "simulated"\n')
+    file.write_text(file.read_text().replace('name = "t3"\n', 'name = "t3"\nranks = [1, 2]\n'))
+    done = command("twinstep", "plan", file, "--out", tmp_path / "best.json")
+    assert done.returncode == 0, done.stderr
+    shown = " ".join(done.stdout.split())
+    values = {"sharding.plan": str(tmp_path / "best.json"), "sharding.choose": "estimated"}
+    assert f"twinstep predict {file} --set sharding.plan={tmp_path}/best.json" in shown
+    run = twinstep.predict(file, **values)
+    assert f"{BEST} {text.duration(step_time_ns(run))}" in shown
+    assert sorted(run.plan.loc[run.plan["table"] == "t3", "rank"]) == [1, 2]
+
+
+def test_a_search_that_runs_out_of_time_has_the_best_plan_so_far(tmp_path: Path) -> None:
+    scenario = load(file_of(tmp_path))
+    times = count(0.0, 1e-6)
+    whole = compared(scenario, times)
+    assert (whole.stopped, len(whole.plans)) == ("", 2)
+    cut = compared(scenario, count(0.0, 120 * 1e-6 / next(times)))  # half of the looks at the clock
+    assert cut.stopped == "stopped after 60 s (--seconds)"
+    assert 1 < cut.tried < whole.tried
+    assert whole.plans[1].step_ns <= cut.plans[1].step_ns <= cut.plans[0].step_ns
+    none = compared(scenario, count(0.0, 20.0))
+    assert none.tried == 1
+    assert none.plans[0] is none.plans[1]
+    shown = verdict(PlansView(none.plans, none.tried, none.stopped, file="", command="", reserved_share=0.15))
+    assert shown == f"{PLANNERS} {text.duration(none.plans[0].step_ns)}, and no other plan was simulated"
+
+
+def test_plans_of_many_steps_are_simulated_for_a_few(tmp_path: Path) -> None:
+    """Only where all steps would take too much of the time."""
+    scenario = load(file_of(tmp_path), {"run.steps": 6})
+    assert compared(scenario, count(0.0, 1e-6)).steps == 6
+    cut = compared(scenario, count(0.0, 5.0))
+    assert cut.steps == STEPS
+    assert cut.plans[0].step_ns == step_time_ns(twinstep.predict(scenario.with_run(steps=STEPS)))
+
+
+def test_ctrl_c_keeps_the_best_plan_so_far(tmp_path: Path) -> None:
+    def times() -> Iterator[float]:
+        for number in count():
+            if number == 200:
+                limit.interrupt.requested = True
+            yield number * 1e-6
+
+    now = times()
+    limit = TimeLimit(60, ProgressLine(quiet=True), lambda: next(now))
+    scenario = load(file_of(tmp_path))
+    cut = compare_plans(scenario, lambda plan: planned(scenario, plan), None, limit)
+    assert cut.stopped == "interrupted"
+    assert cut.plans[1].step_ns <= cut.plans[0].step_ns
+
+
+def test_mistakes_are_sentences(tmp_path: Path) -> None:
+    file = file_of(tmp_path)
+    (tmp_path / "there.json").touch()
+    for words, sentence in (
+        (("all_to_all_4x2",), "program = 'all_to_all': expected one with tables to place, such as 'dlrm'"),
+        ((file, "--out", tmp_path / "there.json"), "exists already; nothing is ever overwritten, give another file"),
+        ((file, "--seconds", "0"), "--seconds = 0: expected more than 0"),
+        ((file, "--against", tmp_path / "there.json"), "--set sharding.plan = "),
+    ):
+        done = command("twinstep", "plan", *words)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert sentence in done.stderr
+
+
+def test_plans_are_simulated_on_the_ranks_that_the_scenario_chooses(tmp_path: Path) -> None:
+    """With fewer sharding types a plan takes less effort, so every rank would be simulated, and times differ by it."""
+    scenario = load(file_of(tmp_path))
+    assert kept_ranks(scenario) == kept_ranks(scenario.with_run(ranks="alike")) == {}
+    assert kept_ranks(scenario.with_run(ranks="alike", chosen="all take long")) == {"ranks": "alike"}

@@ -1,0 +1,162 @@
+"""Simulate a user's plan, the planner's own and the best one that a search finds in limited time, as predictions do."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from reports.run import Run
+from reports.sections.plans import BEST, PLANNERS, YOURS, SimulatedPlan
+from reports.terminal import text
+from scenarios.config.scenario import Recommender, Scenario
+from scenarios.owned_folder import scratch_folder
+from scenarios.planner.placed import Plan
+from scenarios.planner.plan import plan_tables
+from scenarios.planner.plan_file import MODULE, plan_json
+from scenarios.progress_line import ProgressLine
+from scenarios.seam.trace import Span
+from scenarios.workloads.build import build_simulation
+from sim.run import play
+from twinstep.plan_choice.search import STEPS, PlanSearch, SearchStoppedError
+from twinstep.progress import Interrupt
+
+# The share of the time in which the planner's own plan must be simulated, or all plans are simulated for fewer steps.
+_FIRST = 0.25
+# The number of the search's best plans that are simulated for all steps; the first always is, others if time is left.
+_FINALS = 2
+# A simulation may take this much longer than the one before it.
+_MARGIN = 1.5
+
+
+class TimeLimit:
+    """A time from now on until which a search may simulate; the first Ctrl-C ends it, too."""
+
+    def __init__(self, seconds: float, line: ProgressLine, now_s: Callable[[], float] = time.monotonic) -> None:
+        self.seconds, self._line, self._now_s = seconds, line, now_s
+        self._began_s = now_s()
+        self.interrupt = Interrupt()
+        self.words = "simulating the planner's plan"
+
+    @property
+    def passed_s(self) -> float:
+        """The seconds since the beginning."""
+        return self._now_s() - self._began_s
+
+    def is_over(self, *, kept_s: float = 0.0) -> bool:
+        """Return whether the search is to end, so that `kept_s` are left."""
+        if self._line.is_due():
+            self._line.draw(self.words, min(self.passed_s / self.seconds, 1.0), f"{self.passed_s:.0f} s")
+        return self.interrupt.requested or self.passed_s > self.seconds - kept_s
+
+    @property
+    def stopped(self) -> str:
+        """What ended a search early, in words."""
+        return "interrupted" if self.interrupt.requested else f"stopped after {self.seconds:g} s (--seconds)"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """Simulated plans, the best one last and as JSON, and how many were simulated for how many steps.
+
+    `stopped` says in words what ended the search early; "": nothing did.
+    """
+
+    plans: tuple[SimulatedPlan, ...]
+    best_json: str
+    tried: int
+    stopped: str
+    steps: int
+
+
+def compare_plans(
+    free: Scenario, planned: Callable[[Path], Scenario], given: Path | None, limit: TimeLimit, module: str = MODULE
+) -> Compared:
+    """Simulate the planner's own plan, the given one, and plans of a search until the limit; keep the fastest.
+
+    Args:
+        free: the scenario without a plan of its own.
+        planned: returns the scenario with the plan of a file, as predictions load it.
+        given: the file of the user's plan, if there is one.
+        limit: of the time.
+        module: of the tables in the best plan's JSON.
+
+    Raises:
+        ScenarioError: the given plan does not fit, or no plan fits.
+    """
+    planner = dataclasses.replace(Recommender.of(free.workload).planner, choose="estimated")
+    free = free.with_workload(planner=planner)
+    steps, began_s = free.run.steps, limit.passed_s
+    run = _simulated(free, lambda _: steps > STEPS and limit.is_over(kept_s=(1 - _FIRST) * limit.seconds))
+    if run is None:
+        steps, began_s = STEPS, limit.passed_s
+        run = _whole(free.with_run(steps=steps))
+    took_s = _MARGIN * (limit.passed_s - began_s)
+    own, yours = SimulatedPlan(PLANNERS, run), list[tuple[SimulatedPlan, str]]()
+    if given is not None:
+        limit.words = "simulating your plan"
+        run = _whole(planned(given).with_run(steps=steps))
+        yours.append((SimulatedPlan(YOURS, run), given.read_text(encoding="utf-8")))
+    with limit.interrupt, scratch_folder() as folder:
+        search = PlanSearch(free, folder, lambda: _is_over(search, limit, took_s))
+        stopped = _search(search, plan_tables(free if given is None else planned(given)), limit)
+        planners, *found = search.tried
+        known = [(own, _json(free, planners.plan, module)), *yours]
+        for number, tried in enumerate(sorted(found, key=lambda each: each.step_ns)[:_FINALS]):
+            if not number or not limit.is_over(kept_s=took_s):
+                limit.words = "simulating the best plan found for all steps"
+                file, content = folder / "best.json", _json(free, tried.plan, module)
+                file.write_text(content, encoding="utf-8")
+                run = _whole(planned(file).with_run(steps=steps))
+                known.append((SimulatedPlan(BEST, run), content))
+    best, best_json = min(known, key=lambda each: each[0].step_ns)
+    return Compared(
+        plans=(*(one for one, _ in yours), own, best),
+        best_json=best_json,
+        tried=len(search.tried) + len(yours),
+        stopped=stopped,
+        steps=steps,
+    )
+
+
+def kept_ranks(free: Scenario) -> dict[str, object]:
+    """Return the value with which scenarios with a plan simulate the same ranks as the one without, if it chose them.
+
+    A plan with fewer sharding types needs less effort, for which every rank would be simulated.
+    """
+    return {"ranks": free.run.ranks} if free.run.chosen else {}
+
+
+def _search(search: PlanSearch, start: Plan, limit: TimeLimit) -> str:
+    """Search until no proposal is left, or the limit; return what stopped the search, in words, "" if nothing did."""
+    try:
+        search.run()
+        search.go_on(start)
+    except SearchStoppedError:
+        return limit.stopped
+    return ""
+
+
+def _is_over(search: PlanSearch, limit: TimeLimit, kept_s: float) -> bool:
+    best_ns = min((tried.step_ns for tried in search.tried), default=0)
+    limit.words = f"searching: {len(search.tried)} plans simulated, the best takes {text.duration(best_ns)}"
+    return limit.is_over(kept_s=kept_s)
+
+
+def _json(scenario: Scenario, plan: Plan, module: str) -> str:
+    return plan_json(plan, scenario.sharding_host_ranks, scenario.cluster.host.gpu.kind, module)
+
+
+def _whole(scenario: Scenario) -> Run:
+    run = _simulated(scenario, lambda _: False)
+    assert run is not None, "nothing stops it"
+    return run
+
+
+def _simulated(scenario: Scenario, stop: Callable[[object], bool]) -> Run | None:
+    """Return the run of a scenario; None if it was stopped."""
+    spans: list[Span] = []
+    recording = play(scenario, build_simulation(scenario), spans.extend, stop=stop)
+    recording.spans = sorted(spans, key=lambda span: (span.rank, span.stream, span.sequence))
+    return Run.of(recording) if recording.info.complete else None
