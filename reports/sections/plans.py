@@ -39,16 +39,19 @@ _SHORT = {
     **{"data_parallel": "DP", "table_wise": "TW", "row_wise": "RW", "column_wise": "CW"},
     **{"table_row_wise": "TWRW", "table_column_wise": "TWCW", "grid_shard": "GRID"},
 }
-# Parts of a rank's memory that are of tables or their exchanges, or of the platform; all others are of the dense part.
+# What a part of a rank's memory is for, by the beginning of its name; others keep their names.
+_OF_TABLES, _EXCHANGED = "tables: ", "tables: ids and rows of exchanges (KJT)"
 _PARTS = {
-    "embedding weights": "tables: rows",
-    "embedding cache": "tables: cached rows",
-    "embedding optimizer": "tables: optimizer state",
-    **dict.fromkeys(["sparse buffers", "batches", "embeddings ahead"], "ids and rows of exchanges (KJT)"),
+    "embedding weights": f"{_OF_TABLES}rows",
+    "embedding cache": f"{_OF_TABLES}cached rows",
+    "embedding optimizer": f"{_OF_TABLES}optimizer state",
+    **dict.fromkeys(("sparse buffers", "batches", "embeddings ahead"), _EXCHANGED),
+    **dict.fromkeys(("dense optimizer", "optimizer"), "dense part: optimizer state"),
+    **dict.fromkeys(("weights", "dense"), "dense part: parameters"),
+    **dict.fromkeys(("gradient", "reduced"), "dense part: gradients"),
+    **dict.fromkeys(("activations", "temporaries", "operands", "inputs"), "dense part: activations"),
     "communication buffers": "NCCL's buffers",
-    **{"CUDA context": "CUDA context", "fragmentation": "fragmentation"},
 }
-_DENSE = "dense part"
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,6 +189,9 @@ def _why(
     """Return in a clause what gets shorter by the move: an exchange, or a phase or memory of a rank that it leaves."""
     if after["sharding_type"].isin(COPIED_TYPES).any():
         return f"no exchange, which took {text.duration(float(own[['ids_ns', 'rows_ns']].sum().sum()))}"
+    if {*before["rank"]} == {*after["rank"]} and len(before) == len(after):
+        kind = str(after["sharding_type"].iloc[0])
+        return f"same place, exchanged with {_SHORT.get(kind, kind)}"
     loads = [by_rank(one.loads) for one in (first, best)]
     gone = sorted({*before["rank"]} & {*loads[0].index} & {*loads[1].index})
     times = [
@@ -245,11 +251,13 @@ def _verdict(view: PlansView) -> Iterator[Words]:
 
 
 def _moves(view: PlansView) -> Iterator[Block]:
-    whose = "your plan" if view.first.name == YOURS else f"the plan of {PLANNERS}"
+    whose = f"in {YOURS}" if view.first.name == YOURS else f"by {PLANNERS}"
     rows = [[one.table, one.before, one.after, one.why] for one in view.moves]
     count = len(view.best.run.plan["table"].unique())
-    title = f"{len(rows):,} of {text.count_words(count, 'table')} move from {whose}"
-    yield ReportTable(title, ["table", "from", "to", "why"], rows, left=4, most=_SHOWN, others="that save less")
+    title = f"{len(rows):,} of {text.count_words(count, 'table')} are placed otherwise than {whose}"
+    yield ReportTable(
+        title, ["table", "from", "to", "why"], rows, left=4, most=_SHOWN, others="that save less", folded=True
+    )
     used = {kind for one in (view.first, view.best) for kind in one.run.plan["sharding_type"].unique()}
     known = [f"{short} {kind}" for kind, short in _SHORT.items() if kind in used]
     yield Words(f"{', '.join(known)}; then ranks. Phases are those of a simulated step, of all tables on the rank.")
@@ -286,7 +294,7 @@ def memory_by_part(run: Run) -> pd.DataFrame:
     fullest = run.rank_memory.head(1)
     held = memory_at_peak(run.memory, run.rank_memory)
     held = held[held["rank"].isin(fullest["rank"]).to_numpy(bool)]
-    part = held["part"].map(lambda name: _PARTS.get(name, _DENSE))
+    part = held["part"].map(lambda name: next((said for start, said in _PARTS.items() if name.startswith(start)), name))
     summed = held["size_bytes"].groupby(part).sum().sort_values(ascending=False, kind="stable")
     return summed[summed > 0].rename_axis("part").reset_index()
 
@@ -296,8 +304,7 @@ def _memory(view: PlansView) -> Iterator[Block]:
     capacity_bytes = float(fullest["capacity_bytes"])
     title = f"Memory of the fullest rank, {fullest['rank']}: {text.size(fullest['used_bytes'])}"
     yield table_of(f"{title} of {text.size(capacity_bytes)}", parts, {"part": "part", "size_bytes": "size"})
-    tables = [*dict.fromkeys(_PARTS.values())][:4]
-    rest_bytes = float(parts.loc[~parts["part"].isin(tables).to_numpy(bool), "size_bytes"].sum())
+    rest_bytes = float(parts.loc[~parts["part"].str.startswith(_OF_TABLES).to_numpy(bool), "size_bytes"].sum())
     reserved = text.size(view.reserved_share * capacity_bytes)
     kept = f"The planner keeps {reserved} of it ({100 * view.reserved_share:g} %, sharding.reserved_share) from tables"
     needs = text.size(rest_bytes)

@@ -134,8 +134,13 @@ def _scenario(options: argparse.Namespace, overrides: Mapping[str, object]) -> t
     """
     from scenarios.config.load import load
     from scenarios.seam.errors import ScenarioError
-    from scenarios.workloads.script.command import tree_given
+    from scenarios.workloads.script.command import is_script, tree_given
 
+    if is_script(options.scenario):
+        raise ScenarioError(
+            f"{options.scenario}: expected a scenario, with the tables of the script; 'twinstep predict' of a script"
+            " says what its own plan and the planner's are expected to take"
+        )
     scenario = load(options.scenario, overrides)
     if not scenario.workload.tables:
         raise ScenarioError(
