@@ -24,7 +24,7 @@ class _Row(NamedTuple):
     """A size in bytes as nccl-tests counts it, the elements of a rank's smaller buffer, and what the call takes."""
 
     size_bytes: int
-    count: int
+    elements: int
     predicted: PredictedCollective
     busbw_factor: float
 
@@ -111,7 +111,7 @@ def _sweep(options: argparse.Namespace) -> None:
             )
             print(*(f"#{_line(words)[1:]}" for words in (_COLUMNS, _UNITS)), sep="\n")
         figures = (f"{row.predicted.predicted_us:.2f}", f"{row.algbw:.2f}", f"{row.busbw:.2f}")
-        print(_line((row.size_bytes, row.count, "float", redop, -1, *figures)), flush=True)
+        print(_line((row.size_bytes, row.elements, "float", redop, -1, *figures)), flush=True)
 
 
 def _rows(options: argparse.Namespace, library: str, gpus: int) -> Iterator[_Row]:
@@ -140,7 +140,7 @@ def _values(row: _Row) -> dict[str, object]:
     found = row.predicted
     return {
         "size_bytes": row.size_bytes,
-        "count": row.count,
+        "count": row.elements,
         "time_us": found.predicted_us,
         "algbw_gb_per_s": row.algbw,
         "busbw_gb_per_s": row.busbw,
