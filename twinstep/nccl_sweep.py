@@ -20,7 +20,7 @@ _COLUMNS = ("size", "count", "type", "redop", "root", "time", "algbw", "busbw")
 _UNITS = ("(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)")
 
 
-class _Row(NamedTuple):
+class SweepRow(NamedTuple):
     """A size in bytes as nccl-tests counts it, the elements of a rank's smaller buffer, and what the call takes."""
 
     size_bytes: int
@@ -114,7 +114,7 @@ def _sweep(options: argparse.Namespace) -> None:
         print(_line((row.size_bytes, row.elements, "float", redop, -1, *figures)), flush=True)
 
 
-def _rows(options: argparse.Namespace, library: str, gpus: int) -> Iterator[_Row]:
+def _rows(options: argparse.Namespace, library: str, gpus: int) -> Iterator[SweepRow]:
     from twinstep.published.simulated import predict
 
     traits, ranks = _traits(options.op), options.hosts * gpus
@@ -127,7 +127,7 @@ def _rows(options: argparse.Namespace, library: str, gpus: int) -> Iterator[_Row
                 op=options.op, library=library, gpu="", nodes=options.hosts, gpus_per_node=gpus,
                 size_bytes=count * _ELEMENT_BYTES * shares, profile=options.profile,
             )  # fmt: skip
-            yield _Row(count * _ELEMENT_BYTES * shares, count, found, traits.bus_factor(ranks))
+            yield SweepRow(count * _ELEMENT_BYTES * shares, count, found, traits.bus_factor(ranks))
         least, size = count, size * options.stepfactor
 
 
@@ -136,7 +136,7 @@ def _traits(op: str) -> Traits:
     return TRAITS["send" if op == "send_recv" else op]
 
 
-def _values(row: _Row) -> dict[str, object]:
+def _values(row: SweepRow) -> dict[str, object]:
     found = row.predicted
     return {
         "size_bytes": row.size_bytes,

@@ -75,7 +75,7 @@ def write_scenario(draft: ScenarioDraft) -> None:
     print("check first:", ", ".join(f"{lines[n].partition(' =')[0]} (line {n + 1})" for n in marked))
     if advice := _too_large(scenario):
         print(f"note: {advice}")
-    print(f"next: twinstep predict {out}")
+    print(f"next: twinstep predict {out}; then twinstep plan {out}, for a faster plan of the tables")
 
 
 def _too_large(scenario: Scenario) -> str:

@@ -78,12 +78,10 @@ class InputTraffic:
     """The expected traffic of a sharding group's input exchange in one step.
 
     Attributes:
-        ids: mean numbers of ids that each rank sends, receives and keeps. Kept ids count as sent to the rank itself. A
-            rank keeps all ids of data-parallel tables.
+        ids: mean numbers of ids that each rank sends, to itself too, receives and keeps (all of data-parallel tables).
         deviation: standard deviations of these numbers.
         lengths: numbers of lengths: one for each sample and key.
-        shares: [ranks], sum 1 (0 for data-parallel tables): source s sends `ids.sent[s] * shares[d]` ids to rank d on
-            average.
+        shares: [ranks], sum 1 (0 for data-parallel tables): source s sends `ids.sent[s] * shares[d]` to rank d (mean)
     """
 
     ids: RankFlows
