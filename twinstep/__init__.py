@@ -11,10 +11,9 @@ is quick: torch and pandas are loaded by the first call that needs them.
 
 from __future__ import annotations
 
-import inspect
 import os
 import sys
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from twinstep.own_rooms import claim
 
@@ -22,15 +21,17 @@ claim()  # before anything of Twinstep is imported by its name
 
 from reports.errors import ReportError
 from scenarios.seam.errors import ProgramError, ScenarioError
+from twinstep.signatures import with_overrides
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     import pandas as pd
 
     from reports.run import Run
     from reports.sections.comparison import Comparison
+    from reports.sections.plans import PlansView
     from reports.side_by_side.frames import SideBySide
     from scenarios.config.scenario import Scenario
 
@@ -47,6 +48,7 @@ __all__ = [
     "front",
     "load",
     "measure",
+    "plan",
     "predict",
     "profiles",
     "report",
@@ -56,27 +58,11 @@ __all__ = [
     "step",
     "study",
     "sweep",
+    "what_if",
 ]
 
 
-# The keys of overrides that have a short name.
-_OVERRIDES = (
-    *("steps", "seed", "batch_size", "payload", "fidelity", "ranks", "library", "timeout", "compute_times"),
-    *("profile", "kernels"),
-)
-_F = TypeVar("_F", bound="Callable[..., Any]")
-
-
-def _with_overrides(function: _F) -> _F:
-    """Name the keys of a function's overrides in its signature, for help and completion in notebooks."""
-    own = inspect.signature(function)
-    *first, rest = own.parameters.values()
-    named = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in _OVERRIDES]
-    function.__signature__ = own.replace(parameters=[*first, *named, rest])  # type: ignore[attr-defined]
-    return function
-
-
-@_with_overrides
+@with_overrides
 def predict(path_or_scenario: Given, **overrides: Any) -> Run:
     """Predict a scenario's steps with the simulator, as `python -m sim` does; the run is in memory only.
 
@@ -92,7 +78,7 @@ def predict(path_or_scenario: Given, **overrides: Any) -> Run:
     return Run.of(simulate(*build_planned(made)))
 
 
-@_with_overrides
+@with_overrides
 def measure(path_or_scenario: Given, **overrides: Any) -> Run:
     """Run a scenario on processes of this machine, one per rank, as `python -m real` does; the run is in memory only.
 
@@ -151,6 +137,71 @@ def compare(first: Run, second: Run) -> Comparison | SideBySide:
 
     names = numbered_names([first.info.name, second.info.name])
     return printed(side_by_side(list(zip(names, (first, second), strict=True))))
+
+
+@with_overrides
+def plan(
+    path: str | os.PathLike[str],
+    *,
+    against: str | os.PathLike[str] | None = None,
+    out: str | os.PathLike[str] | None = None,
+    seconds: float = 60.0,
+    **overrides: Any,
+) -> PlansView:
+    """Find the fastest plan of a scenario's tables by simulation, as `twinstep plan` does (docs/planner.md).
+
+    Printed, the result is the verdict with its tables. `best.run` is the prediction with the best plan, `best_json` the
+    plan as TorchRec's JSON; `plans` are all that are compared, and `moves` the tables that lie elsewhere.
+
+    Args:
+        path: the scenario's file, or the name of a ready one.
+        against: your plan: JSON as sharding.plan takes it; by default the scenario's own, if it has one.
+        out: a new file for the best plan.
+        seconds: the time for all simulations; the best plan found by then is taken.
+        overrides: values in place of the scenario's.
+
+    Raises:
+        ScenarioError: mistakes in the scenario or the overrides; its program has no tables to place.
+        ReportError: `out` exists already, or the disk refuses.
+    """
+    from pathlib import Path
+
+    from reports.store import replace
+    from scenarios.planner.plan_file import MODULE
+    from scenarios.progress_line import ProgressLine
+    from twinstep.plan_choice.cli import PlanRequest
+
+    file = Path("plan.json") if out is None else Path(out)
+    if out is not None:
+        replace.check_free(file)
+    request = PlanRequest(Path(path), overrides, None if against is None else Path(against), MODULE)
+    with ProgressLine(quiet=True) as line:
+        found = request.compare(seconds, line, file)
+    if out is not None:
+        replace.write_text(found.best_json, file)
+    return found
+
+
+@with_overrides
+def what_if(path: str | os.PathLike[str], *, replan: bool = False, **overrides: Any) -> Run:
+    """Predict a scenario, then with one change at a time, as `twinstep predict --what-if` does (docs/study.md).
+
+    The result is the prediction, in memory; its frame `what_if` has a row for each change: what the step takes, and its
+    speed over that of the scenario.
+
+    Args:
+        path: the scenario's file, the name of a ready one, or a training script, which also takes `hosts` and
+            `gpus_per_host`.
+        replan: whether tables are planned anew for each change, instead of keeping their plan.
+        overrides: values in place of the scenario's.
+
+    Raises:
+        ScenarioError: mistakes in the scenario or the overrides, one sentence each.
+        ProgramError: ranks whose calls do not fit together.
+    """
+    from twinstep.prediction import changed_run
+
+    return changed_run(path, overrides, replan=replan)
 
 
 def report(run: Run | str | os.PathLike[str], out: str | os.PathLike[str] | None = None) -> Path:
@@ -274,7 +325,7 @@ def study(folder: str | os.PathLike[str], *, stages: bool = False) -> pd.DataFra
     return study_frame(Path(folder), stages=stages)
 
 
-@_with_overrides
+@with_overrides
 def curves(
     path: str | os.PathLike[str],
     out: str | os.PathLike[str] | None = None,
@@ -306,7 +357,7 @@ def curves(
     return curves_of(curves_into(path, overrides, out, jobs=jobs, only=only))
 
 
-@_with_overrides
+@with_overrides
 def scenario(path: str | os.PathLike[str], **overrides: Any) -> Scenario:
     """Read and check a scenario file or a ready scenario; `dataclasses.replace` makes changed copies of it.
 

@@ -24,6 +24,7 @@ from reports.run import Run
 from reports.sections.model import Block, Most, Report, ReportSection, ReportTable, Words, lacking, on_page, table_of
 from reports.sections.run.tables import on_ranks
 from reports.terminal import text
+from reports.terminal.render import render_report
 from reports.terminal.rows import records
 from scenarios.sharding_kind import COPIED_TYPES
 
@@ -94,9 +95,9 @@ class Move(NamedTuple):
     cost_ns: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PlansView:
-    """Simulated plans of a scenario's tables, the best one last, and how they were found.
+    """Simulated plans of a scenario's tables, the best one last, and how they were found; printed, the verdict.
 
     Attributes:
         plans: the user's plan if there is one, the planner's own, and the best.
@@ -106,6 +107,7 @@ class PlansView:
         command: predicts with that file.
         reserved_share: of each GPU's memory that the planner keeps from tables.
         notes: sentences on what was simulated.
+        best_json: the best plan as the file's content.
     """
 
     plans: Sequence[SimulatedPlan]
@@ -115,6 +117,11 @@ class PlansView:
     command: str
     reserved_share: float
     notes: Sequence[str] = field(default=())
+    best_json: str = ""
+
+    def __repr__(self) -> str:
+        """Return the report as text."""
+        return text.as_text(render_report(PLANS, self)).rstrip()
 
     @property
     def distinct(self) -> Sequence[SimulatedPlan]:

@@ -224,7 +224,7 @@ def test_ctrl_c_while_changes_are_simulated_keeps_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(
-        "twinstep.what_if.program_changes.advice.advice", lambda *_: os.kill(os.getpid(), signal.SIGINT) or ()
+        "twinstep.what_ifs.program_changes.advice.advice", lambda *_: os.kill(os.getpid(), signal.SIGINT) or ()
     )
     assert main([str(FILE), "--out", str(tmp_path / "run"), "--draws", "2"]) == 130
     said = f"{tmp_path / 'run'}: the run in it is whole; its changes were not all simulated\n"
@@ -236,7 +236,7 @@ def test_advice_that_fails_keeps_the_run(tmp_path: Path, monkeypatch: pytest.Mon
     def faulty(*_: object) -> None:
         raise ValueError("a fault of ours")
 
-    monkeypatch.setattr("twinstep.what_if.program_changes.advice.advice", faulty)
+    monkeypatch.setattr("twinstep.what_ifs.program_changes.advice.advice", faulty)
     with pytest.raises(ValueError, match="a fault of ours"):
         main([str(FILE), "--out", str(tmp_path / "run")])
     assert store.load(tmp_path / "run").info.complete

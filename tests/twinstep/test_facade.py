@@ -161,8 +161,41 @@ def test_an_unknown_name_suggests_a_known_one() -> None:
 
 
 def test_overrides_are_named_for_completion() -> None:
-    for function in (twinstep.predict, twinstep.measure, twinstep.scenario, twinstep.curves):
+    for function in (
+        twinstep.predict,
+        twinstep.measure,
+        twinstep.scenario,
+        twinstep.curves,
+        twinstep.plan,
+        twinstep.what_if,
+    ):
         *_, last = named = list(inspect.signature(function).parameters.values())
         keys = [one.name for one in named if one.kind is inspect.Parameter.KEYWORD_ONLY]
         assert keys[-len(OVERRIDES) :] == [*OVERRIDES]
         assert last.kind is inspect.Parameter.VAR_KEYWORD
+
+
+def test_changes_are_those_of_the_command(tmp_path: Path) -> None:
+    file = tmp_path / "exchange.toml"
+    file.write_text(EXCHANGE)
+    run = twinstep.what_if(file, steps=1)
+    assert main([str(file), "--steps", "1", "--what-if", "--quiet", "--out", str(tmp_path / "run")]) == 0
+    pd.testing.assert_frame_equal(run.what_if, twinstep.load(tmp_path / "run").what_if)
+    assert run.what_if["change"].iloc[0] == "as it is"
+    assert len(run.what_if) > 1
+    with pytest.raises(twinstep.ScenarioError, match=r"^stps = 2: cannot be overridden"):
+        twinstep.what_if(file, stps=2)
+
+
+def test_a_plan_is_the_fastest_and_predicts_the_same_step(tmp_path: Path) -> None:
+    out = tmp_path / "plan.json"
+    found = twinstep.plan("twrw_2x2", out=out, seconds=30, steps=1)
+    assert found.best.step_ns == min(one.step_ns for one in found.plans)
+    assert out.read_text() == found.best_json
+    again = twinstep.predict("twrw_2x2", steps=1, **{"sharding.plan": str(out)})
+    assert again.step_ms == found.best.step_ns / 1e6
+    assert repr(found).startswith("TorchRec's planner ")
+    with pytest.raises(twinstep.ReportError, match="exists already"):
+        twinstep.plan("twrw_2x2", out=out)
+    with pytest.raises(twinstep.ScenarioError, match="expected one with tables to place"):
+        twinstep.plan("all_to_all_4x2")

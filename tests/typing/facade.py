@@ -13,6 +13,7 @@ import twinstep
 from real.ddp.hooks import PowerSGDState, batched_powerSGD_hook, powerSGD_hook
 from reports.run import Run
 from reports.sections.comparison import Comparison
+from reports.sections.plans import PlansView
 from reports.side_by_side.frames import SideBySide
 from scenarios.config.scenario import Scenario
 
@@ -25,6 +26,8 @@ def functions() -> None:
     assert_type(predicted, Run)
     assert_type(twinstep.compare(predicted, measured), Comparison | SideBySide)
     assert_type(twinstep.report(predicted), Path)
+    assert_type(twinstep.what_if("criteo_small_2x2"), Run)
+    assert_type(twinstep.plan("criteo_small_2x2"), PlansView)
     assert_type(twinstep.scenarios(), pd.DataFrame)
     assert_type(twinstep.profiles(), pd.DataFrame)
     assert_type(predicted.step_ms, float)

@@ -15,7 +15,7 @@ from scenarios.interruption import code_of
 if TYPE_CHECKING:
     from reports.sections.plans import PlansView
     from scenarios.config.scenario import Scenario
-    from twinstep.plan_choice.comparison import Compared
+    from scenarios.progress_line import ProgressLine
 
 _SECONDS = 60.0
 _OVERRIDES = ("steps", "batch_size", "fidelity", "ranks", "profile")
@@ -83,38 +83,27 @@ def _plan(options: argparse.Namespace) -> int:
         from reports.store import replace
         from reports.store.run_folder import fresh_folder
         from reports.terminal.present import output, print_report
-        from scenarios.config.load import load
         from scenarios.planner.plan_file import MODULE
         from scenarios.progress_line import ProgressLine
         from scenarios.seam.errors import ScenarioError
-        from scenarios.workloads.dlrm.ids.id_cache import DRAWN
         from twinstep.options import overrides_of
-        from twinstep.plan_choice.comparison import TimeLimit, compare_plans, kept_ranks
-        from twinstep.studies.kept_plan import values_of
 
     if not options.seconds > 0:
         raise ScenarioError(f"--seconds = {options.seconds:g}: expected more than 0")
     overrides = overrides_of(options, _OVERRIDES)
-    free, given = _scenario(options, overrides)
-
-    def planned(file: Path) -> Scenario:
-        return load(options.scenario, {**overrides, **kept_ranks(free), **values_of(file.absolute(), free)})
-
-    if given is not None:
-        planned(given)  # reports its mistakes before long work
-    file: Path = options.out or fresh_folder("runs", f"{free.name}-plan") / "plan.json"
+    asked = PlanRequest(options.scenario, overrides, options.against, options.module or MODULE)
+    file: Path = options.out or fresh_folder("runs", f"{asked.free.name}-plan") / "plan.json"
     page = file.with_suffix(".html")
     if options.out is not None:
         replace.check_free(file)
         replace.check_free(page)
     quiet = options.json or options.quiet
-    with ProgressLine(quiet=quiet, first_s=1.0) as line, DRAWN.up_to(_IDS_BYTES):
-        compared = compare_plans(free, planned, given, TimeLimit(options.seconds, line), options.module or MODULE)
+    with ProgressLine(quiet=quiet, first_s=1.0) as line:
+        view = asked.compare(options.seconds, line, file)
     file.parent.mkdir(parents=True, exist_ok=True)
-    replace.write_text(compared.best_json, file)
-    view = _view(compared, free, file, options)
+    replace.write_text(view.best_json, file)
     about = ["Simulated plans of the scenario's tables; the best one is in the file beside this page."]
-    write(Page(title=f"{free.name}: plans", about=about, sections=draw_sections(PLANS, view)), page)
+    write(Page(title=f"{asked.free.name}: plans", about=about, sections=draw_sections(PLANS, view)), page)
     with output():
         if options.quiet:
             print(file)
@@ -126,59 +115,89 @@ def _plan(options: argparse.Namespace) -> int:
     return 0
 
 
-def _scenario(options: argparse.Namespace, overrides: Mapping[str, object]) -> tuple[Scenario, Path | None]:
-    """Return the scenario without a plan of its own, and the file of the user's plan, if there is one.
+class PlanRequest:
+    """A scenario whose plans are to be compared, and the file of the user's plan, if there is one.
 
-    Raises:
-        ScenarioError: mistakes in it, or its program has no tables to place.
+    `free` is the scenario without a plan of its own.
     """
-    from scenarios.config.load import load
-    from scenarios.seam.errors import ScenarioError
-    from scenarios.workloads.script.command import is_script, tree_given
 
-    if is_script(options.scenario):
-        raise ScenarioError(
-            f"{options.scenario}: expected a scenario, with the tables of the script; 'twinstep predict' of a script"
-            " says what its own plan and the planner's are expected to take"
+    def __init__(self, path: Path, overrides: Mapping[str, object], against: Path | None, module: str) -> None:
+        """Load the scenario, also with the user's plan, so that mistakes are reported before long work.
+
+        Raises:
+            ScenarioError: mistakes in it, or its program has no tables to place.
+        """
+        self._path, self._overrides, self._module = path, overrides, module
+        self.free, self.given = self._without_plan(against)
+        if self.given is not None:
+            self._planned(self.given)
+
+    def compare(self, seconds: float, line: ProgressLine, file: Path) -> PlansView:
+        """Return the compared plans; `file` is where the caller writes the best one."""
+        from reports.sections.plans import PlansView
+        from scenarios.config.scenario import Recommender
+        from scenarios.workloads.dlrm.ids.id_cache import DRAWN
+        from twinstep.plan_choice.comparison import TimeLimit, compare_plans
+
+        with DRAWN.up_to(_IDS_BYTES):
+            found = compare_plans(self.free, self._planned, self.given, TimeLimit(seconds, line), self._module)
+        notes = []
+        if found.steps < self.free.run.steps:
+            of = f"{found.steps} of the scenario's {self.free.run.steps:,} steps were simulated for each plan"
+            notes.append(f"{of}, to keep to {seconds:g} s (--seconds).")
+        return PlansView(
+            plans=found.plans,
+            tried=found.tried,
+            stopped=found.stopped,
+            file=str(file),
+            command=self._command(file, found.steps),
+            reserved_share=Recommender.of(self.free.workload).planner.reserved_share,
+            notes=notes,
+            best_json=found.best_json,
         )
-    scenario = load(options.scenario, overrides)
-    if not scenario.workload.tables:
-        raise ScenarioError(
-            f"{scenario.path}: program = '{scenario.program}': expected one with tables to place, such as 'dlrm'"
-        )
-    own = scenario.workload.plan_file
-    if own is None:
-        return scenario, options.against
-    # Without the plan, sharding types are again those that the scenario allows.
-    section = tree_given(options.scenario, overrides, scenario).values["sharding"]
-    section = {key: value for key, value in section.items() if key != "plan"}
-    others = {key: value for key, value in overrides.items() if not key.startswith("sharding.")}
-    return load(options.scenario, {**others, "sharding": section}), options.against or own.path
 
+    def _planned(self, file: Path) -> Scenario:
+        """Return the scenario with the plan of a file."""
+        from scenarios.config.load import load
+        from twinstep.plan_choice.comparison import kept_ranks
+        from twinstep.studies.kept_plan import values_of
 
-def _view(compared: Compared, scenario: Scenario, file: Path, options: argparse.Namespace) -> PlansView:
-    """Return the view of the compared plans, the best one in a file."""
-    from reports.sections.plans import PlansView
-    from scenarios.config.scenario import Recommender
-    from twinstep.plan_choice.comparison import kept_ranks
-    from twinstep.studies.kept_plan import values_of
+        return load(self._path, {**self._overrides, **kept_ranks(self.free), **values_of(file.absolute(), self.free)})
 
-    given = {name: getattr(options, name) for name in _OVERRIDES if getattr(options, name) is not None}
-    given |= kept_ranks(scenario)
-    notes = []
-    if compared.steps < scenario.run.steps:
-        of = f"{compared.steps} of the scenario's {scenario.run.steps:,} steps were simulated for each plan"
-        notes.append(f"{of}, to keep to --seconds {options.seconds:g}.")
-        given["steps"] = compared.steps
-    words = ["twinstep", "predict", str(options.scenario)]
-    words += [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-    sets = [*options.sets, *(f"{key}={value}" for key, value in values_of(file, scenario).items())]
-    return PlansView(
-        plans=compared.plans,
-        tried=compared.tried,
-        stopped=compared.stopped,
-        file=str(file),
-        command=shlex.join([*words, *(word for one in sets for word in ("--set", one))]),
-        reserved_share=Recommender.of(scenario.workload).planner.reserved_share,
-        notes=notes,
-    )
+    def _without_plan(self, against: Path | None) -> tuple[Scenario, Path | None]:
+        from scenarios.config.load import load
+        from scenarios.seam.errors import ScenarioError
+        from scenarios.workloads.script.command import is_script, tree_given
+
+        if is_script(self._path):
+            raise ScenarioError(
+                f"{self._path}: expected a scenario, with the tables of the script; 'twinstep predict' of a script"
+                " says what its own plan and the planner's are expected to take"
+            )
+        scenario = load(self._path, self._overrides)
+        if not scenario.workload.tables:
+            raise ScenarioError(
+                f"{scenario.path}: program = '{scenario.program}': expected one with tables to place, such as 'dlrm'"
+            )
+        own = scenario.workload.plan_file
+        if own is None:
+            return scenario, against
+        # Without the plan, sharding types are again those that the scenario allows.
+        section = tree_given(self._path, self._overrides, scenario).values["sharding"]
+        section = {key: value for key, value in section.items() if key != "plan"}
+        others = {key: value for key, value in self._overrides.items() if not key.startswith("sharding.")}
+        return load(self._path, {**others, "sharding": section}), against or own.path
+
+    def _command(self, file: Path, steps: int) -> str:
+        """Return the command that predicts the scenario with the plan of a file, for as many steps."""
+        from twinstep.plan_choice.comparison import kept_ranks
+        from twinstep.studies.kept_plan import values_of
+        from twinstep.what_ifs.what_if import options_of
+
+        given = {**self._overrides, **kept_ranks(self.free)}
+        if steps < self.free.run.steps:
+            given["steps"] = steps
+        words = ["twinstep", "predict", str(self._path)]
+        for name in [name for name in given if name in _OVERRIDES]:
+            words += [f"--{name.replace('_', '-')}", str(given.pop(name))]
+        return f"{shlex.join(words)} {options_of({**given, **values_of(file, self.free)})}"

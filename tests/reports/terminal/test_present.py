@@ -58,7 +58,7 @@ def stop(*_: object) -> NoReturn:
 @pytest.mark.parametrize(
     ("words", "begins"),
     [
-        (["sim", FILE], "twinstep.prediction._planned"),
+        (["sim", FILE], "twinstep.prediction_job.plan_job"),
         (["real", FILE], "twinstep.measurement._run"),
         (["real", "validate", FILE], "twinstep.validation.cli._check_programs"),
         (["reports", "kineto", "trace.json"], "reports.kineto.recording.read_traces"),

@@ -22,7 +22,7 @@ from tests.reports.recordings import rows_as
 from tests.small import recommender
 from twinstep.studies.kept_plan import count_moved, kept_plan, places
 from twinstep.studies.task import Result, Task
-from twinstep.what_if.what_if import WhatIf
+from twinstep.what_ifs.what_if import WhatIf
 
 FASTER = {"cluster.nic.rate": "800 Gbit/s"}
 # The planner places one of these tables otherwise where the network is twice as fast.
@@ -78,7 +78,7 @@ def test_tables_that_do_not_fit_as_they_lie_are_placed_anew(tmp_path: Path, monk
             return Result(status="scenario error", sentence="no room")
         return Result(status="done", measures={"step_ns": 1.0}, speeds=((1.0,),), places={**before, "t0": "elsewhere"})
 
-    monkeypatch.setattr("twinstep.what_if.what_if.play_point", play)
+    monkeypatch.setattr("twinstep.what_ifs.what_if.play_point", play)
     kept = kept_plan(scenario, tmp_path)
     what_if = WhatIf(
         load=lambda values: load(file, values), plan=kept, places=before, draws=0, gain=lambda _: (1.0, 1.0, 1.0)

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from scenarios.config.scenario import Scenario
 from scenarios.seam.operations.operation import Operation
 from sim.rank.observed import ObservedStep
-from twinstep.what_if.counterfactuals import Counterfactual
-from twinstep.what_if.program_changes.kernels import OF_LIBRARIES, Step, tables_of
+from twinstep.what_ifs.counterfactuals import Counterfactual
+from twinstep.what_ifs.program_changes.kernels import OF_LIBRARIES, Step, tables_of
 
 _NAME = "CUDA graphs"
 # Only scripts are barred: a ready program's host reads how many ids it exchanges, which capture would fix.

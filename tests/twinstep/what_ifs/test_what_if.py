@@ -19,7 +19,7 @@ from scenarios.config.overrides.overrides import Overrides
 from scenarios.config.toml.include import read_tree
 from tests.commands import command
 from tests.small import recommender
-from twinstep.what_if.counterfactuals import counterfactuals
+from twinstep.what_ifs.counterfactuals import counterfactuals
 
 POPULAR = 'name = "popular"\nrows = 1_000_000\nids_per_sample = 20\nids = {zipf = 1.05}\n'
 OTHERS = 'name = "others"\nrows = 10_000\nids_per_sample = 4\n'

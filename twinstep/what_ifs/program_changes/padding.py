@@ -14,8 +14,8 @@ from scenarios.seam.kernel import ELEMENT_BYTES, Kernel
 from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.products import FULL_ALIGNMENT, Product, alignment
 from sim.rank.observed import ObservedComputation
-from twinstep.what_if.counterfactuals import Counterfactual
-from twinstep.what_if.program_changes.kernels import Step, places, with_operations
+from twinstep.what_ifs.counterfactuals import Counterfactual
+from twinstep.what_ifs.program_changes.kernels import Step, places, with_operations
 
 # Multiples of the alignment that are tried, smallest first.
 _MULTIPLES = (1, 2, 4, 8)

@@ -17,8 +17,8 @@ from scenarios.seam.operations.optimizers import Foreach
 from scenarios.seam.operations.pointwise import Pointwise
 from scenarios.seam.roles import OPTIMIZER
 from sim.rank.observed import ObservedComputation
-from twinstep.what_if.counterfactuals import Counterfactual
-from twinstep.what_if.program_changes.kernels import Step
+from twinstep.what_ifs.counterfactuals import Counterfactual
+from twinstep.what_ifs.program_changes.kernels import Step
 
 _FOREACH, _FUSED = "_foreach_", "_fused_"
 # The suffix of optimizers' labels in scripts, after their classes.

@@ -17,8 +17,8 @@ from sim.rank.observed import Observed, as_it_is
 from twinstep.studies.kept_plan import count_moved
 from twinstep.studies.play import play_point
 from twinstep.studies.task import Result, Speeds, Task
-from twinstep.what_if.counterfactuals import Counterfactual, counterfactuals
-from twinstep.what_if.program_changes.proposals import program_changes
+from twinstep.what_ifs.counterfactuals import Counterfactual, counterfactuals
+from twinstep.what_ifs.program_changes.proposals import program_changes
 
 Gain = tuple[float, float, float]
 

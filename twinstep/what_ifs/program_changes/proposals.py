@@ -5,9 +5,9 @@ from __future__ import annotations
 from scenarios.config.scenario import Scenario
 from scenarios.seam.program import Program
 from sim.rank.observed import Observed
-from twinstep.what_if.counterfactuals import Counterfactual
-from twinstep.what_if.program_changes import compiled, cuda_graphs, fused_optimizer, index_backward, padding
-from twinstep.what_if.program_changes.kernels import Step
+from twinstep.what_ifs.counterfactuals import Counterfactual
+from twinstep.what_ifs.program_changes import compiled, cuda_graphs, fused_optimizer, index_backward, padding
+from twinstep.what_ifs.program_changes.kernels import Step
 
 
 def program_changes(scenario: Scenario, program: Program, observed: Observed) -> list[Counterfactual]:

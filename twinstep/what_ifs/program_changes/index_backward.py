@@ -12,8 +12,8 @@ from scenarios.seam.kernel import Kernel
 from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.rows import IndexPut, ScatterAdd
 from sim.rank.observed import ObservedComputation
-from twinstep.what_if.counterfactuals import Counterfactual
-from twinstep.what_if.program_changes.kernels import Step, places, with_operations
+from twinstep.what_ifs.counterfactuals import Counterfactual
+from twinstep.what_ifs.program_changes.kernels import Step, places, with_operations
 
 
 def by_atomics(one: ObservedComputation) -> Kernel:

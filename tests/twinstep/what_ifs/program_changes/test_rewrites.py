@@ -27,9 +27,9 @@ from scenarios.seam.trace import COPYING
 from sim.operators.laws import seconds
 from sim.rank.observed import Observed, ObservedComputation
 from tests.small import recommender
-from twinstep.what_if.counterfactuals import Counterfactual
-from twinstep.what_if.program_changes import cuda_graphs, fused_optimizer, index_backward, padding
-from twinstep.what_if.program_changes.kernels import Step
+from twinstep.what_ifs.counterfactuals import Counterfactual
+from twinstep.what_ifs.program_changes import cuda_graphs, fused_optimizer, index_backward, padding
+from twinstep.what_ifs.program_changes.kernels import Step
 
 BYTES = {"bfloat16": 2, "tf32": 4}
 INDEX_PUT = IndexPut(slices=8192, count=351, inner=1, dtype="float32", target_elements=8192 * 729, is_contiguous=False)

@@ -24,8 +24,8 @@ from tests.small import recommender
 from twinstep.prediction import main
 from twinstep.studies.play import play_point
 from twinstep.studies.task import Result, Speeds, Task
-from twinstep.what_if.counterfactuals import Counterfactual, counterfactuals
-from twinstep.what_if.what_if import DRAWS, WhatIf
+from twinstep.what_ifs.counterfactuals import Counterfactual, counterfactuals
+from twinstep.what_ifs.what_if import DRAWS, WhatIf
 
 ROOT = Path(__file__).parents[3]
 FILE = ROOT / "tests" / "data" / "real_world.toml"
@@ -130,14 +130,14 @@ def test_an_interrupted_command_goes_on_with_what_has_ended(tmp_path: Path, monk
         played.append(task)
         return play_point(task)
 
-    monkeypatch.setattr("twinstep.what_if.what_if.play_point", play)
+    monkeypatch.setattr("twinstep.what_ifs.what_if.play_point", play)
     stopped = command("sim", file, "--what-if", "--json", "--out", run)
     assert (stopped.returncode, stopped.stdout) == (130, "")
     kept = twinstep.load(run).what_if
     assert len(kept) == 1 + 2
     other = command("sim", file, "--what-if", "--steps", "2", "--out", run)
     assert (other.returncode, "exists already" in other.stderr) == (2, True)  # another scenario's run
-    monkeypatch.setattr("twinstep.what_if.what_if.play_point", lambda task: [played.append(task), play_point(task)][1])
+    monkeypatch.setattr("twinstep.what_ifs.what_if.play_point", lambda task: [played.append(task), play_point(task)][1])
     gone_on = command("sim", file, "--what-if", "--json", "--out", run)
     assert gone_on.returncode == 0, gone_on.stderr
     whole = twinstep.load(run).what_if
@@ -155,12 +155,12 @@ def test_the_second_of_two_commands_that_add_changes_to_a_run_is_refused_before_
 
     def change(*_: object) -> NoReturn:
         with monkeypatch.context() as other:
-            other.setattr("twinstep.prediction._planned", lambda *_: pytest.fail("it has begun"))
+            other.setattr("twinstep.prediction_job.plan_job", lambda *_: pytest.fail("it has begun"))
             assert main(words) == 2
         said.append(capsys.readouterr().err)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("twinstep.prediction._change", change)
+    monkeypatch.setattr("twinstep.prediction_job._change", change)
     for _ in range(2):
         assert main(words) == 130
     assert said == [f"{run}: another process is writing it; give another folder\n"] * 2

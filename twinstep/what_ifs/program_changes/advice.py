@@ -12,8 +12,8 @@ from scenarios.seam.program import Program
 from scenarios.seam.trace import Advice, Span
 from sim.rank.observed import Observed, as_it_is
 from sim.run import RunProgress, play
-from twinstep.what_if.counterfactuals import Counterfactual
-from twinstep.what_if.program_changes.proposals import program_changes
+from twinstep.what_ifs.counterfactuals import Counterfactual
+from twinstep.what_ifs.program_changes.proposals import program_changes
 
 # A change that saves a smaller share of a step is neither simulated nor shown.
 LEAST_SHARE = 0.01

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from scenarios.config.scenario import Scenario
 from scenarios.seam.program import Program
-from twinstep.what_if.counterfactuals import Counterfactual
-from twinstep.what_if.program_changes.kernels import OF_LIBRARIES, Step, tables_of
+from twinstep.what_ifs.counterfactuals import Counterfactual
+from twinstep.what_ifs.program_changes.kernels import OF_LIBRARIES, Step, tables_of
 
 _NAME = "torch.compile"
 
