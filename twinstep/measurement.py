@@ -106,7 +106,7 @@ _OVERRIDES = ("steps", "seed", "library", "profile", "timeout")
 def _parser(prog: str) -> argparse.ArgumentParser:
     from real.launch.job import Check
     from scenarios.workloads.script.command import add_options
-    from twinstep.options import add_emulate, add_outputs, add_overrides
+    from twinstep.options import add_emulate, add_full, add_outputs, add_overrides
 
     parser = argparse.ArgumentParser(
         prog=prog,
@@ -127,6 +127,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         json="print all tables as JSON",
         quiet="print only the run folder's path",
     )
+    add_full(parser)
     add_overrides(parser.add_argument_group("overrides (default: the scenario's values)"), _OVERRIDES)
     parser.add_argument(
         "--check",
@@ -195,7 +196,7 @@ def _show(folder: Path, options: argparse.Namespace) -> None:
     from reports.terminal.present import output, present
 
     with output():
-        present(folder, as_json=options.json, quiet=options.quiet)
+        present(folder, options)
 
 
 def leave(code: int) -> NoReturn:

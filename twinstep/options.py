@@ -61,6 +61,11 @@ def overrides_of(options: argparse.Namespace, names: Sequence[str]) -> dict[str,
     return given | given_by(options.sets)
 
 
+def add_full(parser: Parser) -> None:
+    """Add `--full`, for commands that show a run."""
+    parser.add_argument("--full", action="store_true", help="print all tables of the run, not only its summary")
+
+
 def add_outputs(
     parser: ArgumentParser, out: str, *, json: str, quiet: str = "print only the folder's path", metavar: str = "DIR"
 ) -> None:

@@ -73,7 +73,7 @@ def _study(command: str, words: Sequence[str], prog: str) -> int:
 
 def _parser(prog: str) -> argparse.ArgumentParser:
     from scenarios.workloads.script.command import add_options
-    from twinstep.options import OVERRIDES, add_outputs, add_overrides
+    from twinstep.options import OVERRIDES, add_full, add_outputs, add_overrides
 
     parser = argparse.ArgumentParser(
         prog=prog,
@@ -94,6 +94,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         json="print all tables as JSON",
         quiet="print only the run folder's path",
     )
+    add_full(parser)
     spread = "also simulate N randomized runs and report the spread of step times (default: 0)"
     parser.add_argument("--draws", type=int, default=0, metavar="N", help=spread)
     gains = "also simulate changes of hardware and program, one at a time, and report what each gains"
@@ -152,7 +153,7 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
         write_kernels(run, options.kernels_csv)
     phases.begin("tables")
     with output():
-        present(folder, as_json=options.json, quiet=options.quiet, run=run, spread=spread)
+        present(folder, options, run=run, spread=spread)
         if options.kernels_csv is not None and not (options.json or options.quiet):
             print(f"kernels: {options.kernels_csv}")
         if isinstance(job.scenario.options, Script) and not (options.json or options.quiet) and phases.sentence():

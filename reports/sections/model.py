@@ -12,6 +12,8 @@ from reports.terminal.rows import cells
 
 Output = Literal["terminal", "page"]
 TERMINAL: tuple[Output, ...] = ("terminal",)
+# Pieces of a bar with a smaller share of the whole are not named.
+LEAST_SHARE = 0.005
 PAGE: tuple[Output, ...] = ("page",)
 BOTH: tuple[Output, ...] = ("terminal", "page")
 
@@ -37,7 +39,7 @@ class Fact(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """A row of tiles."""
+    """A row of tiles; a terminal has a line or more for each fact."""
 
     items: Sequence[Fact]
 
@@ -135,7 +137,10 @@ class SectionPiece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A whole and its pieces, in order; `note` states how to read it, `short_note` in a line."""
+    """A whole and its pieces, in order; `note` states how to read it, `short_note` in a line.
+
+    A terminal sums pieces with a share below `least` as the rest.
+    """
 
     name: str
     title: str
@@ -143,6 +148,7 @@ class Bar:
     pieces: Sequence[SectionPiece]
     note: str = ""
     short_note: str = ""
+    least: float = LEAST_SHARE
 
 
 @dataclass(frozen=True, slots=True)

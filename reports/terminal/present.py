@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from reports.run import Run
 from reports.sections.model import Report
 from reports.sections.run.report import RUN
 from reports.sections.run.subject import RunView
+from reports.sections.run.summary import NEXT, SUMMARY
 from reports.store import drafts, replace
 from reports.store import run_folder as store
 from reports.terminal import text
@@ -57,19 +59,24 @@ def check_free(folder: Path) -> None:
         print(f"note: {left}: left by a command that was killed; removed", file=sys.stderr)
 
 
-def present(
-    folder: Path, *, as_json: bool = False, quiet: bool = False, run: Run | None = None, spread: Plays | None = None
-) -> None:
-    """Print the run in `folder` (or `run`, if it is still in memory); `quiet`: only the folder's path.
+def present(folder: Path, options: Namespace, *, run: Run | None = None, spread: Plays | None = None) -> None:
+    """Print the run in `folder` (or `run`, if it is still in memory), as the options `quiet`, `json` and `full` say.
 
     `spread` are the draws of a prediction, whose interval is printed with it.
     """
-    if quiet:
+    if options.quiet:
         print(folder)
         return
-    print_report(RUN, RunView.of(run or store.load(folder), draws=spread), as_json=as_json)
-    if not as_json:
+    print_run(RunView.of(run or store.load(folder), draws=spread), options)
+    if not options.json:
         print(f"run folder: {folder}")
+
+
+def print_run(view: RunView, options: Namespace) -> None:
+    """Print a run's first screen and what to type next; with `--full` all tables, with `--json` everything."""
+    print_report(RUN if options.json or options.full else SUMMARY, view, as_json=options.json)
+    if not (options.json or options.full):
+        print(NEXT)
 
 
 def print_report(report: Report, of: Any, *, as_json: bool = False) -> None:

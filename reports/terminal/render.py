@@ -10,11 +10,11 @@ import numpy as np
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
-from reports.sections.model import Bar, Block, Listing, Report, ReportTable, SectionPiece, Shown, Words
+from reports.sections.model import Bar, Block, Facts, Listing, Report, ReportTable, Shown, Words
 from reports.terminal import text
 
-# Smaller shares are summed as "the rest"; a rest smaller than the second figure is not shown.
-_LEAST_SHARE, _NOTHING = 0.005, 0.0005
+# A smaller rest of a bar is not shown.
+_NOTHING = 0.0005
 _REST, _GAP = "the rest", "   "
 
 
@@ -37,13 +37,15 @@ def block(one: Block) -> RenderableType:
     match one:
         case ReportTable():
             return _table(one)
+        case Facts(items):
+            return text.facts([(fact.name, ", ".join(filter(None, (fact.value, fact.note)))) for fact in items])
         case Words(words, items) if items:
             lines = [f"{at}. {item}" for at, item in enumerate(items, 1)]
             return Group(Text(words, style="bold"), text.paragraph("\n".join(lines)))
         case Words(words):
             return text.paragraph(words, style="bold" if one.strong else "")
         case Bar():
-            return Group(Text(one.title, style="bold"), _Letters(one.pieces, one.short_note))
+            return Group(Text(one.title, style="bold"), _Letters(one))
         case Listing(title, words):
             return text.paragraph(f"{title}\n{words}")
     raise AssertionError(f"the terminal has no {type(one).__name__}")
@@ -63,18 +65,18 @@ def _table(table: ReportTable) -> RenderableType:
 class _Letters:
     """A bar of letters as wide as the terminal, and below it the parts' names with their shares."""
 
-    pieces: Sequence[SectionPiece]
-    note: str
+    bar: Bar
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         room = min(options.max_width, text.WIDTH)
-        counts = _cells([piece.share for piece in self.pieces], room)
-        yield Text("".join(piece.letter * count for piece, count in zip(self.pieces, counts, strict=True)))
-        yield text.paragraph("\n".join([*_lines(self._said(), room), *filter(None, [self.note])]))
+        counts = _cells([piece.share for piece in self.bar.pieces], room)
+        yield Text("".join(piece.letter * count for piece, count in zip(self.bar.pieces, counts, strict=True)))
+        yield text.paragraph("\n".join([*_lines(self._said(), room), *filter(None, [self.bar.short_note])]))
 
     def _said(self) -> list[str]:
-        named = [piece for piece in self.pieces if piece.share >= _LEAST_SHARE]
-        rest = sum(piece.share for piece in self.pieces) - sum(piece.share for piece in named)
+        pieces = self.bar.pieces
+        named = [piece for piece in pieces if piece.share >= self.bar.least]
+        rest = sum(piece.share for piece in pieces) - sum(piece.share for piece in named)
         said = [f"{piece.letter} {piece.name} {text.percent(piece.share)}" for piece in named]
         return said + ([f"{_REST} {text.percent(rest)}"] if rest >= _NOTHING else [])
 

@@ -6,6 +6,7 @@ import io
 import math
 import os
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
@@ -23,7 +24,7 @@ P = ParamSpec("P")
 WIDTH = 80
 _LEAST_WIDTH = 40
 _GAP = 2  # between columns
-_TEXT_LEAST, _NAME_LEAST = 8, 20  # least letters of a column of text, and of the first one
+_TEXT_LEAST, _NAME_LEAST = 14, 20  # least letters of a column of text, and of the first one
 _SEEN = 5  # letters that make a difference between two names easy to see
 _PIECES = 5  # most pieces of a list of steps
 _NUMBER = re.compile(r"\d(?:[\d.,]*\d)?")
@@ -31,6 +32,8 @@ _NUMBER = re.compile(r"\d(?:[\d.,]*\d)?")
 _FIGURE = re.compile(
     r"(?:[-+±~<>(]*\d[\d.,]*(?:e[-+]?\d+)?[%A-Za-z/)]{0,7}[,;]?)(?: (?:\S{1,7}|[-+±~<>(]*\d[\d.,]*\S{0,7}))*"
 )
+# The space between a number and its unit, and what holds its place while lines are folded.
+_UNIT, _JOINT = re.compile(r"(?<=\d) (?=(?:%|[num]?s|B|[KMGT]iB|[kMG]B/s|[MGTP]FLOP/s)(?![A-Za-z]))"), "\x00"
 _DURATIONS = ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns"))
 _RATES = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s"))
 _FLOP_RATES = ((1e15, "PFLOP/s"), (1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s"))
@@ -147,6 +150,18 @@ def shorten(words: str, width: int) -> str:
     """Return text cut in its middle to fit, since labels differ at both ends; numbers are cut whole."""
     middle = width - 1 - (width - 1) // 2
     return words if cell_len(words) <= width else _cut(words, width, _head(words, width, middle))
+
+
+def clip(words: str, most: int) -> str:
+    """Return at most the first `most` letters of a sentence, whole words and then an ellipsis."""
+    return words if len(words) <= most else f"{words[: most - 2].rpartition(' ')[0] or words[: most - 2]} …"
+
+
+def fold(words: str, width: int) -> list[str]:
+    """Return printable text as lines of a width; a number keeps its unit, and words longer than a line are divided."""
+    lines = (_UNIT.sub(_JOINT, printable(line)) for line in words.split("\n"))
+    folded = (textwrap.wrap(line, width, break_on_hyphens=False) or [""] for line in lines)
+    return [line.replace(_JOINT, " ") for lines in folded for line in lines]
 
 
 def told_apart(names: Iterable[str], width: int) -> dict[str, str]:
@@ -307,7 +322,27 @@ def table(
 
 def paragraph(text: str, style: str = "") -> RenderableType:
     """Return a line or more, each folded at the width."""
-    return Group(Text("\n".join(map(printable, text.split("\n"))), style=style), Text(""))
+    return Group(_Folded([("", text)], style), Text(""))
+
+
+@dataclass(frozen=True, slots=True)
+class _Folded:
+    """Paragraphs, each behind its name in bold; lines after the first are indented below the text."""
+
+    pairs: Sequence[tuple[str, str]]
+    style: str = ""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        indent = max((cell_len(name) + _GAP for name, _ in self.pairs if name), default=0)
+        for name, value in self.pairs:
+            for at, line in enumerate(fold(value, options.max_width - indent)):
+                head = "" if at else name
+                yield Text.assemble((head.ljust(indent) if line else head, "bold"), (line, self.style))
+
+
+def facts(pairs: Sequence[tuple[str, str]]) -> RenderableType:
+    """Return names with their values next to them, each of a line or more, folded at the width."""
+    return Group(_Folded(pairs), Text(""))
 
 
 class _Console(Console):

@@ -76,7 +76,7 @@ def test_ctrl_c_in_a_draw_leaves_the_run(
 
 
 def test_the_command_prints_the_spread_of_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = [str(FILE), "--draws", "2", "--out"]
+    words = [str(FILE), "--draws", "2", "--full", "--out"]
     assert main([*words, str(tmp_path / "shown")]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert any(line.startswith("median ") and "10th to 90th percentile" in line for line in lines)

@@ -27,7 +27,7 @@ def rows(file: Path) -> list[dict[str, str]]:
 def test_a_scenario_on_gpus_lists_its_kernels(tmp_path: Path) -> None:
     run, file = tmp_path / "run", tmp_path / "kernels.csv"
     words = ["criteo_small_2x2", *ON_GPUS, "--library", "nccl", "--steps", "3"]
-    done = command("sim", *words, "--out", run, "--kernels-csv", file)
+    done = command("sim", *words, "--out", run, "--kernels-csv", file, "--full")
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, f"kernels: {file}"), done.stderr
     found, frame = rows(file), store.load(run).kernels
     assert [one["operator"] for one in found] == frame["operator"].tolist()
@@ -48,7 +48,9 @@ def test_a_script_on_gpus_lists_its_kernels_and_json_is_all_that_is_printed(tmp_
 
 def test_a_prediction_on_cpus_has_no_kernels(tmp_path: Path) -> None:
     file = tmp_path / "kernels.csv"
-    done = command("sim", "criteo_small_2x2", "--steps", "1", "--out", tmp_path / "run", "--kernels-csv", file)
+    done = command(
+        "sim", "criteo_small_2x2", "--steps", "1", "--full", "--out", tmp_path / "run", "--kernels-csv", file
+    )
     assert done.returncode == 0
     assert f"note: {file}: no rows, as only predictions on GPUs list their kernels\n" in done.stderr
     assert rows(file) == []

@@ -355,7 +355,7 @@ def test_the_command_keeps_the_requested_spans_and_prints_their_choice(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([str(FILE), "--out", str(tmp_path / "all"), "--quiet"]) == 0
-    assert main([str(FILE), "--out", str(tmp_path / "one"), "--keep-ranks", "1"]) == 0
+    assert main([str(FILE), "--out", str(tmp_path / "one"), "--keep-ranks", "1", "--full"]) == 0
     whole, thin = store.load(tmp_path / "all"), store.load(tmp_path / "one")
     left_out = len(whole.spans) - len(thin.spans)
     assert f"spans kept of 1 of 2 ranks; {left_out:,} others left out" in capsys.readouterr().out

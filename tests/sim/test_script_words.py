@@ -25,7 +25,7 @@ for batch in DataLoader(torch.randn(512, 512), batch_size=64, num_workers=NUMBER
 
 def test_cpu_work_is_printed_next_to_the_step_time(tmp_path: Path) -> None:
     """Also where the recording is played again."""
-    done = run(tmp_path, script(tmp_path, USES.replace("NUMBER", "1"), head=ON_CPU), profile="dgx_h100")
+    done = run(tmp_path, script(tmp_path, USES.replace("NUMBER", "1"), head=ON_CPU), "--full", profile="dgx_h100")
     text = " ".join(done.stdout.split())
     number, line = r"[\d.]+ .?s", r"\((most in )?train.py:\d+\)"
     on_cpu = rf"{number} per step of operators on CPU tensors {line}"

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 from reports.errors import ReportError
 from scenarios.interruption import code_of
 from scenarios.seam.traits import TESTED
+from twinstep.options import add_full
 
 # The functions of `twinstep.reporting.commands`, and of `published` beside it.
 _COMMANDS = {
@@ -159,6 +160,7 @@ def _add_step_and_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--step", type=int, metavar="N", help="step whose critical path is shown (default: the one of median time)"
     )
+    add_full(parser)
     parser.add_argument("--json", action="store_true", help="print all tables as JSON, write nothing")
 
 

@@ -15,7 +15,6 @@ from reports.kineto import compute_times, recording
 from reports.sections.comparison import COMPARISON, CompareView
 from reports.sections.kineto import COMPUTATIONS, KERNELS, KernelsView
 from reports.sections.model import Report
-from reports.sections.run.report import RUN
 from reports.sections.run.subject import RunView
 from reports.sections.side_by_side import BESIDE, BesideView
 from reports.sections.study import STUDY, StudyView
@@ -27,7 +26,7 @@ from reports.store.drafts import whole_folder
 from reports.study.frame import study_frame
 from reports.study.rows import about_of, is_study
 from reports.terminal import text
-from reports.terminal.present import Tell, check_free, print_report, progress_line, say_notes, write_kernels
+from reports.terminal.present import Tell, check_free, print_report, print_run, progress_line, say_notes, write_kernels
 from reports.validation import folder as validation_folder
 from reports.writer import write
 from twinstep.reporting import chakra as execution_traces
@@ -41,14 +40,15 @@ def report_runs(options: Namespace) -> None:
     if len(options.runs) == 1:
         run, folder = store.load(options.runs[0]), report.folder_of(options.runs[0], options.out)
         view = RunView.of(run, options.step)
-        _present(options, RUN, view, lambda tell: report.write(run, folder, step=options.step, tell=tell))
+        write_page = partial(report.write, run, folder, step=options.step)
+        _present(options, lambda: print_run(view, options), lambda tell: write_page(tell=tell))
         return
     if options.step is not None:
         raise ReportError(f"--step {options.step}: expected with one run; several may not have that step")
     runs = zip(side_by_side.names_of(options.runs), map(store.load, options.runs), strict=True)
     found = side_by_side.side_by_side(list(runs))
     write_page = partial(report.write_side_by_side, found, options.runs, options.out)
-    _present(options, BESIDE, BesideView(found), write_page)
+    _present(options, _printing(options, BESIDE, BesideView(found)), write_page)
 
 
 def _study(folder: Path, options: Namespace) -> None:
@@ -57,12 +57,12 @@ def _study(folder: Path, options: Namespace) -> None:
     if options.step is not None:
         raise ReportError(f"--step {options.step}: expected with a run; a study has no steps")
     view = StudyView(study_frame(folder), about_of(folder), str(folder))
-    _present(options, STUDY, view, lambda _: report.write_study(folder, options.out))
+    _present(options, _printing(options, STUDY, view), lambda _: report.write_study(folder, options.out))
 
 
 def show(options: Namespace) -> None:
     """Print the summary of one run."""
-    print_report(RUN, RunView.of(store.load(options.run), options.step), as_json=options.json)
+    print_run(RunView.of(store.load(options.run), options.step), options)
 
 
 def compare(options: Namespace) -> None:
@@ -73,24 +73,29 @@ def compare(options: Namespace) -> None:
     first, second = store.load(options.sim), store.load(options.real)
     found = comparison.compare(first, second, any_worlds=options.any)
     folders = [options.sim, options.real] if found.predicted is first else [options.real, options.sim]
-    _present(options, COMPARISON, CompareView(found), partial(report.write_comparison, found, folders, options.out))
+    write_page = partial(report.write_comparison, found, folders, options.out)
+    _present(options, _printing(options, COMPARISON, CompareView(found)), write_page)
 
 
 def _validation(options: Namespace) -> None:
     if options.out is not None:
         raise ReportError(f"--out {options.out}: expected with runs; a validation's page lies beside its runs")
     found = validation_folder.load(options.sim)
-    _present(options, VALIDATION, ValidationView(found), partial(report.write_validation, found))
+    _present(options, _printing(options, VALIDATION, ValidationView(found)), partial(report.write_validation, found))
 
 
-def _present(options: Namespace, sections: Report, view: Any, write_page: Callable[[Tell], Path]) -> None:
-    """All as JSON; or the page written, the tables printed."""
+def _printing(options: Namespace, sections: Report, view: Any) -> Callable[[], None]:
+    return partial(print_report, sections, view, as_json=options.json)
+
+
+def _present(options: Namespace, show: Callable[[], None], write_page: Callable[[Tell], Path]) -> None:
+    """Show all as JSON; or write the page, then show the tables and the page's path."""
     if options.json:
-        print_report(sections, view, as_json=True)
+        show()
         return
     with progress_line() as tell:
         page = write_page(tell)
-    print_report(sections, view)
+    show()
     print(f"report: {page}")
 
 

@@ -19,17 +19,20 @@ _LEAST_WAIT = 0.02
 _UNEVEN = 1.05
 
 
-def dominant(run: Run, step: int) -> list[str]:
-    """Return a sentence, without a full stop, for each main part of a step's critical path, longest first."""
+def dominant(run: Run, step: int, named: int = _NAMED) -> list[str]:
+    """Return a sentence, without a full stop, for each main part of a step's critical path, longest first.
+
+    Each sentence has the names of the longest `named` operations.
+    """
     path = run.critical_path_of(step)
     whole, said = text.duration(float(path["duration_ns"].sum())), []
     for row in records(critical_path.dominant(path).head(_DOMINANT)):
         if row["share"] >= _LEAST_SHARE:
             took = f"{text.duration(row['duration_ns'])} of the {whole} step ({text.percent(row['share'])})"
             pairs = list(zip(row["operations"], row["times_ns"], strict=True))
-            named = [f"{text.printable(name)} {text.duration(ns)}" for name, ns in pairs[:_NAMED] if name]
-            more = [f"{len(pairs) - _NAMED} more"] if len(pairs) > _NAMED else []
-            said.append(f"{group_name(row)}: {took}{': ' if named else ''}{' and '.join([', '.join(named), *more])}")
+            names = [f"{text.printable(name)} {text.duration(ns)}" for name, ns in pairs[:named] if name]
+            more = [f"{len(pairs) - named} more"] if named and len(pairs) > named else []
+            said.append(f"{group_name(row)}: {took}{': ' if names else ''}{' and '.join([', '.join(names), *more])}")
     return said
 
 

@@ -21,7 +21,7 @@ TITLES = {
     "diagnosis": f"{_TITLE}: diagnosis, which nobody can buy",
     "": _TITLE,  # releases that had no groups
 }
-_BEST = {"setting": "setting", "hardware": "hardware", "diagnosis": "diagnosis", "": "change"}
+_BEST = {"setting": "free", "hardware": "bought", "diagnosis": "diagnosis", "": "change"}
 COLUMNS = ["change", "step", "samples/s", "$", "transfer", "waiting", "gain"]
 _NOT_ASKED = "Not requested: the option --what-if simulates one change at a time."
 SHARES_NOTE = (
@@ -70,12 +70,17 @@ def rank_changes(run: Run) -> pd.DataFrame:
     return pd.concat([frame.iloc[:1], others], ignore_index=True)
 
 
-def best(run: Run) -> str:
-    """Return which change of each group gains most, in a sentence without a full stop; "" where none gains."""
+def best_of_groups(run: Run) -> list[str]:
+    """Return for each group which change gains most, and how much; groups of which none gains are left out."""
     changes = rank_changes(run).iloc[1:]
     gaining = changes[((changes["gain"] > 0) & changes["is_clear"]).to_numpy(bool)]
     first = gaining.drop_duplicates("group")
-    said = [f"{_BEST[row['group']]}: {row['change']}, {text.signed_percent(row['gain'])}" for row in records(first)]
+    return [f"{_BEST[row['group']]}: {row['change']}, {text.signed_percent(row['gain'])}" for row in records(first)]
+
+
+def best(run: Run) -> str:
+    """Return which change of each group gains most, in a sentence without a full stop; "" where none gains."""
+    said = best_of_groups(run)
     return f"largest single gains: {'; '.join(said)}" if said else ""
 
 

@@ -20,7 +20,7 @@ from reports.analysis.step_breakdown import (
     utilisation_of,
 )
 from reports.run import Run
-from reports.sections.model import PAGE, Bar, Fact, Facts, ReportSection, SectionPiece, Words, on_page
+from reports.sections.model import LEAST_SHARE, PAGE, Bar, Fact, Facts, ReportSection, SectionPiece, Words, on_page
 from reports.sections.run import changes
 from reports.sections.run.causes import dominant
 from reports.sections.run.headline import of_recording
@@ -45,8 +45,8 @@ _BAR_NOTE = (
 _STAND_STILL = "waiting: most ranks are idle, waiting for one that still computes"
 _STRAGGLERS_SHOWN = 5
 _NO_STRAGGLERS = "No stragglers and no hot spots: no GPU and no link is slower, or has more work, than its peers."
-# Smaller shares of a step are not named.
-_LEAST_SHARE, _NOTHING = 0.005, 0.0005
+# A smaller share of a step is nothing.
+_NOTHING = 0.0005
 # The exposed share of gradients' transfer from which compressing them is worthwhile.
 _WORTH = 0.02
 # Gradients of replicated tables, and averages of replicas of tables, are not compressed.
@@ -108,15 +108,16 @@ def _machine_facts(run: Run) -> Iterator[Fact]:
         yield Fact("hottest link", text.percent(load), f"{link}, mean over the run; {busy} while busy", load)
 
 
-def _bar(view: RunView) -> Iterator[Bar]:
+def path_bar(view: RunView, least: float = LEAST_SHARE) -> Iterator[Bar]:
+    """Yield the critical path by kind of work; pieces with a share below `least` are not named in a terminal."""
     parts = [] if view.step is None else records(by_role.by_what(view.run.critical_path_of(view.step)))
     if not parts:
         return
     pieces = [SectionPiece(row["what"], LETTERS[row["what"]], row["duration_ns"], row["share"]) for row in parts]
     whole = text.duration(float(sum(piece.duration_ns for piece in pieces)))
     title = f"Critical path of step {view.step}{view.seen} by kind of work, {whole}"
-    waits = any(piece.name == by_role.WAITING and piece.share >= _LEAST_SHARE for piece in pieces)
-    yield Bar("by-what", title, f"step {view.step}", pieces, _BAR_NOTE, _STAND_STILL if waits else "")
+    waits = any(piece.name == by_role.WAITING and piece.share >= LEAST_SHARE for piece in pieces)
+    yield Bar("by-what", title, f"step {view.step}", pieces, _BAR_NOTE, _STAND_STILL if waits else "", least)
 
 
 def _what_helps(view: RunView) -> Iterator[Words]:
@@ -157,9 +158,9 @@ def gradients_hidden(run: Run, steps: list[int]) -> str:
     share = (total - hidden - wait) / step_ns if step_ns > 0 else 1.0
     if not total > 0 or share >= _WORTH:
         return ""
-    waits = f", {text.percent(wait / total)} is waiting for other ranks" if wait >= _LEAST_SHARE * total else ""
+    waits = f", {text.percent(wait / total)} is waiting for other ranks" if wait >= LEAST_SHARE * total else ""
     left = f"the rest, transfer, is {text.percent(share)} of the step" if share >= _NOTHING else "nothing is left"
-    can = "cannot" if share < _LEAST_SHARE else "can hardly"
+    can = "cannot" if share < LEAST_SHARE else "can hardly"
     return (
         f"compressing gradients {can} help: {text.percent(hidden / total)} of their reduction is hidden by"
         f" computation{waits}; {left}"
@@ -182,7 +183,7 @@ def _data(view: RunView) -> dict[str, Any]:
 GLANCE = ReportSection(
     "glance",
     "At a glance",
-    [on_page(_tiles), _bar, _what_helps, _dominant, _stragglers],
+    [on_page(_tiles), path_bar, _what_helps, _dominant, _stragglers],
     absent=_absent,
     absent_in=PAGE,
     data=_data,

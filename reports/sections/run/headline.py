@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ import pandas as pd
 from reports.analysis import critical_path
 from reports.analysis.by_role import LAUNCHING, by_what
 from reports.analysis.frames import memory_at_peak
+from reports.analysis.prediction.costs import costs, prices_of
 from reports.analysis.prediction.uncertainty import on_gpus, uncertainty
 from reports.analysis.step_breakdown import (
     ADDING_UP,
@@ -29,7 +31,6 @@ from reports.analysis.step_times import LEAST_EXCESS, SETTLED
 from reports.errors import ReportError
 from reports.run import Run
 from reports.sections.run.causes import group_name, waiting
-from reports.sections.run.costs import costs_line
 from reports.sections.run.uncertainty import bar, why
 from reports.terminal import text
 from reports.terminal.rows import operation_name, records, represent_rows
@@ -39,7 +40,7 @@ from scenarios.seam.trace import EMULATED_HOSTS, RunInfo
 WORLDS = {"sim": "predicted", "real": "measured"}
 _PAYLOADS = {"sizes": "payload: shapes only"}
 # The prefix of the note on the gain and duration of a plan search.
-_OF_SEARCH = "plan: the fastest of "
+OF_SEARCH = "plan: the fastest of "
 _LONGEST_SHOWN = 3
 _LEAST_SHARE = 0.005
 # The share of a step with the GPU waiting for launches, from which the host is called its bound.
@@ -54,28 +55,18 @@ _WITHIN = set(PARTS.values()).difference(ADDING_UP.values())
 def headline(run: Run, spread: str = "") -> list[str]:
     """Return lines on a run's identity and step time; `spread` is a line on how steps vary from run to run."""
     info, timed = run.info, timed_steps(run)
-    hosts = info.hosts if info.world == "real" else ()
-    hosts_known = run.outline.hosts if not hosts else len(hosts)
-    host = "emulated host" if info.played_on == EMULATED_HOSTS else "host"
-    where = f"{text.count_words(info.world_size, 'rank')} on {text.count_words(hosts_known, host)}"
-    if info.host_counts:
-        where = f"{text.count_words(info.world_size, 'rank')} on {text.count_words(_hosts(info), host)}"
-    elif run.outline.is_folded:
-        where = f"{text.count_words(info.world_size, 'rank')}, identical ranks simulated once"
     keys = ("library", "payload", "fidelity") if info.world == "sim" else ("library", "payload")
     given = [(key, info.scenario[key]) for key in keys if key in info.scenario]
-    playing = [_PAYLOADS.get(value, f"{key} {value}") for key, value in given]
-    lines = [", ".join([f"{info.name}: {WORLDS.get(info.world, info.world)}", where, *playing])]
+    lines = [", ".join([identity(run), *(_PAYLOADS.get(value, f"{key} {value}") for key, value in given)])]
     if info.world == "sim" and (times := info.scenario.get("compute_times")):
         lines.append(f"compute times: measured ones from {text.printable(times['path'])}, roofline for the rest")
     if figures := rests_on(info):
         lines.append(text.printable(figures))
     lines += filter(None, [without_a_law(run)])
-    lines += [text.printable(note) for note in info.plan_notes if note.startswith(_OF_SEARCH)]
+    lines += [text.printable(note) for note in info.plan_notes if note.startswith(OF_SEARCH)]
     if info.host_counts:
         lines.append(folding_line(info))
-    if not info.complete:
-        lines.append(f"THIS RUN ENDED EARLY: {info.error or 'for an unknown reason'}")
+    lines += ended_early(info)
     if info.thinned is not None:
         lines.append(thinning_line(info))
         if info.thinned.ranks:
@@ -89,6 +80,24 @@ def headline(run: Run, spread: str = "") -> list[str]:
     if spread:
         lines.append(spread)
     return [*lines, *filter(None, [fits(run)])]
+
+
+def identity(run: Run) -> str:
+    """Return a run's name, whether it is predicted or measured, and its ranks and hosts."""
+    info = run.info
+    hosts = len(info.hosts) if info.world == "real" and info.hosts else run.outline.hosts
+    host = "emulated host" if info.played_on == EMULATED_HOSTS else "host"
+    where = f"{text.count_words(info.world_size, 'rank')} on {text.count_words(hosts, host)}"
+    if info.host_counts:
+        where = f"{text.count_words(info.world_size, 'rank')} on {text.count_words(_hosts(info), host)}"
+    elif run.outline.is_folded:
+        where = f"{text.count_words(info.world_size, 'rank')}, identical ranks simulated once"
+    return f"{info.name}: {WORLDS.get(info.world, info.world)}, {where}"
+
+
+def ended_early(info: RunInfo) -> list[str]:
+    """Return a line on why a run ended early; [] if it is complete."""
+    return [] if info.complete else [f"THIS RUN ENDED EARLY: {info.error or 'for an unknown reason'}"]
 
 
 def bound_by_host(run: Run) -> str:
@@ -253,6 +262,25 @@ def arithmetic(run: Run) -> list[str]:
     executed = text.flop_rate(found.hardware_flops_per_s)
     again = f"; {executed} with recomputation" if found.hardware_flops_per_s > found.flops_per_s else ""
     return [f"{text.flop_rate(found.flops_per_s)} of the model per {gpu}{peak} ({', '.join(found.dtypes)}{again})"]
+
+
+def costs_line(run: Run) -> str:
+    """Return the cost of 10^9 samples and the source of prices; "" where neither money nor energy is known."""
+    found, prices = costs(run), prices_of(run)
+    said, by = [], []
+    if not math.isnan(found.usd_per_1e9_samples):
+        said.append(f"${text.to_three_digits(found.usd_per_1e9_samples)}")
+        by.append(f"${prices['usd_per_gpu_hour']:,.2f} a GPU hour{_source(prices, 'price')}")
+    if not math.isnan(found.kwh_per_1e9_samples):
+        said.append(f"at most {text.to_three_digits(found.kwh_per_1e9_samples)} kWh")
+        pue = f" x PUE {prices['pue']:g}" if prices["pue"] != 1 else ""
+        by.append(f"{prices['watts_per_gpu']:,g} W a GPU{pue}{_source(prices, 'power')}")
+    return f"{' and '.join(said)} per 10^9 samples: {'; '.join(by)}" if said else ""
+
+
+def _source(prices: Mapping[str, Any], what: str) -> str:
+    known = ", ".join(text.printable(one) for one in (prices[f"{what}_source"], prices[f"{what}_date"]) if one)
+    return f" ({known})" if known else ""
 
 
 def on_cpu(info: RunInfo) -> list[str]:

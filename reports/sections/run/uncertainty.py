@@ -24,6 +24,15 @@ def why(found: Uncertainty | None) -> str:
     return f"uncertainty: {'; '.join(of)}"
 
 
+def main_reason(found: Uncertainty | None) -> str:
+    """Return why the uncertainty is unknown, or its largest contribution, in a line; "" for a measurement."""
+    if found is None:
+        return ""
+    shares = [math.inf if math.isnan(one.share) else one.share for one in found.contributions]
+    main = found.contributions[shares.index(max(shares))]
+    return f"{bar(found)} {main.words.partition(', worst ')[0]}".strip()
+
+
 def spread_line(plays: Plays) -> str:
     """Return median and p10-p90 of a prediction's draws, in one line."""
     sample = plays.sample

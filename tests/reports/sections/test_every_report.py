@@ -76,6 +76,7 @@ def published(joined: Any) -> PublishedView:
 # For each report a whole subject, then one with as little as there can be.
 SUBJECTS: dict[str, tuple[Callable[[Path], Any], ...]] = {
     "run.report.RUN": (lambda _: RunView.of(run()), lambda _: RunView.of(run(empty=True))),
+    "run.summary.SUMMARY": (lambda _: RunView.of(run()), lambda _: RunView.of(run(empty=True))),
     "comparison.COMPARISON": (
         lambda _: CompareView(compare(run(), run(world="real"))),
         lambda _: CompareView(compare(run(empty=True), run(empty=True, world="real"))),

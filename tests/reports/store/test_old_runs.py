@@ -31,4 +31,4 @@ def test_an_old_run_is_reported(day: str, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     shown = command("reports", "show", OLD / day)
     assert shown.returncode == 0
-    assert f"step time {STEPS_NS[day][-1] / 1e6:.1f} ms" in shown.stdout
+    assert f"step time   {STEPS_NS[day][-1] / 1e6:.1f} ms" in shown.stdout

@@ -85,13 +85,13 @@ def test_changes_equal_the_prediction_with_their_options(scenario: Path, tmp_pat
 
 def test_changes_are_shown_in_a_table_and_on_the_page(scenario: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    done = command("sim", scenario, "--what-if", "--out", run, "--set", "cluster.gpus_per_host=1")
+    done = command("sim", scenario, "--what-if", "--full", "--out", run, "--set", "cluster.gpus_per_host=1")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert max(map(len, lines[:-1])) <= 80
     assert any(line.startswith("as it is ") for line in lines)
     assert "plan chosen by simulation: --set sharding.choose=simulated" in " ".join(done.stdout.split())
-    assert "largest single gains: setting: " in done.stdout
+    assert "largest single gains: free: " in done.stdout
     titles = [line for line in lines if line.startswith("One change at a time")]
     section = CHANGES.shown(RunView.of(twinstep.load(run)), "page")
     assert section is not None

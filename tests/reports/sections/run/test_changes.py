@@ -38,7 +38,7 @@ def test_changes_are_shown_or_have_a_reason(run: Run) -> None:
     assert table.raw == {"best": 0.25}
     assert changes.not_played(found) == ["not simulated: twice the hosts: it has two"]
     assert changes.options(found) == ["GPUs twice as fast: --set a=2"]
-    assert changes.best(run) == "largest single gains: hardware: GPUs twice as fast, +25.0 %"
+    assert changes.best(run) == "largest single gains: bought: GPUs twice as fast, +25.0 %"
 
 
 def test_a_gain_whose_interval_has_both_signs_is_a_range_and_no_largest_gain() -> None:

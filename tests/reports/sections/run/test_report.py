@@ -35,7 +35,7 @@ def section(summary: str, title: str) -> list[list[str]]:
 
 def test_the_headline_says_what_ran_and_how_long_a_step_takes():
     assert printed(by_hand()).splitlines()[:3] == [
-        "by_hand: predicted, 2 ranks on 2 hosts, library gloo, payload values, fidelity ",
+        "by_hand: predicted, 2 ranks on 2 hosts, library gloo, payload values, fidelity",
         "flows",
         "step time 100 ns, the median of steps 1-2",
     ]

@@ -1,0 +1,146 @@
+"""The first screen of a run: at most 25 lines of 80 columns, which lead to the tables of the whole report."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from reports.analysis.by_role import LAUNCHING, by_what
+from reports.analysis.prediction.costs import costs, prices_of
+from reports.analysis.prediction.uncertainty import uncertainty
+from reports.analysis.step_breakdown import timed_steps
+from reports.run import Run
+from reports.sections.model import Bar, Fact, Facts, Report, ReportSection, on_terminal
+from reports.sections.run import changes
+from reports.sections.run.causes import dominant, waiting
+from reports.sections.run.glance import path_bar
+from reports.sections.run.headline import (
+    OF_SEARCH,
+    bound_by_host,
+    ended_early,
+    fits,
+    identity,
+    left_out,
+    of_recording,
+    rests_on,
+    sync_words,
+    warm_up,
+)
+from reports.sections.run.subject import RunView
+from reports.sections.run.uncertainty import bar, main_reason, spread_line
+from reports.terminal import text
+from reports.terminal.rows import records, straggler_sentence
+
+# Pieces of the bar with a smaller share are summed as the rest.
+_LEAST_PIECE = 0.03
+# Where facts need more lines than there are, lines of text are clipped to the first of these numbers of letters that
+# suffices. A name and its gap take 12 columns of the 80.
+_LINES, _WIDTH, _LETTERS = 14, 68, (272, 204, 136, 68)
+# Shares of a step: of launches, from which they are named, and of a straggler's cost.
+_LARGE, _LEAST_COST = 0.25, 0.05
+_WHAT_IF = "--what-if tries settings, hardware and the program"
+_ASK_BATCH = "unknown; --batch-size N states how many samples a rank has in a step"
+NEXT = "next: twinstep report FOLDER --full prints all tables and writes a page"
+
+
+def _lines(view: RunView) -> list[str]:
+    info = view.run.info
+    simulated = f", {len(info.host_counts):,} of them simulated" if info.host_counts else ""
+    return [f"{identity(view.run)}{simulated}", *ended_early(info)]
+
+
+def _facts(view: RunView) -> Iterator[Facts]:
+    run, timed = view.run, timed_steps(view.run)
+    found = [*_times(view), *_money(run), *_memory(run), *_plan(run)]
+    if len(timed):
+        found += [*_limits(view), *_certainty(run), *_changes(run)]
+    room = _LINES - sum(len(text.fold(line, text.WIDTH)) for line in _lines(view)[1:])
+    for most in _LETTERS:
+        clipped = [[text.clip(text.printable(line), most) for line in one.value.split("\n")] for one in found]
+        if sum(len(text.fold("\n".join(lines), _WIDTH)) for lines in clipped) <= room:
+            break
+    yield Facts([one._replace(value="\n".join(lines)) for one, lines in zip(found, clipped, strict=True)])
+
+
+def _times(view: RunView) -> Iterator[Fact]:
+    run, timed = view.run, timed_steps(view.run)
+    if not len(timed):
+        yield Fact("step time", "unknown: no rank completed a step")
+        return
+    known = " ".join(filter(None, (text.duration(float(timed["step_ns"].median())), bar(uncertainty(run)))))
+    steps = timed["step"].tolist()
+    of = f"{'' if len(steps) == 1 else 'median of '}{text.steps(steps)}"
+    spread = "" if view.draws is None else spread_line(view.draws)
+    remarks = [f"{known}, {of}", spread, *sync_words(run), of_recording(run), warm_up(run)]
+    yield Fact("step time", "; ".join(filter(None, remarks)))
+    rate = float(timed["samples_per_s"].median())
+    if run.batch_size is not None and not np.isnan(rate):
+        yield Fact("samples/s", f"{text.number(rate)}, {run.batch_size:,} samples per rank")
+    elif run.info.scenario.get("program") == "script":
+        yield Fact("samples/s", _ASK_BATCH)
+
+
+def _money(run: Run) -> Iterator[Fact]:
+    usd = costs(run).usd_per_1e9_samples
+    if not math.isnan(usd):
+        price = prices_of(run)["usd_per_gpu_hour"]
+        yield Fact("price", f"${text.to_three_digits(usd)} per 10^9 samples, at ${price:,.2f} a GPU hour")
+
+
+def _memory(run: Run) -> Iterator[Fact]:
+    if said := fits(run):
+        yield Fact("memory", said.partition(": ")[2] if said.startswith("memory") else said)
+
+
+def _plan(run: Run) -> Iterator[Fact]:
+    """Yield what the search of a plan by simulation came to, where there was one."""
+    for note in run.info.plan_notes:
+        if note.startswith(OF_SEARCH):
+            yield Fact("plan", note.partition(": ")[2])
+
+
+def _limits(view: RunView) -> Iterator[Fact]:
+    """Yield what the step's time goes into, then what makes it longer than that of equal ranks."""
+    if view.step is None:
+        return
+    path = by_what(view.run.critical_path_of(view.step))
+    launching = float(path.loc[(path["what"] == LAUNCHING).to_numpy(bool), "share"].sum())
+    host = f"launching of operations: {text.percent(launching)} of the step" if launching >= _LARGE else ""
+    late = waiting(view.run, view.kept) or _straggler(view)
+    said = [bound_by_host(view.run) or host, *dominant(view.run, view.step, named=0)[:1], late]
+    if any(said):
+        yield Fact("limited by", "\n".join(filter(None, said)))
+
+
+def _straggler(view: RunView) -> str:
+    found = records(view.run.stragglers_of(view.kept).head(1)) if view.kept else []
+    return "".join(straggler_sentence(row) for row in found if row["cost_ns"] >= _LEAST_COST * row["step_ns"])
+
+
+def _certainty(run: Run) -> Iterator[Fact]:
+    """Yield the uncertainty with its main reason, what figures rest on, and what is not predicted."""
+    if said := [*filter(None, (main_reason(uncertainty(run)), rests_on(run.info), *left_out(run.info)))]:
+        yield Fact("how sure", "\n".join(said))
+
+
+def _changes(run: Run) -> Iterator[Fact]:
+    """Yield the best simulated change of each group, else what was simulated anyway and how to request the others."""
+    if run.info.world != "sim":
+        return
+    if len(run.what_if):
+        yield Fact("would help", "\n".join(changes.best_of_groups(run)) or "no single change gains anything")
+        return
+    saving = [one for one in run.info.advice if one.saved_ns > 0][:2]
+    said = [f"free: {one.change}, {text.signed_percent(-one.share)} of the step" for one in saving]
+    yield Fact("would help", "\n".join([*said, f"{'others:' if said else 'not simulated;'} {_WHAT_IF}"]))
+
+
+def _bar(view: RunView) -> Iterator[Bar]:
+    yield from (replace(one, short_note="") for one in path_bar(view, _LEAST_PIECE))
+
+
+FIRST_SCREEN = ReportSection("first-screen", "First screen", [on_terminal(_facts), on_terminal(_bar)])
+SUMMARY = Report(lines=_lines, sections=[FIRST_SCREEN])
