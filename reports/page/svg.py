@@ -58,7 +58,7 @@ def bar(one: Bar) -> Picture:
     for piece in one.pieces:
         width, said = piece.duration_ns / whole, f"{piece.name}: {text.duration(piece.duration_ns)}"
         color = theme.WHATS[piece.name]
-        boxes.append(box(left, 0, width, _BAR, f"{said}, {text.percent(piece.share)}", fill=color, class_="piece"))
+        boxes.append(box(left, 0, width, _BAR, f"{said}, {text.percent(piece.share)}", fill=color))
         left += width
     legend = [(theme.WHATS[piece.name], f"{piece.name} {text.percent(piece.share)}") for piece in one.pieces]
     return Picture(one.name, one.title, drawing(_BAR, boxes, one.title), one.note, legend)

@@ -87,7 +87,7 @@ def _causes(most: int, view: RunView) -> Iterator[ReportTable]:
 BALANCE = ReportSection(
     "tables",
     "Balance of tables",
-    [figure("run.ranks.tables"), _balance, partial(_causes, 5)],
+    [figure("run.plan.plan"), _balance, partial(_causes, 5)],
     absent=_absent,
     data=lambda view: {"imbalance": view.run.imbalance, "imbalance_causes": view.run.imbalance_causes},
 )
