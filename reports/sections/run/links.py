@@ -55,7 +55,7 @@ def _absent(view: RunView) -> str:
 LINKS = ReportSection(
     "links",
     "Links",
-    [figure("run.links.hosts"), figure("run.links.over_time"), _classes, _hottest],
+    [figure("run.cluster.cluster"), figure("run.links.hosts"), figure("run.links.over_time"), _classes, _hottest],
     absent=lacking(lambda view: view.run.links, _absent),
     data=lambda view: {"link_classes": view.run.link_classes, "links": view.run.links},
 )
