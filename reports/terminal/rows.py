@@ -37,7 +37,7 @@ _FORMS: tuple[tuple[re.Pattern[str], Callable[[Any], str]], ...] = (
     (re.compile(r"over_mean$"), ratio),
     (re.compile(r"share$|utilisation$|spread$|mean|median|p95"), text.percent),
     (re.compile(r"calls_per_step"), lambda calls: f"{calls:.4g}"),
-    (re.compile(r"ids_per_step|samples"), text.number),
+    (re.compile(r"ids_per_step|samples|members"), text.number),
     (re.compile(r"^(rank|step|call)$"), str),
 )
 

@@ -217,7 +217,7 @@ class ChangeRow:
     samples_per_s: float
     transfer_ns: float
     wait_ns: float
-    group: str = ""  # "setting", "hardware" or "diagnosis"; "" for the unchanged scenario
+    group: str = ""  # "setting", "hardware", "more" or "diagnosis"; "" for the unchanged scenario
     usd_per_1e9_samples: float = 0.0  # $ for training on 10^9 samples; 0 where price or samples are unknown
     # Samples (or steps) per second relative to the unchanged scenario, the median over pairs of steps of all draws,
     # between `speed_low` and `speed_high`; 0 if unknown.

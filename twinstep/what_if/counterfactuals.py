@@ -14,7 +14,7 @@ from scenarios.workloads.registry import find
 from sim.rank.observed import Rewrite
 from twinstep.studies.curves.parameters import scale_quantity
 
-Group = Literal["setting", "hardware", "diagnosis"]
+Group = Literal["setting", "hardware", "more", "diagnosis"]
 
 _RANK = 4
 _STEPS = 8  # enough for some steps in which PowerSGD compresses
@@ -26,8 +26,8 @@ class Counterfactual:
     """A change in words, and the values of keys that make it, as for `--set`, or its rewrite of kernels.
 
     Attributes:
-        group: "setting": free for a user to set, or write; "hardware": has to be bought; "diagnosis": impossible, but
-            shows where time goes.
+        group: "setting": free for a user to set, or write; "hardware": has to be bought; "more": more GPUs have to be
+            bought; "diagnosis": impossible, but shows where time goes.
         plans_anew: whether tables cannot keep their places, or the change is to move tables.
         takes_memory: whether a rank, or the simulation, takes more memory, so that it may not fit.
         rewrite: makes kernels in place of the program's; None: none are changed.
@@ -107,7 +107,7 @@ def _hardware(scenario: Scenario, tree: Tree) -> Iterator[Counterfactual]:
     if scenario.workload.plan_file is None:  # a plan file places tables on exactly these hosts
         yield Counterfactual(
             name="twice the hosts",
-            group="hardware",
+            group="more",
             values={"cluster.hosts": 2 * cluster.hosts},
             plans_anew=True,
             takes_memory=True,

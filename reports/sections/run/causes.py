@@ -19,20 +19,24 @@ _LEAST_WAIT = 0.02
 _UNEVEN = 1.05
 
 
-def dominant(run: Run, step: int, named: int = _NAMED) -> list[str]:
-    """Return a sentence, without a full stop, for each main part of a step's critical path, longest first.
+def largest_part(run: Run, step: int) -> str:
+    """Return the largest part of a step's critical path with its share; "" if none is large."""
+    found = records(critical_path.dominant(run.critical_path_of(step)).head(1))
+    large = (row for row in found if row["share"] >= _LEAST_SHARE)
+    return "".join(f"{group_name(row)}: {text.percent(row['share'])} of the step" for row in large)
 
-    Each sentence has the names of the longest `named` operations.
-    """
+
+def dominant(run: Run, step: int) -> list[str]:
+    """Return a sentence, without a full stop, for each main part of a step's critical path, longest first."""
     path = run.critical_path_of(step)
     whole, said = text.duration(float(path["duration_ns"].sum())), []
     for row in records(critical_path.dominant(path).head(_DOMINANT)):
         if row["share"] >= _LEAST_SHARE:
             took = f"{text.duration(row['duration_ns'])} of the {whole} step ({text.percent(row['share'])})"
             pairs = list(zip(row["operations"], row["times_ns"], strict=True))
-            names = [f"{text.printable(name)} {text.duration(ns)}" for name, ns in pairs[:named] if name]
-            more = [f"{len(pairs) - named} more"] if named and len(pairs) > named else []
-            said.append(f"{group_name(row)}: {took}{': ' if names else ''}{' and '.join([', '.join(names), *more])}")
+            named = [f"{text.printable(name)} {text.duration(ns)}" for name, ns in pairs[:_NAMED] if name]
+            more = [f"{len(pairs) - _NAMED} more"] if len(pairs) > _NAMED else []
+            said.append(f"{group_name(row)}: {took}{': ' if named else ''}{' and '.join([', '.join(named), *more])}")
     return said
 
 
@@ -47,14 +51,17 @@ def group_name(row: dict[str, Any]) -> str:
     return name if row["stream"] in ("main", "") else f"{name} @{row['stream']}"
 
 
-def waiting(run: Run, steps: list[int]) -> str:
-    """Return how long ranks wait for others, for which rank, and why that rank is late; "" where they hardly wait."""
+def waiting(run: Run, steps: list[int], least: float = _LEAST_WAIT) -> str:
+    """Return how long ranks wait for others, for which rank, and why that rank is late.
+
+    The result is "" where they wait for a smaller share of a step than `least`.
+    """
     parts = parts_of_step(run, steps).set_index("part")
     if not len(parts):
         return ""
     wait_ns, share = (float(parts[name][PARTS["wait_ns"]]) for name in ("mean_ns", "share"))
     late = latest(run, steps)
-    if not share >= _LEAST_WAIT or not late:
+    if not share >= least or not late:
         return ""
     return f"ranks wait {text.duration(wait_ns)} of a step ({text.percent(share)}) for others to arrive, {late}"
 

@@ -18,11 +18,13 @@ _TITLE = "One change at a time, each simulated"
 TITLES = {
     "setting": f"{_TITLE}: settings, which cost nothing",
     "hardware": f"{_TITLE}: hardware, which must be bought",
+    "more": f"{_TITLE}: twice the GPUs, gains of all together",
     "diagnosis": f"{_TITLE}: diagnosis, which nobody can buy",
     "": _TITLE,  # releases that had no groups
 }
-_BEST = {"setting": "free", "hardware": "bought", "diagnosis": "diagnosis", "": "change"}
+_BEST = {"setting": "free", "hardware": "bought", "more": "twice the GPUs", "diagnosis": "diagnosis", "": "change"}
 COLUMNS = ["change", "step", "samples/s", "$", "transfer", "waiting", "gain"]
+_PER_GPU = "gain per GPU"  # a further column, of changes that double the GPUs
 _NOT_ASKED = "Not requested: the option --what-if simulates one change at a time."
 SHARES_NOTE = (
     "Transfer and waiting: shares of a step in which the mean rank only communicates, or only waits for other ranks."
@@ -71,9 +73,13 @@ def rank_changes(run: Run) -> pd.DataFrame:
 
 
 def best_of_groups(run: Run) -> list[str]:
-    """Return for each group which change gains most, and how much; groups of which none gains are left out."""
+    """Return for each group which change gains most, and how much; groups of which none gains are left out.
+
+    Only changes on as many GPUs are compared.
+    """
     changes = rank_changes(run).iloc[1:]
-    gaining = changes[((changes["gain"] > 0) & changes["is_clear"]).to_numpy(bool)]
+    is_equal = changes["group"] != "more"
+    gaining = changes[((changes["gain"] > 0) & changes["is_clear"] & is_equal).to_numpy(bool)]
     first = gaining.drop_duplicates("group")
     return [f"{_BEST[row['group']]}: {row['change']}, {text.signed_percent(row['gain'])}" for row in records(first)]
 
@@ -97,9 +103,10 @@ def tables(changes: pd.DataFrame) -> Iterator[ReportTable]:
         if not len(own):
             continue
         shown = [_cells(row) for row in records(pd.concat([done.iloc[:1], own]))]
-        shown[0]["gain"] = ""
-        heads = [Column(column, PAGE) if column in _SHARES else Column(column) for column in columns]
-        rows, best = [[row[column] for column in columns] for row in shown], float(own["gain"].max())
+        shown[0] |= {"gain": "", _PER_GPU: ""}
+        own_columns = [*columns, _PER_GPU] if group == "more" else columns
+        heads = [Column(column, PAGE) if column in _SHARES else Column(column) for column in own_columns]
+        rows, best = [[row[column] for column in own_columns] for row in shown], float(own["gain"].max())
         yield ReportTable(title, heads, rows, note=SHARES_NOTE, raw={"best": best})
 
 
@@ -113,7 +120,7 @@ def _cells(row: dict[str, Any]) -> dict[str, str]:
         text.percent(row["wait_share"]),
         _gain(row),
     ]
-    return dict(zip(COLUMNS, cells, strict=True))
+    return {**dict(zip(COLUMNS, cells, strict=True)), _PER_GPU: text.signed_percent((1 + row["gain"]) / 2 - 1)}
 
 
 def _gain(row: dict[str, Any]) -> str:

@@ -23,6 +23,7 @@ _CLASSES_TITLE = "Links: load, mean over the run, and of the hottest also while 
 
 def _classes(view: RunView) -> Iterator[ReportTable]:
     links, classes = view.run.links, view.run.link_classes
+    classes = classes[(classes["bytes_carried"] > 0).to_numpy(bool)]
     classes = classes.assign(hottest=classes["hottest_link"] + " " + classes["hottest_direction"])
     columns = {"link_class": "class", "links": "links", "bytes_carried": "carried", "mean_utilisation": "mean load"}
     columns |= {"peak_utilisation": "hottest link", "busy_utilisation": "while busy"}
@@ -33,7 +34,7 @@ def _classes(view: RunView) -> Iterator[ReportTable]:
 
 
 def _hottest(view: RunView) -> Iterator[ReportTable]:
-    links = view.run.links
+    links = view.run.links[(view.run.links["bytes_carried"] > 0).to_numpy(bool)]
     columns: FrameColumns = {
         "link": "link",
         "direction": "direction",

@@ -29,7 +29,7 @@ def _ranks(view: RunView) -> Iterator[ReportTable]:
 def _parts(view: RunView) -> Iterator[ReportTable]:
     """Yield the fullest rank's memory: parts held in all phases of a step, and at the peak, whose sum is the total."""
     fullest, memory = view.run.rank_memory.head(1), view.run.memory
-    own = memory[memory["rank"].isin(fullest["rank"]).to_numpy(bool)]
+    own = memory[(memory["rank"].isin(fullest["rank"]) & (memory["size_bytes"] > 0)).to_numpy(bool)]
     own = own.sort_values("size_bytes", ascending=False, kind="stable")
     peak = fullest["phase"].iloc[0]
     total = fullest.rename(columns={"used_bytes": "size_bytes"}).assign(

@@ -66,10 +66,10 @@ STEPS = ReportSection(
 
 
 def _breakdown(view: RunView) -> Iterator[ReportTable]:
-    """Yield shares of the whole step; exposed communication is split into its two parts."""
+    """Yield shares of the whole step that are not 0; exposed communication is split into its two parts."""
     spent = parts_of_step(view.run, view.kept)
     raw = dict(zip((name.removesuffix("_ns") for name in PARTS), spent["mean_ns"], strict=True))
-    shown = spent[(spent["part"] != PARTS["exposed_ns"]).to_numpy(bool)]
+    shown = spent[((spent["part"] != PARTS["exposed_ns"]) & (spent["max_ns"] > 0)).to_numpy(bool)]
     columns = {"part": "part", "mean_ns": "mean", "share": "share", "max_ns": "max", "rank": "on rank"}
     columns["max_over_mean"] = "max/mean"
     frame, title = shown.assign(rank=represent_rows(shown)), f"Step breakdown over ranks, {view.which}"

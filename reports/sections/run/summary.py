@@ -15,7 +15,7 @@ from reports.analysis.step_breakdown import timed_steps
 from reports.run import Run
 from reports.sections.model import Bar, Fact, Facts, Report, ReportSection, on_terminal
 from reports.sections.run import changes
-from reports.sections.run.causes import dominant, waiting
+from reports.sections.run.causes import largest_part, waiting
 from reports.sections.run.glance import path_bar
 from reports.sections.run.headline import (
     OF_SEARCH,
@@ -42,7 +42,7 @@ _LINES, _WIDTH, _LETTERS = 14, 68, (272, 204, 136, 68)
 # Shares of a step: of launches, from which they are named, and of a straggler's cost.
 _LARGE, _LEAST_COST = 0.25, 0.05
 _WHAT_IF = "--what-if tries settings, hardware and the program"
-_ASK_BATCH = "unknown; --batch-size N states how many samples a rank has in a step"
+_ASK_BATCH = "unknown; --set script.batch_size=N gives a rank's samples a step"
 NEXT = "next: twinstep report FOLDER --full prints all tables and writes a page"
 
 
@@ -109,8 +109,9 @@ def _limits(view: RunView) -> Iterator[Fact]:
     path = by_what(view.run.critical_path_of(view.step))
     launching = float(path.loc[(path["what"] == LAUNCHING).to_numpy(bool), "share"].sum())
     host = f"launching of operations: {text.percent(launching)} of the step" if launching >= _LARGE else ""
-    late = waiting(view.run, view.kept) or _straggler(view)
-    said = [bound_by_host(view.run) or host, *dominant(view.run, view.step, named=0)[:1], late]
+    host = bound_by_host(view.run).removeprefix("bound by ") or host
+    late = waiting(view.run, view.kept, _LEAST_COST) or _straggler(view)
+    said = [host or largest_part(view.run, view.step), late]
     if any(said):
         yield Fact("limited by", "\n".join(filter(None, said)))
 

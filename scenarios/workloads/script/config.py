@@ -11,7 +11,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from scenarios.config.keys import Key
+from scenarios.config.keys import LATER, Key
 from scenarios.config.scenario import UsersCode
 from scenarios.config.toml.look import Look, named_file
 from scenarios.config.toml.mistakes import Mistakes
@@ -95,6 +95,11 @@ class Script:
             after="recording",
         ),
     ] = ""
+    batch_size: Annotated[
+        CountOrZero,
+        "Samples of one rank in one step, from which reports have samples/s and prices; the script does not read it."
+        " Default: unknown.",
+    ] = field(default=0, metadata=LATER)
     is_on_default: bool = field(default=False, metadata={"is_of_playing": True})
 
 

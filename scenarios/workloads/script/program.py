@@ -54,6 +54,7 @@ from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.environment import Seat
 from scenarios.workloads.script.further_groups import recorded_host_classes
 from scenarios.workloads.script.meeting.mail import Mail
+from scenarios.workloads.script.meeting.rank_warnings import print_counts
 from scenarios.workloads.script.meeting.stores import AskStore, Meeting, Stores
 from scenarios.workloads.script.outcome import Outcome, Outcomes, memory_of
 from scenarios.workloads.script.plan_from_script import rate_plans
@@ -144,6 +145,7 @@ class ScriptProgram(Program):
         self.outcomes.judge()
         if self._replays is None:
             self._hint.end(self._logs)
+            print_counts(self._start.folder)
 
     def standing(self) -> str:
         """Return the scripts' positions in a deadlock, as `Program.standing` requires."""

@@ -60,8 +60,8 @@ def test_changes_equal_the_prediction_with_their_options(scenario: Path, tmp_pat
     assert found == json.loads(command("reports", "show", run, "--json").stdout)["what_if"]  # kept in the run's folder
     assert {row["change"] for row in found} == CHANGED
     assert [row["status"] for row in found] == ["done"] * len(found)
-    assert list(dict.fromkeys(row["group"] for row in found)) == ["", "setting", "hardware", "diagnosis"]
-    for group in ("setting", "hardware", "diagnosis"):
+    assert list(dict.fromkeys(row["group"] for row in found)) == ["", "setting", "hardware", "more", "diagnosis"]
+    for group in ("setting", "hardware", "more", "diagnosis"):
         gains = [row["gain"] for row in found if row["group"] == group]
         assert gains == sorted(gains, reverse=True)
     assert (found[0]["change"], found[0]["gain"]) == ("as it is", 0)
@@ -97,11 +97,13 @@ def test_changes_are_shown_in_a_table_and_on_the_page(scenario: Path, tmp_path: 
     assert section is not None
     tables = [one for one in section.blocks if isinstance(one, ReportTable)]
     assert [table.title for table in tables] == titles
-    assert [title.partition(": ")[2].partition(",")[0] for title in titles] == ["settings", "hardware", "diagnosis"]
+    assert [title.partition(": ")[2].partition(",")[0] for title in titles] == [
+        *("settings", "hardware", "twice the GPUs", "diagnosis")
+    ]
     grids = [table.grid("page") for table in tables]
     assert [(grid.rows[0][0], [column.title for column in grid.columns[:4]]) for grid in grids] == [
         ("as it is", ["change", "step", "samples/s", "$"])
-    ] * 3
+    ] * 4
 
 
 def test_quantities_are_doubled_as_they_are_written(scenario: Path) -> None:

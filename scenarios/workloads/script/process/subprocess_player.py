@@ -28,6 +28,7 @@ from scenarios.workloads.script.meeting.guard import NO_RPC
 from scenarios.workloads.script.meeting.mains import run_as_main
 from scenarios.workloads.script.meeting.pools import install_pools
 from scenarios.workloads.script.meeting.processes import Processes
+from scenarios.workloads.script.meeting.rank_warnings import show_once
 from scenarios.workloads.script.meeting.seats import Seats
 from scenarios.workloads.script.meeting.spawned import install_spawn
 from scenarios.workloads.script.meeting.store import simulate_stores
@@ -57,6 +58,7 @@ def main(connection: Connection, script: Script, env: Mapping[str, str], folder:
     os.dup2(2, 1)
     torch.set_num_threads(1)
     torch.autograd.set_multithreading_enabled(False)
+    show_once(folder, env["RANK"])
     answer_into(folder / f"rank-{env['RANK']}-stands")
     if "numpy" in sys.modules:  # loaded before the fork: reseed, so that ranks draw different numbers, as usual
         sys.modules["numpy"].random.seed()

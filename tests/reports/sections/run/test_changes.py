@@ -41,6 +41,19 @@ def test_changes_are_shown_or_have_a_reason(run: Run) -> None:
     assert changes.best(run) == "largest single gains: bought: GPUs twice as fast, +25.0 %"
 
 
+def test_twice_the_gpus_are_ranked_apart_and_gain_per_gpu() -> None:
+    recording = with_changes(by_hand())
+    faster, first = recording.what_if[2], recording.what_if[0]
+    hosts = dataclasses.replace(faster, change="twice the hosts", group="more", step_ns=62.5)
+    run = Run.of(dataclasses.replace(recording, what_if=[first, hosts, faster]))
+    apart = list(changes.tables(changes.rank_changes(run)))[1]
+    assert apart.grid("terminal").rows == [
+        ["as it is", "100 ns", "", ""],
+        ["twice the hosts", "62 ns", "+60.0 %", "-20.0 %"],
+    ]
+    assert changes.best_of_groups(run) == ["bought: GPUs twice as fast, +25.0 %"]
+
+
 def test_a_gain_whose_interval_has_both_signs_is_a_range_and_no_largest_gain() -> None:
     recording = with_changes(by_hand())
     speeds = {"GPUs twice as fast": (1.05, 0.98, 1.2), "no faults": (1.04, 1.01, 1.3)}

@@ -38,7 +38,7 @@ def test_the_first_screen_says_what_a_user_asks_first() -> None:
         "step time   100 ns, median of steps 1-2",
         "samples/s   1,280,000,000, 64 samples per rank",
         "memory      fits with 4.00 KiB to spare on the fullest rank (1)",
-        "limited by  gemm (matrix products): 60 ns of the 100 ns step (60.0 %)",
+        "limited by  gemm (matrix products): 60.0 % of the step",
         "            GPU 0 of host 1 (rank 1): its computations take 1.5 times as long as",
         "            equal ones on other GPUs; 20 ns of a 100 ns step",
         "would help  not simulated; --what-if tries settings, hardware and the program",
