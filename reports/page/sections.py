@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -27,7 +28,7 @@ def _drawn(section: Shown) -> Shown:
         found = drawing(block) if isinstance(block, Figure) else [svg.bar(block) if isinstance(block, Bar) else block]
         absent = found if isinstance(found, str) else absent
         blocks += [] if isinstance(found, str) else found
-    return Shown(section.name, section.title, blocks, "" if blocks else absent)
+    return replace(section, blocks=blocks, absent="" if blocks else absent)
 
 
 def drawing(figure: Figure) -> Drawn:
