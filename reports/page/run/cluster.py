@@ -51,7 +51,8 @@ class _Cluster:
         self.hosts = sorted(by_load.index.tolist()[: _HOSTS if len(by_load) <= _HOSTS else _HOSTS - 1])
         self._counts = dict(run.info.host_counts) or dict.fromkeys(by_load.index.tolist(), 1)
         self.left_out = 0 if len(self.hosts) == len(by_load) else sum(self._counts.values()) - len(self.hosts)
-        self._owners = {int(host): own["owner"].drop_duplicates().tolist() for host, own in inside.groupby("host")}
+        names = inside.drop_duplicates("owner").set_index("host")["owner"]
+        self._owners: dict[int, list[str]] = {host: names.loc[[host]].tolist() for host in self.hosts}
         self._wide = 1 / (len(self.hosts) + bool(self.left_out))
 
     def drawn(self) -> Markup:
@@ -91,7 +92,8 @@ class _Cluster:
 
     def _leaves(self) -> dict[str, tuple[int, int]]:
         """Return the place of the first of each leaf's hosts and their number, by the leaf's name."""
-        each, found = self._network.get("hosts_per_leaf"), {}
+        each = self._network.get("hosts_per_leaf")
+        found: dict[str, tuple[int, int]] = {}
         for at, host in enumerate(self.hosts if isinstance(each, int) and each else []):
             first, count = found.get(f"leaf{host // each}", (at, 0))
             found[f"leaf{host // each}"] = first, count + 1
@@ -104,7 +106,8 @@ class _Cluster:
 
     def _host(self, left: float, top: float, host: int) -> tuple[list[Markup], float]:
         """Return a host's box, and where it ends."""
-        owners, gpus = self._owners[host], {}
+        owners = self._owners[host]
+        gpus: dict[int, list[str]] = {}
         for owner in owners:
             if owner.startswith("gpu"):
                 gpus.setdefault(int(owner.split(".")[0].removeprefix("gpu")), []).append(owner)

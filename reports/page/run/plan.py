@@ -46,7 +46,7 @@ def plan(view: RunView) -> list[Picture]:
     if len(shown) < len(ranks):
         note += f"; {len(shown)} of {len(ranks):,} ranks, from the slowest to the fastest"
     drawn = columns.drawn(f"Time of tables on each rank, {of}")
-    slowest, mean = int(ranks.idxmax()), float(np.average(ranks, weights=peers))
+    slowest, mean = ranks.index.tolist()[int(ranks.to_numpy().argmax())], float(np.average(ranks, weights=peers))
     said = (
         f"Slowest: rank {text.representative(slowest, int(peers[slowest]))}, {text.duration(float(ranks.max()))},"
         f" {float(ranks.max()) / mean:.2f} times the mean rank's {text.duration(mean)} (dashed)."

@@ -96,8 +96,8 @@ BALANCE = ReportSection(
 def _placed(view: RunView) -> Iterator[ReportTable]:
     """Yield where the planner placed each table."""
     keys, run = ["table", "sharding_type", "compute_kernel"], view.run
-    first = run.plan.groupby(keys, sort=False)["perf_ms"].sum().sort_values(ascending=False, kind="stable")
-    first = first.head(_PLAN_ROWS).index.to_frame(index=False)
+    by_cost = run.plan.groupby(keys, sort=False)["perf_ms"].sum().sort_values(ascending=False, kind="stable")
+    first = by_cost.head(_PLAN_ROWS).index.to_frame(index=False)
     grouped = first.merge(run.plan, on=keys, how="left").groupby(keys, sort=False)
     added = {"shard": "size", **dict.fromkeys(["rows", "columns"], "max"), **dict.fromkeys(MEASURES, "sum")}
     frame = grouped.agg(added).reset_index()
