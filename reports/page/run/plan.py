@@ -44,7 +44,8 @@ def plan(view: RunView) -> list[Picture]:
     columns = _Columns(costs, ranks, peers, types, shown)
     note = f"Height, in {'ms' if columns.unit_ns > 1e3 else 'us'}: look-up, update and exchange of the rank's shards"
     if len(shown) < len(ranks):
-        note += f"; {len(shown)} of {len(ranks):,} ranks, from the slowest to the fastest"
+        noun = "simulated ranks" if (peers > 1).any() else "ranks"
+        note += f"; {len(shown)} of {len(ranks):,} {noun}, from the slowest to the fastest"
     drawn = columns.drawn(f"Time of tables on each rank, {of}")
     slowest, mean = ranks.index.tolist()[int(ranks.to_numpy().argmax())], float(np.average(ranks, weights=peers))
     said = (
