@@ -243,6 +243,10 @@ class Run:
         """Return each table's cost as estimated by the planner and as spent by this step."""
         return self._once("tables", [step], lambda: table_costs.table_costs(self.plan, self._spans_of(step)))
 
+    def rank_costs_of(self, step: int) -> pd.DataFrame:
+        """Return the cost of each table on each of its ranks, as estimated by the planner and as spent by this step."""
+        return self._once("rank-costs", [step], lambda: table_costs.rank_costs(self.plan, self._spans_of(step)))
+
     def busiest_of(self, step: int) -> pd.DataFrame:
         """Return the tables' cost for the bottleneck rank and the mean rank, by the planner and in this step."""
         return self._once("busiest", [step], lambda: table_costs.busiest(self.plan, self._spans_of(step)))

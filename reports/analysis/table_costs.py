@@ -22,6 +22,7 @@ TABLE_COSTS = {
     "rank": "int",
     **dict.fromkeys([f"{who}_{part}_ns" for part in PARTS for who in ("planner", "step")], "float"),
 }
+RANK_COSTS = {**TABLE_COSTS, "total_ns": "float"}
 BUSIEST = {
     "by": "str",
     "rank": "int",
@@ -35,10 +36,17 @@ _SHARES = {"look_up": "look_up_bytes", "update": "update_bytes", "exchange": "pl
 
 
 def table_costs(plan: pd.DataFrame, spans: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per table on the rank that spends most on it in a step, most expensive first.
+    """Return the row of each table in `rank_costs` on the rank that spends most on it, most expensive first."""
+    dearest = rank_costs(plan, spans).drop_duplicates("table")
+    return frame_of_columns({name: dearest[name] for name in TABLE_COSTS}, TABLE_COSTS)
 
-    `step_*` is apportioned as the module's docstring states, `planner_*` the planner's estimate of the same shards. The
-    frame is empty where the plan does not state what shards move, or the spans have no lookup.
+
+def rank_costs(plan: pd.DataFrame, spans: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per table and rank that has shards of it, with the time that the rank spends on it in a step.
+
+    `step_*` is apportioned as the module's docstring states, `planner_*` the planner's estimate of the same shards;
+    `total_ns` sums `step_*`, and rows with most come first. The frame is empty where the plan does not state what
+    shards move, or the spans have no lookup.
     """
     shards = plan.assign(
         planner_look_up_ns=plan["forward_ms"] * 1e6,
@@ -47,7 +55,7 @@ def table_costs(plan: pd.DataFrame, spans: pd.DataFrame) -> pd.DataFrame:
     )
     spent = _spent(spans)
     if not len(spent) or not plan["look_up_bytes"].any():
-        return frame_of_columns({name: [] for name in TABLE_COSTS}, TABLE_COSTS)
+        return frame_of_columns({name: [] for name in RANK_COSTS}, RANK_COSTS)
     shards = shards.merge(spent.reset_index(), on=_KEYS, how="inner")
     for part, column in _SHARES.items():
         total = shards.groupby(_KEYS)[column].transform("sum").to_numpy(float)
@@ -55,9 +63,9 @@ def table_costs(plan: pd.DataFrame, spans: pd.DataFrame) -> pd.DataFrame:
         shards[f"step_{part}_ns"] = np.divide(own, total, out=np.zeros(len(own)), where=total > 0) * shards[part]
     sums = [name for name in TABLE_COSTS if name.endswith("_ns")]
     tables = shards.groupby(["table", "sharding_type", "rank"], sort=False)[sums].sum().reset_index()
-    tables["total"] = sum(tables[f"step_{part}_ns"] for part in PARTS)
-    dearest = tables.sort_values(["total", "table", "rank"], ascending=[False, True, True], kind="stable")
-    return frame_of_columns({name: dearest.drop_duplicates("table")[name] for name in TABLE_COSTS}, TABLE_COSTS)
+    tables["total_ns"] = sum(tables[f"step_{part}_ns"] for part in PARTS)
+    dearest = tables.sort_values(["total_ns", "table", "rank"], ascending=[False, True, True], kind="stable")
+    return frame_of_columns({name: dearest[name] for name in RANK_COSTS}, RANK_COSTS)
 
 
 def busiest(plan: pd.DataFrame, spans: pd.DataFrame) -> pd.DataFrame:

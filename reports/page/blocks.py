@@ -10,6 +10,7 @@ from reports.sections.model import Shown
 
 if TYPE_CHECKING:
     from bokeh.models import LayoutDOM
+    from markupsafe import Markup
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,21 @@ class Chart:
     title: str
     model: LayoutDOM
     note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A drawing in SVG, which no script draws; `legend` has colours, or classes of the page's style, with their names.
+
+    `caption` is a sentence below the drawing.
+    """
+
+    name: str
+    title: str
+    svg: Markup
+    note: str = ""
+    legend: Sequence[tuple[str, str]] = ()
+    caption: str = ""
 
 
 @dataclass(frozen=True, slots=True)

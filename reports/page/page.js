@@ -135,7 +135,23 @@
     }
   }
 
+  // The section of the address, or of a link to it.
+  function unfold(hash) {
+    const section = document.getElementById(hash.slice(1).split("?")[0]);
+    const fold = section?.querySelector(":scope.folded > details");
+    if (fold) fold.open = true;
+  }
+
+  function filterRows(field) {
+    const rows = field.nextElementSibling.querySelectorAll("tbody tr");
+    field.addEventListener("input", () => {
+      const wanted = field.value.trim().toLowerCase();
+      for (const row of rows) row.hidden = !row.textContent.toLowerCase().includes(wanted);
+    });
+  }
+
   function follow(timelines) {
+    unfold(location.hash);
     const [name, rest] = location.hash.slice(1).split("?");
     const section = document.getElementById(name);
     if (!section || rest === undefined) return;
@@ -153,6 +169,8 @@
     dressAll();
     const timelines = [...document.querySelectorAll("[data-timeline]")].map((figure) => new Timeline(figure));
     follow(timelines);
+    document.querySelectorAll("[data-rows]").forEach(filterRows);
+    for (const link of document.querySelectorAll("nav a")) link.addEventListener("click", () => unfold(link.hash));
     addEventListener("hashchange", () => follow(timelines));
     isDark.addEventListener("change", dressAll);
     for (const [event, value] of [["beforeprint", true], ["afterprint", false]]) {

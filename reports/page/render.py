@@ -54,7 +54,8 @@ def _environment() -> Environment:
         "dark": theme.DARK,
     }
     found.filters |= {"item": _item, "embedded": _embedded, "kind": lambda block: type(block).__name__.lower()}
-    found.filters |= {"sentences": sentences, "grid": lambda table: table.grid("page"), "note": _note}
+    found.filters |= {"sentences": sentences, "grid": lambda table: table.grid("page")}
+    found.filters |= {"note": _note, "loads": theme.loads}
     found.tests["link"] = lambda cell: isinstance(cell, PageLink)
     return found
 

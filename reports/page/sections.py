@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
-from reports.page import charts, theme
-from reports.page.blocks import Chart, Timeline
+from reports.page import svg
+from reports.page.blocks import Chart, Picture, Timeline
 from reports.sections.model import Bar, Figure, Report, Shown, Words
-from reports.terminal import text
 
 # The result of a figure's function: drawings, words in their place, or the reason why there are none.
-Drawn = Iterable[Chart | Timeline | Words] | str
+Drawn = Iterable[Chart | Picture | Timeline | Words] | str
 
 
 def draw_sections(report: Report, of: Any) -> list[Shown]:
@@ -25,10 +25,10 @@ def _drawn(section: Shown) -> Shown:
     blocks: list[Any] = []
     absent = section.absent
     for block in section.blocks:
-        found = drawing(block) if isinstance(block, Figure) else [_bar(block) if isinstance(block, Bar) else block]
+        found = drawing(block) if isinstance(block, Figure) else [svg.bar(block) if isinstance(block, Bar) else block]
         absent = found if isinstance(found, str) else absent
         blocks += [] if isinstance(found, str) else found
-    return Shown(section.name, section.title, blocks, "" if blocks else absent)
+    return replace(section, blocks=blocks, absent="" if blocks else absent)
 
 
 def drawing(figure: Figure) -> Drawn:
@@ -36,14 +36,6 @@ def drawing(figure: Figure) -> Drawn:
     module, _, name = figure.draw.rpartition(".")
     draw: Callable[[Any], Drawn] = getattr(import_module(f"reports.page.{module}"), name)
     return draw(figure.of)
-
-
-def _bar(bar: Bar) -> Chart:
-    layers = {
-        f"{piece.name} {text.percent(piece.share)}": ([piece.duration_ns / 1e6], theme.WHATS[piece.name])
-        for piece in bar.pieces
-    }
-    return Chart(bar.name, bar.title, charts.stacked_bars([bar.of], layers, x="ms"), bar.note)
 
 
 def sentences(words: Words) -> Iterator[str]:

@@ -77,6 +77,16 @@ DARK = Scheme(
 )
 
 
+# The number of colours for loads, from none to the highest: the first of a ramp would not be seen on the page.
+LOADS = 8
+
+
+def loads(scheme: Scheme) -> list[str]:
+    """Return the colours of loads, from none to the highest."""
+    ramp = scheme.sequential
+    return [ramp[round(at)] for at in np.linspace(len(ramp) // 8, len(ramp) - 1, LOADS).tolist()]
+
+
 def colors(parts: Sequence[str]) -> list[str]:
     """Return a colour for each operation from its part ("compute" or "communication"); neighbours differ."""
     palettes = {"compute": cycle(COOL), "communication": cycle(WARM)}

@@ -34,7 +34,7 @@ from reports.terminal import text
 from reports.terminal.rows import operation_names
 
 # Pixels of a row; fewer where very many spans overlap.
-_LANE, _LEAST_LANE, _HEIGHT = 15, 3, 1800
+_LANE, _LEAST_LANE, _HEIGHT = 13, 3, 1800
 _STEPS_NAMED = 12
 
 

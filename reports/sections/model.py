@@ -39,9 +39,10 @@ class Fact(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """A row of tiles; a terminal has a line or more for each fact."""
+    """A row of tiles; a terminal has a line or more for each fact, as a page has if `lines`."""
 
     items: Sequence[Fact]
+    lines: bool = False
 
 
 class Column(NamedTuple):
@@ -183,12 +184,16 @@ Block = Facts | ReportTable | Words | Bar | Listing | View | Figure
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A titled list of blocks; `name` is its address on the page. `absent` has the reason if there are no blocks."""
+    """A titled list of blocks; `name` is its address on the page. `absent` has the reason if there are no blocks.
+
+    A page shows the blocks only on request if `folded`.
+    """
 
     name: str
     title: str
     blocks: Sequence[Any] = ()
     absent: str = ""
+    folded: bool = False
 
     def __post_init__(self) -> None:
         assert bool(self.blocks) != bool(self.absent), f"{self.name}: shows something, or says why not"
@@ -227,7 +232,7 @@ def lacking(rows: Callable[[Any], Sized], why: str | Callable[[Any], str]) -> Ca
 @dataclass(frozen=True, slots=True)
 class ReportSection:
     """A section of reports. `absent` says why there is nothing of it, which `absent_in` outputs show; "": it is
-    there. `data` are its frames and values in JSON, by key.
+    there. `data` are its frames and values in JSON, by key. A page shows its blocks only on request if `folded`.
     """
 
     name: str
@@ -236,6 +241,7 @@ class ReportSection:
     absent: Callable[[Any], str] = lambda of: ""
     absent_in: Sequence[Output] = BOTH
     data: Callable[[Any], Mapping[str, Any]] = lambda of: {}
+    folded: bool = False
 
     def parts_for(self, output: Output) -> list[Blocks]:
         """Return the functions that make the section's blocks for an output."""
@@ -248,7 +254,7 @@ class ReportSection:
         if parts and (why := self.absent(of)):
             return Shown(self.name, self.title, absent=why) if output in self.absent_in else None
         blocks = [block for part in parts for block in part(of)]
-        return Shown(self.name, self.title, blocks) if blocks else None
+        return Shown(self.name, self.title, blocks, folded=self.folded) if blocks else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

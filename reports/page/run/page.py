@@ -9,6 +9,7 @@ from reports.page.sections import draw_sections
 from reports.run import Run
 from reports.sections.run.report import RUN
 from reports.sections.run.subject import RunView
+from reports.sections.run.summary import SUMMARY
 
 
 def page(run: Run, asked: int | None = None, also: Sequence[tuple[int, int]] = (), tables: str = "") -> Page:
@@ -26,4 +27,4 @@ def page(run: Run, asked: int | None = None, also: Sequence[tuple[int, int]] = (
     view = RunView.of(run, asked, also=also)
     where = f"All numbers are those of the tables in {tables}; docs/reports.md describes every column."
     foot = [where] if tables else []
-    return Page(title=run.info.name, about=RUN.lines(view), sections=draw_sections(RUN, view), foot=foot)
+    return Page(title=run.info.name, about=SUMMARY.lines(view), sections=draw_sections(RUN, view), foot=foot)

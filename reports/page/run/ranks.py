@@ -1,24 +1,20 @@
-"""Draw ranks: their times, the tables' loads, memory.
+"""Draw ranks: their times, memory.
 
 Few ranks have a bar each; of many the distribution is drawn, and the worst of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from reports.analysis.frames import memory_at_peak
-from reports.analysis.imbalance import MEASURES, rank_load
 from reports.page import charts, theme
 from reports.page.blocks import Chart
 from reports.run import Run
 from reports.sections.run.ranks import of_one_step, rank_names
 from reports.sections.run.subject import RunView
-from reports.sections.run.tables import MEASURE_WORDS
 
 _RANKS = 48
 _LAYERS = 9
@@ -27,12 +23,6 @@ _PARTS = {
     "transfer_ns": ("exposed transfer", theme.EXPOSED),
     "wait_ns": ("waiting for other ranks", theme.WAIT),
     "idle_ns": ("idle", theme.IDLE),
-}
-# The unit of axes: its size, and its name.
-_UNITS = {
-    "ids_per_step": (1.0, "ids per step by the planner"),
-    "perf_ms": (1.0, "ms by the planner"),
-    "storage_bytes": (2.0**30, "GiB"),
 }
 
 
@@ -58,32 +48,6 @@ def _rank_histograms(each: pd.DataFrame, of: str) -> list[Chart]:
 def _rank_bars(each: pd.DataFrame) -> Any:
     layers = {words: (charts.ms(each[column]), color) for column, (words, color) in _PARTS.items()}
     return charts.stacked_bars(rank_names(each), layers, x="ms per step")
-
-
-def tables(view: RunView) -> Iterator[Chart]:
-    """Draw how the plan loads ranks."""
-    run = view.run
-    load = rank_load(run.plan, run.info.world_size)
-    for measure in MEASURES:
-        title, _, form = MEASURE_WORDS[measure]
-        if not float(load[measure].max()):
-            continue
-        heading = f"By the plan: {title} of each rank"
-        if run.info.world_size <= _RANKS:
-            yield Chart(f"tables-{measure}", heading, _table_bars(run.plan, measure, run.info.world_size))
-        else:
-            factor, unit = _UNITS[measure]
-            values, weights = load[measure] / factor, np.ones(len(load))
-            drawn = charts.histogram(values, weights, x=unit, y="ranks", color=theme.COMPUTE)
-            yield Chart(f"tables-{measure}", heading, drawn, f"The most is {form(float(load[measure].max()))}.")
-
-
-def _table_bars(plan: pd.DataFrame, measure: str, world_size: int) -> Any:
-    """Return a bar for each rank, of the tables with the largest loads and all others."""
-    loads = plan.pivot_table(index="rank", columns="table", values=measure, aggfunc="sum", fill_value=0)
-    loads = loads.reindex(range(world_size), fill_value=0)
-    factor, unit = _UNITS[measure]
-    return charts.stacked_bars([f"rank {rank}" for rank in range(world_size)], _layers(loads / factor), x=unit)
 
 
 def _layers(loads: pd.DataFrame) -> dict[str, tuple[Any, str]]:

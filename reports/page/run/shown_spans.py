@@ -13,7 +13,7 @@ from reports.run import Run
 
 # 35 bytes of the page each; a browser draws this many in some 50 ms.
 MOST_SPANS = 30_000
-MOST_LANES = 72
+MOST_LANES = 48
 COLUMNS = [*KEYS, "step", "rank", "rank_count", "start_ns", "end_ns", "bytes_sent"]
 
 

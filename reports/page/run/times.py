@@ -12,12 +12,14 @@ from reports.analysis.step_breakdown import PARTS, ranks_of_step
 from reports.page import charts, theme
 from reports.page.blocks import Chart
 from reports.run import Run
+from reports.sections.model import Words
 from reports.sections.run.subject import RunView
 from reports.terminal import text
 from reports.terminal.rows import operation_name, operation_names, records, represent_rows
 
 _BARS = 24
 _METRICS = 6
+_FLAT = 0.01  # the range of step times, as a share of the median, up to which they are not drawn
 # Layers of the bars of operations, by part: the column and colour of each name.
 _LAYERS = {
     "communication": {
@@ -29,9 +31,12 @@ _LAYERS = {
 }
 
 
-def steps(view: RunView) -> list[Chart]:
-    """Draw the time of each step; nothing for a single step."""
+def steps(view: RunView) -> list[Chart | Words]:
+    """Draw the time of each step, or state that all take the same; nothing for a single step."""
     frame = view.run.steps
+    low, high, median = (float(getattr(frame["step_ns"], name)()) for name in ("min", "max", "median"))
+    if len(frame) > 1 and high - low <= _FLAT * median:
+        return [Words(f"All {len(frame):,} steps take {text.duration(median)}, within {text.percent(_FLAT)}.")]
     return [Chart("steps", "Time of each step", _over_steps(frame), _steps_note(frame))] if len(frame) > 1 else []
 
 

@@ -20,7 +20,18 @@ from reports.analysis.step_breakdown import (
     utilisation_of,
 )
 from reports.run import Run
-from reports.sections.model import LEAST_SHARE, PAGE, Bar, Fact, Facts, ReportSection, SectionPiece, Words, on_page
+from reports.sections.model import (
+    LEAST_SHARE,
+    PAGE,
+    Bar,
+    Fact,
+    Facts,
+    ReportSection,
+    SectionPiece,
+    Words,
+    on_page,
+    on_terminal,
+)
 from reports.sections.run import changes
 from reports.sections.run.causes import dominant
 from reports.sections.run.headline import of_recording
@@ -59,11 +70,12 @@ def _absent(view: RunView) -> str:
 
 
 def _tiles(view: RunView) -> Iterator[Facts]:
-    if len(timed_steps(view.run)):
-        yield Facts([*_step_facts(view.run), *_part_facts(view), *_machine_facts(view.run)])
+    if len(timed_steps(view.run)) and (found := [*_part_facts(view), *_link_facts(view.run), *_rate_facts(view.run)]):
+        yield Facts(found)
 
 
-def _step_facts(run: Run) -> Iterator[Fact]:
+def time_facts(run: Run) -> Iterator[Fact]:
+    """Yield the step time and the samples per second."""
     timed = timed_steps(run)
     step_ns, rate = float(timed["step_ns"].median()), float(timed["samples_per_s"].median())
     of = f"median of {text.steps(timed['step'].tolist())}"
@@ -71,6 +83,9 @@ def _step_facts(run: Run) -> Iterator[Fact]:
     yield Fact("step time", text.duration(step_ns), note, step_ns)
     if not np.isnan(rate):
         yield Fact("samples/s", text.number(rate), "all ranks together", rate)
+
+
+def _rate_facts(run: Run) -> Iterator[Fact]:
     done = utilisation_of(run)
     if done is not None:
         note = f"per GPU, of the model; {', '.join(done.dtypes)}"
@@ -78,7 +93,8 @@ def _step_facts(run: Run) -> Iterator[Fact]:
         if not np.isnan(done.mfu):
             peak = text.flop_rate(done.peak_flops_per_s)
             yield Fact("MFU", text.percent(done.mfu), f"of {peak}, without recomputation", done.mfu)
-            yield Fact("HFU", text.percent(done.hfu), f"of {peak}, with recomputation", done.hfu)
+            if done.hfu > done.mfu:
+                yield Fact("HFU", text.percent(done.hfu), f"of {peak}, with recomputation", done.hfu)
     period = sync_period(run)
     if period is not None and period.steps:
         note = f"mean over {period.every:,} steps; the one that averages replicas takes {text.duration(period.sync_ns)}"
@@ -93,15 +109,20 @@ def _part_facts(view: RunView) -> Iterator[Fact]:
         part = PARTS[name]
         if part in spent.index:
             mean, share = (float(spent.loc[part, value]) for value in ("mean_ns", "share"))  # type: ignore[arg-type]
-            yield Fact(part, text.duration(mean), f"{text.percent(share)} of a step, mean rank", mean)
+            if mean:
+                yield Fact(part, text.duration(mean), f"{text.percent(share)} of a step, mean rank", mean)
 
 
-def _machine_facts(run: Run) -> Iterator[Fact]:
+def memory_facts(run: Run) -> Iterator[Fact]:
+    """Yield how full the fullest memory is."""
     if len(run.rank_memory):
         share, (rank,) = float(run.rank_memory["used_share"].iloc[0]), represent_rows(run.rank_memory.head(1))
         free_bytes = float(run.rank_memory["free_bytes"].iloc[0])
         room = f"{text.size(abs(free_bytes))} {'to spare' if free_bytes >= 0 else 'too much'}"
         yield Fact("fullest memory", text.percent(share), f"rank {rank}; {room}", share)
+
+
+def _link_facts(run: Run) -> Iterator[Fact]:
     if len(run.links):
         load, (link,) = float(run.links["utilisation"].iloc[0]), represent_rows(run.links.head(1), "link")
         busy = text.percent(float(run.links["busy_utilisation"].iloc[0]))
@@ -183,7 +204,7 @@ def _data(view: RunView) -> dict[str, Any]:
 GLANCE = ReportSection(
     "glance",
     "At a glance",
-    [on_page(_tiles), path_bar, _what_helps, _dominant, _stragglers],
+    [on_terminal(path_bar), on_page(_tiles), _what_helps, _dominant, _stragglers],
     absent=_absent,
     absent_in=PAGE,
     data=_data,

@@ -29,7 +29,12 @@ def _classes(view: RunView) -> Iterator[ReportTable]:
     columns |= {"peak_utilisation": "hottest link", "busy_utilisation": "while busy"}
     raw = {"bytes": float((links["bytes_carried"] * links["link_count"]).sum())}
     yield table_of(
-        _CLASSES_TITLE, classes, {**columns, "hottest": Column("hottest", PAGE)}, raw=raw, name="Classes of links"
+        _CLASSES_TITLE,
+        classes,
+        {**columns, "hottest": Column("hottest", PAGE)},
+        raw=raw,
+        name="Classes of links",
+        folded=True,
     )
 
 
@@ -46,7 +51,9 @@ def _hottest(view: RunView) -> Iterator[ReportTable]:
         "busy_utilisation": "while busy",
     }
     shown, most = links.assign(link=represent_rows(links, "link")), Most(5, 24)
-    yield table_of("Hottest links", shown, columns, left=3, most=most, others="cooler ones", file="links.csv")
+    yield table_of(
+        "Hottest links", shown, columns, left=3, most=most, others="cooler ones", file="links.csv", folded=True
+    )
 
 
 def _absent(view: RunView) -> str:
@@ -56,7 +63,7 @@ def _absent(view: RunView) -> str:
 LINKS = ReportSection(
     "links",
     "Links",
-    [figure("run.links.hosts"), figure("run.links.over_time"), _classes, _hottest],
+    [figure("run.cluster.cluster"), figure("run.links.hosts"), figure("run.links.over_time"), _classes, _hottest],
     absent=lacking(lambda view: view.run.links, _absent),
     data=lambda view: {"link_classes": view.run.link_classes, "links": view.run.links},
 )

@@ -52,4 +52,5 @@ MEMORY = ReportSection(
     [on_page(lambda view: [Words(fits(view.run))]), figure("run.ranks.memory"), on_page(_ranks), _parts],
     absent=lacking(lambda view: view.run.rank_memory, _absent),
     data=lambda view: {"rank_memory": view.run.rank_memory, "memory": view.run.memory},
+    folded=True,
 )

@@ -112,6 +112,7 @@ OPERATIONS = ReportSection(
     [figure("run.times.draw_hidden"), _operations, model.on_terminal(_bandwidths), _formulas],
     absent=RunView.why_absent,
     data=lambda view: {"operations": view.run.operations, "formulas": view.run.formulas},
+    folded=True,
 )
 
 
@@ -144,6 +145,7 @@ COMMUNICATION = ReportSection(
     absent=lambda view: view.why_absent() or ("" if len(communication(view)) else "No operation communicates."),
     absent_in=PAGE,
     data=lambda view: {"communication": communication(view)},
+    folded=True,
 )
 
 _KERNELS_SHOWN = 20
@@ -171,4 +173,5 @@ KERNELS = ReportSection(
     [model.on_page(_kernels)],
     absent=lambda view: "" if len(view.run.kernels) else "Only a prediction on GPUs lists its kernels.",
     data=lambda view: {"kernels": view.run.kernels, "kernels_priced_by": kernel_shares(view.run)},
+    folded=True,
 )

@@ -73,4 +73,5 @@ RANKS = ReportSection(
         "late_ranks": view.run.late_ranks_of(view.kept),
         "rank_classes": _rank_classes(view),
     },
+    folded=True,
 )

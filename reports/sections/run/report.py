@@ -19,6 +19,7 @@ from reports.sections.run.ranks import RANKS
 from reports.sections.run.scenario import SCENARIO
 from reports.sections.run.steps import CRITICAL_PATH, METRICS, PARTS_OF_STEP, STEPS
 from reports.sections.run.subject import RunView
+from reports.sections.run.summary import VERDICT
 from reports.sections.run.tables import BALANCE, PLAN
 from reports.sections.run.uncertainty import spread_json, spread_line
 
@@ -48,12 +49,12 @@ def _data(view: RunView) -> dict[str, Any]:
     }
 
 
-_TIMES = (GLANCE, CHANGES, STEPS, PARTS_OF_STEP, TIMELINE, OPERATIONS, COMMUNICATION, KERNELS, CRITICAL_PATH)
-_LOADS = (LINKS, RANKS, BALANCE, MEMORY, PLAN, METRICS, SCENARIO)
+_FIRST = (VERDICT, GLANCE, CHANGES, BALANCE, LINKS, STEPS, TIMELINE, PARTS_OF_STEP)
+_FOLDED = (OPERATIONS, COMMUNICATION, KERNELS, CRITICAL_PATH, RANKS, MEMORY, PLAN, METRICS, SCENARIO)
 
 
 def _lines(view: RunView) -> list[str]:
     return headline(view.run, "" if view.draws is None else spread_line(view.draws))
 
 
-RUN = Report(lines=_lines, sections=[*_TIMES, *_LOADS], data=_data)
+RUN = Report(lines=_lines, sections=[*_FIRST, *_FOLDED], data=_data)

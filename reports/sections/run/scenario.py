@@ -29,4 +29,4 @@ def _blocks(view: RunView) -> Iterator[Block]:
     yield Listing("Versions", known or "none were kept", open=True)
 
 
-SCENARIO = ReportSection("scenario", "Scenario and versions", [on_page(_blocks)])
+SCENARIO = ReportSection("scenario", "Scenario and versions", [on_page(_blocks)], folded=True)

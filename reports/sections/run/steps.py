@@ -34,7 +34,7 @@ def _steps(view: RunView) -> Iterator[ReportTable]:
         columns = ["step", "time", "fastest rank", "slowest rank", "samples/s", "operations"]
         rows = [[number, *others] for number, _, *others in rows]
     note = "A phase is a stretch of steps that use the same operations." if has_phases else ""
-    yield ReportTable("Steps", columns, rows, note=note, raw={"sum": float(steps["step_ns"].sum())})
+    yield ReportTable("Steps", columns, rows, note=note, folded=True, raw={"sum": float(steps["step_ns"].sum())})
 
 
 def _step_row(group: pd.DataFrame) -> list[str]:
@@ -81,7 +81,12 @@ def _no_breakdown(view: RunView) -> str:
 
 
 PARTS_OF_STEP = ReportSection(
-    "parts", "Parts of a step", [figure("run.times.parts"), _breakdown], absent=_no_breakdown, absent_in=PAGE
+    "parts",
+    "Parts of a step",
+    [figure("run.times.parts"), _breakdown],
+    absent=_no_breakdown,
+    absent_in=PAGE,
+    folded=True,
 )
 
 
@@ -118,6 +123,7 @@ CRITICAL_PATH = ReportSection(
     absent=_no_path,
     absent_in=PAGE,
     data=lambda view: {"waited_for": view.run.waited_for},
+    folded=True,
 )
 
 
@@ -154,4 +160,5 @@ METRICS = ReportSection(
     [figure("run.times.metrics"), on_terminal(_by_step), on_page(_by_name)],
     absent=lambda view: "" if len(view.run.metrics_by_step) else "The program recorded no metrics.",
     data=lambda view: {"metrics": view.run.metrics},
+    folded=True,
 )

@@ -1,4 +1,7 @@
-"""The first screen of a run: at most 25 lines of 80 columns, which lead to the tables of the whole report."""
+"""The first screen of a run, at most 25 lines of 80 columns, which lead to the tables of the whole report.
+
+A page begins with as much: the verdict.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,16 @@ from reports.analysis.prediction.costs import costs, prices_of
 from reports.analysis.prediction.uncertainty import uncertainty
 from reports.analysis.step_breakdown import timed_steps
 from reports.run import Run
-from reports.sections.model import Bar, Fact, Facts, Report, ReportSection, on_terminal
+from reports.sections.model import PAGE, Bar, Block, Fact, Facts, Listing, Report, ReportSection, on_page, on_terminal
 from reports.sections.run import changes
 from reports.sections.run.causes import largest_part, waiting
-from reports.sections.run.glance import path_bar
+from reports.sections.run.glance import memory_facts, path_bar, time_facts
 from reports.sections.run.headline import (
     OF_SEARCH,
     bound_by_host,
     ended_early,
     fits,
+    headline,
     identity,
     left_out,
     of_recording,
@@ -43,6 +47,8 @@ _LINES, _WIDTH, _LETTERS = 14, 68, (272, 204, 136, 68)
 _LARGE, _LEAST_COST = 0.25, 0.05
 _WHAT_IF = "--what-if tries settings, hardware and the program"
 _ASK_BATCH = "unknown; --set script.batch_size=N gives a rank's samples a step"
+# Tiles of pages have the numbers of these facts.
+_IN_TILES = ("step time", "samples/s", "price")
 NEXT = "next: twinstep report FOLDER --full prints all tables and writes a page"
 
 
@@ -53,16 +59,20 @@ def _lines(view: RunView) -> list[str]:
 
 
 def _facts(view: RunView) -> Iterator[Facts]:
-    run, timed = view.run, timed_steps(view.run)
-    found = [*_times(view), *_money(run), *_memory(run), *_plan(run)]
-    if len(timed):
-        found += [*_limits(view), *_certainty(run), *_changes(run)]
+    found = verdict(view)
     room = _LINES - sum(len(text.fold(line, text.WIDTH)) for line in _lines(view)[1:])
     for most in _LETTERS:
         clipped = [[text.clip(text.printable(line), most) for line in one.value.split("\n")] for one in found]
         if sum(len(text.fold("\n".join(lines), _WIDTH)) for lines in clipped) <= room:
             break
     yield Facts([one._replace(value="\n".join(lines)) for one, lines in zip(found, clipped, strict=True)])
+
+
+def verdict(view: RunView) -> list[Fact]:
+    """Return time, rate and price of a step, whether memory fits, what limits the step, how sure, what would help."""
+    run = view.run
+    found = [*_times(view), *_money(run), *_memory(run), *_plan(run)]
+    return [*found, *_limits(view), *_certainty(run), *_changes(run)] if len(timed_steps(run)) else found
 
 
 def _times(view: RunView) -> Iterator[Fact]:
@@ -145,3 +155,27 @@ def _bar(view: RunView) -> Iterator[Bar]:
 
 FIRST_SCREEN = ReportSection("first-screen", "First screen", [on_terminal(_facts), on_terminal(_bar)])
 SUMMARY = Report(lines=_lines, sections=[FIRST_SCREEN])
+
+
+def _on_page(view: RunView) -> Iterator[Block]:
+    found = [fact for fact in verdict(view) if fact.name not in _IN_TILES]
+    yield Facts([*time_facts(view.run), *_price_facts(view.run), *memory_facts(view.run)])
+    if found:
+        yield Facts(found, lines=True)
+    yield from path_bar(view)
+    yield Listing("All about this run", "\n".join(headline(view.run)))
+
+
+def _price_facts(run: Run) -> Iterator[Fact]:
+    usd = costs(run).usd_per_1e9_samples
+    if not math.isnan(usd):
+        yield Fact("$ per 10^9 samples", f"${text.to_three_digits(usd)}", "at the scenario's price of a GPU hour", usd)
+
+
+VERDICT = ReportSection(
+    "verdict",
+    "Verdict",
+    [on_page(_on_page)],
+    absent=lambda view: "" if len(timed_steps(view.run)) else "No rank completed a step.",
+    absent_in=PAGE,
+)

@@ -81,13 +81,13 @@ def _causes(most: int, view: RunView) -> Iterator[ReportTable]:
             here, mean = form(cause["on_worst_rank"]), form(cause["mean"])
             rows.append([cause["table"], cause["sharding_type"], word, here, mean, f"+{form(cause['excess'])}"])
     if rows:
-        yield ReportTable("Tables that cause imbalance", _CAUSE_COLUMNS, rows, left=3)
+        yield ReportTable("Tables that cause imbalance", _CAUSE_COLUMNS, rows, left=3, folded=True)
 
 
 BALANCE = ReportSection(
     "tables",
     "Balance of tables",
-    [figure("run.ranks.tables"), _balance, partial(_causes, 5)],
+    [figure("run.plan.plan"), _balance, partial(_causes, 5)],
     absent=_absent,
     data=lambda view: {"imbalance": view.run.imbalance, "imbalance_causes": view.run.imbalance_causes},
 )
@@ -96,8 +96,9 @@ BALANCE = ReportSection(
 def _placed(view: RunView) -> Iterator[ReportTable]:
     """Yield where the planner placed each table."""
     keys, run = ["table", "sharding_type", "compute_kernel"], view.run
-    first = run.plan[keys].drop_duplicates().head(_PLAN_ROWS)
-    grouped = run.plan.merge(first, on=keys, how="inner").groupby(keys, sort=False)
+    by_cost = run.plan.groupby(keys, sort=False)["perf_ms"].sum().sort_values(ascending=False, kind="stable")
+    first = by_cost.head(_PLAN_ROWS).index.to_frame(index=False)
+    grouped = first.merge(run.plan, on=keys, how="left").groupby(keys, sort=False)
     added = {"shard": "size", **dict.fromkeys(["rows", "columns"], "max"), **dict.fromkeys(MEASURES, "sum")}
     frame = grouped.agg(added).reset_index()
     frame = frame.assign(
@@ -111,9 +112,9 @@ def _placed(view: RunView) -> Iterator[ReportTable]:
     note = "Storage, ids and the planner's time are sums over all shards."
     count = len(run.plan.drop_duplicates(keys))
     if count > _PLAN_ROWS:
-        note += f" The first {_PLAN_ROWS} of {count:,} tables; all shards are in plan.csv."
+        note += f" The {_PLAN_ROWS} most expensive of {count:,} tables; all shards are in plan.csv."
     raw = {"storage_bytes": float(run.plan["storage_bytes"].sum())}
-    yield model.table_of("Placement of tables", frame, columns, left=4, note=note, raw=raw)
+    yield model.table_of("Placement of tables", frame, columns, left=4, note=note, raw=raw, folded=True)
 
 
 def _costs(view: RunView) -> Iterator[Block]:
@@ -134,7 +135,16 @@ def _costs(view: RunView) -> Iterator[Block]:
     title, name = f"Tables: planned / in the step{view.seen}", "Tables: planned / in the step"
     raw, most = {"look_up": float(frame["step_look_up_ns"].sum())}, Most(16, _PLAN_ROWS)
     yield ReportTable(
-        title, _COSTS_COLUMNS, rows, left=2, raw=raw, name=name, most=most, count=len(frame), others="that take less"
+        title,
+        _COSTS_COLUMNS,
+        rows,
+        left=2,
+        raw=raw,
+        name=name,
+        most=most,
+        count=len(frame),
+        others="that take less",
+        folded=True,
     )
     yield Words("\n".join([_COSTS_NOTE.format(step=view.step), f"{busiest_sentence(view.run, view.step)}."]))
 
@@ -168,7 +178,7 @@ def _beside_ours(view: RunView) -> Iterator[ReportTable]:
     """Yield a script's plan and ours, where there is one."""
     if len(view.run.own_plan):
         title, rows = "TorchRec's plan and ours, time of all shards together", plans_rows(view.run, _PLAN_ROWS)
-        yield ReportTable(title, _BESIDE_COLUMNS, rows, left=5)
+        yield ReportTable(title, _BESIDE_COLUMNS, rows, left=5, folded=True)
 
 
 def plans_rows(run: Run, most: int) -> list[list[str]]:
@@ -216,4 +226,5 @@ PLAN = ReportSection(
         "plan_costs": view.run.plan_costs,
         "table_costs": [] if view.step is None else view.run.table_costs_of(view.step),
     },
+    folded=True,
 )

@@ -234,10 +234,10 @@ def test_missing_recordings_are_stated():
         "by_hand: measured, 2 ranks on 2 hosts, library gloo, payload values",
         "THIS RUN ENDED EARLY: rank 1 was killed by signal 9",
         "What would help: not predicted.",
+        "Balance of tables: the scenario has no embedding tables.",
+        "Links: not available for real runs.",
         "Step times: no rank completed a step.",
         "Hidden and exposed: no rank completed a step.",
-        "Links: not available for real runs.",
-        "Balance of tables: the scenario has no embedding tables.",
         "Memory: a measured run does not know its parts.",
         "Recorded metrics: the program recorded no metrics.",
     ]
