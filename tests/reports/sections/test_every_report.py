@@ -8,6 +8,7 @@ from pathlib import Path
 from pkgutil import walk_packages
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import reports.sections
@@ -22,6 +23,7 @@ from reports.page.sections import draw_sections
 from reports.published import collectives, kernels, steps
 from reports.published.kernels import PublishedTime
 from reports.run import Run
+from reports.sections.calibration import CalibrationView
 from reports.sections.comparison import CompareView
 from reports.sections.curves import CurvesView
 from reports.sections.kineto import KernelsView
@@ -79,6 +81,12 @@ def plans(_: Path) -> PlansView:
     return PlansView(both, tried=2, stopped="", file="plan.json", command="predict", reserved_share=0.15)
 
 
+def calibration(_: Path) -> CalibrationView:
+    pieces = {"name": ["linear", "norm"], "measured_ns": [2e5, 3e4], "predicted_ns": [1e5, 3e4], "error": [-0.5, 0.0]}
+    tables = {"pieces": pd.DataFrame({**pieces, "error_before": [-0.8, -0.1]})}
+    return CalibrationView(data={}, tables=tables, words={"pieces": "2 pieces."}, of={"pieces": "the host"})
+
+
 # For each report a whole subject, then one with as little as there can be.
 SUBJECTS: dict[str, tuple[Callable[[Path], Any], ...]] = {
     "run.report.RUN": (lambda _: RunView.of(run()), lambda _: RunView.of(run(empty=True))),
@@ -117,6 +125,7 @@ SUBJECTS: dict[str, tuple[Callable[[Path], Any], ...]] = {
         lambda _: published(steps.join([], of_nodes)),
     ),
     "plans.PLANS": (plans,),
+    "calibration.CALIBRATION": (calibration, lambda _: CalibrationView(data={}, tables={})),
     "nccl_fit.NCCL_FIT": (lambda _: FitView(fit(measured(DGX), DGX, time_by_hand), "p", Path("p.toml")),),
     "kineto.KERNELS": (lambda _: KernelsView(read(GPU, "gpus")),),
     "kineto.COMPUTATIONS": (

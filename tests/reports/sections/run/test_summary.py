@@ -15,6 +15,7 @@ from reports.sections.run.summary import NEXT, SUMMARY
 from reports.terminal import text
 from reports.terminal.present import present
 from reports.terminal.render import render_report
+from scenarios.seam.memory import ACTIVATIONS
 from scenarios.seam.trace import Advice, MemoryRow, Recording
 from tests.lanes import examples
 from tests.reports.recordings import SCENARIO, by_hand, info, recordings, span, thinned, with_changes, with_spans
@@ -67,7 +68,7 @@ def test_the_first_screen_has_the_main_reason_of_the_uncertainty_and_what_is_not
 
 def test_memory_that_does_not_fit_is_said_with_a_remedy() -> None:
     full = by_hand()
-    full.memory.append(MemoryRow(rank=1, part="activations", size_bytes=6144, capacity_bytes=16384))
+    full.memory.append(MemoryRow(rank=1, part="activations", size_bytes=6144, capacity_bytes=16384, kind=ACTIVATIONS))
     said = "MEMORY DOES NOT FIT: 2.00 KiB too much on the fullest rank (1); expected a smaller batch_size"
     assert fact(screen(full), "memory").startswith(said)
 
