@@ -66,7 +66,7 @@ class ScenarioDraft:
         return "\n".join(lines) + "\n"
 
     def _head(self) -> Iterator[str]:
-        yield "# Written by `twinstep init`. Predict it: `twinstep predict`. All keys: `python -m scenarios keys`."
+        yield "# Written by `twinstep init`. Predict it: `twinstep predict`. All keys: `twinstep keys`."
         yield f"# Lines with {CHECK} are assumptions: look at them first. Remove `# ` to use what stands behind it."
         yield ""
         yield _line("program", "dlrm", "a training step of a recommender")
@@ -82,7 +82,7 @@ class ScenarioDraft:
     def _cluster(self) -> Iterator[str]:
         profile = _beside(self.profile, self.out) if self.profile.endswith(".toml") else self.profile
         yield from ("", "[cluster]")
-        yield _line("profile", profile, f"{self.gpu}; others: python -m scenarios profiles")
+        yield _line("profile", profile, f"{self.gpu}; others: twinstep profiles")
         yield _line("hosts", self.hosts, "number of hosts")
         yield _line("gpus_per_host", self.gpus_per_host, f"GPUs of a host; {self.ranks} ranks in all")
         yield _line("# nic.rate", "400 Gbit/s", "such keys replace the profile's figures")

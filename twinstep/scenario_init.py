@@ -71,11 +71,12 @@ def write_scenario(draft: ScenarioDraft) -> None:
     # A comment on a line of its own is about the next line.
     marked = [n + line.startswith("#") for n, line in enumerate(lines) if f"# {CHECK}:" in line]
     size = format_bytes(draft.table_bytes)
-    print(f"{out}: {draft.count:,} tables ({size} in float32) on {draft.hosts} x {draft.gpus_per_host} {draft.gpu}")
+    tables = f"{draft.count:,} table{'s' * (draft.count != 1)} ({size} in float32)"
+    print(f"{out}: {tables} on {draft.hosts} x {draft.gpus_per_host} {draft.gpu}")
     print("check first:", ", ".join(f"{lines[n].partition(' =')[0]} (line {n + 1})" for n in marked))
     if advice := _too_large(scenario):
         print(f"note: {advice}")
-    print(f"next: twinstep predict {out}; then twinstep plan {out}, for a faster plan of the tables")
+    print(f"next: twinstep predict {out}; twinstep plan {out} looks for a faster plan of the tables")
 
 
 def _too_large(scenario: Scenario) -> str:
@@ -197,7 +198,7 @@ def _ask_all(options: argparse.Namespace) -> None:
     print("Five questions; Enter takes the value in brackets.", flush=True)
     tables = next((str(file) for file in sorted(Path().glob("*.csv"))), "tables.csv")
     options.tables = _ask("file of the tables (name, rows, dim, ids_per_sample; .csv or .parquet)", tables, _tables)
-    options.profile = _ask("hardware of a host (`python -m scenarios profiles` lists all)", PROFILE, _profile)
+    options.profile = _ask("hardware of a host (`twinstep profiles` lists all)", PROFILE, _profile)
     options.hosts = int(_ask("number of hosts", str(HOSTS), _whole_text))
     options.batch_size = int(_ask("samples per GPU and step", str(BATCH_SIZE), _whole_text))
     options.out = _ask("scenario file to write", OUT, _new)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 import time
 from argparse import Namespace
@@ -67,16 +68,16 @@ def present(folder: Path, options: Namespace, *, run: Run | None = None, spread:
     if options.quiet:
         print(folder)
         return
-    print_run(RunView.of(run or store.load(folder), draws=spread), options)
+    print_run(RunView.of(run or store.load(folder), draws=spread), options, str(folder))
     if not options.json:
         print(f"run folder: {folder}")
 
 
-def print_run(view: RunView, options: Namespace) -> None:
+def print_run(view: RunView, options: Namespace, folder: str = "FOLDER") -> None:
     """Print a run's first screen and what to type next; with `--full` all tables, with `--json` everything."""
     print_report(RUN if options.json or options.full else SUMMARY, view, as_json=options.json)
     if not (options.json or options.full):
-        print(NEXT)
+        print(NEXT.replace("FOLDER", shlex.quote(folder)))
 
 
 def print_report(report: Report, of: Any, *, as_json: bool = False) -> None:

@@ -12,6 +12,8 @@ from scenarios.config.toml.mistakes import toml_text
 class CsvFile:
     """A CSV file's lines, and its mistakes as sentences; it may have `columns`, and must have those `needed`."""
 
+    also = ""  # other names that columns may have, as the end of a sentence
+
     def __init__(self, name: str, columns: Sequence[str], needed: Sequence[str]) -> None:
         self._name, self._columns, self._needed = name, columns, needed
         self.mistakes: list[str] = []
@@ -44,7 +46,7 @@ class CsvFile:
     def check_names(self, names: Sequence[str], place: str) -> bool:
         """Return whether all needed columns are there, each once, and no unknown ones; record mistakes."""
         before, columns = len(self.mistakes), [self.column(name) for name in names]
-        expected = f"expected {', '.join(self._columns)}, with commas between them"
+        expected = f"expected {', '.join(self._columns)}, with commas between them{self.also}"
         if missing := [name for name in self._needed if name not in columns]:
             self.say(f"{place}: {', '.join(missing)}: missing; {expected}")
         for name, column in dict(zip(names, columns, strict=True)).items():

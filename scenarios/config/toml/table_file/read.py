@@ -44,6 +44,10 @@ def read_tables(path: Path) -> TableFile:
 class _TableLines(CsvFile):
     """The lines of a table file, whose columns may have TorchRec's names."""
 
+    also = (
+        "; or TorchRec's names, such as num_embeddings, embedding_dim and pooling_factor; a column '# NAME' is not read"
+    )
+
     def column(self, name: str) -> str | None:
         if name in _UNREAD or name.startswith("#"):
             return ""

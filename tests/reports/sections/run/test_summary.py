@@ -115,4 +115,4 @@ def test_the_first_screen_of_any_run_is_25_lines_of_80_columns_at_most(recording
     lines = out.getvalue().splitlines()
     assert len(lines) <= 25
     assert max(map(len, lines)) <= text.WIDTH
-    assert lines[-2:] == [NEXT, "run folder: runs/r"]
+    assert lines[-2:] == [NEXT.replace("FOLDER", "runs/r"), "run folder: runs/r"]

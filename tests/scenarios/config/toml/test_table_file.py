@@ -72,7 +72,10 @@ tag,20,,1,,,,,,2
 ENTRY = {"name": "z", "rows": 7, "ids_per_sample": 1, "count": 2}
 NAME = "expected a name of its own, but line 2 has it already"
 FEATURE = "expected a name of its own, but line 2: features[0] has it already"
-COLUMN = f"expected {', '.join(COLUMNS)}, with commas between them"
+COLUMN = (
+    f"expected {', '.join(COLUMNS)}, with commas between them; or TorchRec's names, such as num_embeddings,"
+    " embedding_dim and pooling_factor; a column '# NAME' is not read"
+)
 TYPES = ", ".join(map(repr, get_args(ShardingType)[:-1])) + f" or {get_args(ShardingType)[-1]!r}"
 KERNELS = "'fused', 'fused_uvm' or 'fused_uvm_caching'"
 IDS = "name,rows,ids_per_sample"
