@@ -73,7 +73,7 @@ def present(folder: Path, options: Namespace, *, run: Run | None = None, spread:
         print(f"run folder: {folder}")
 
 
-def print_run(view: RunView, options: Namespace, folder: str = "FOLDER") -> None:
+def print_run(view: RunView, options: Namespace, folder: str) -> None:
     """Print a run's first screen and what to type next; with `--full` all tables, with `--json` everything."""
     print_report(RUN if options.json or options.full else SUMMARY, view, as_json=options.json)
     if not (options.json or options.full):

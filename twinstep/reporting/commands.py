@@ -41,7 +41,7 @@ def report_runs(options: Namespace) -> None:
         run, folder = store.load(options.runs[0]), report.folder_of(options.runs[0], options.out)
         view = RunView.of(run, options.step)
         write_page = partial(report.write, run, folder, step=options.step)
-        _present(options, lambda: print_run(view, options), lambda tell: write_page(tell=tell))
+        _present(options, lambda: print_run(view, options, str(options.runs[0])), lambda tell: write_page(tell=tell))
         return
     if options.step is not None:
         raise ReportError(f"--step {options.step}: expected with one run; several may not have that step")
@@ -62,7 +62,7 @@ def _study(folder: Path, options: Namespace) -> None:
 
 def show(options: Namespace) -> None:
     """Print the summary of one run."""
-    print_run(RunView.of(store.load(options.run), options.step), options)
+    print_run(RunView.of(store.load(options.run), options.step), options, str(options.run))
 
 
 def compare(options: Namespace) -> None:

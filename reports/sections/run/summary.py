@@ -46,6 +46,7 @@ _LINES, _WIDTH, _LETTERS = 14, 68, (272, 204, 136, 68)
 # Shares of a step: of launches, from which they are named, and of a straggler's cost.
 _LARGE, _LEAST_COST = 0.25, 0.05
 _WHAT_IF = "--what-if tries settings, hardware and the program"
+_PLANS = "twinstep plan looks for a faster plan of the tables"
 _ASK_BATCH = "unknown; --set script.batch_size=N gives a rank's samples a step"
 # Tiles of pages have the numbers of these facts.
 _IN_TILES = ("step time", "samples/s", "price")
@@ -146,7 +147,10 @@ def _changes(run: Run) -> Iterator[Fact]:
         return
     saving = [one for one in run.info.advice if one.saved_ns > 0][:2]
     said = [f"free: {one.change}, {text.signed_percent(-one.share)} of the step" for one in saving]
-    yield Fact("would help", "\n".join([*said, f"{'others:' if said else 'not simulated;'} {_WHAT_IF}"]))
+    said.append(f"{'others:' if said else 'not simulated;'} {_WHAT_IF}")
+    if len(run.plan):
+        said.append(_PLANS)
+    yield Fact("would help", "\n".join(said))
 
 
 def _bar(view: RunView) -> Iterator[Bar]:
