@@ -21,8 +21,11 @@ typed = $(BIN)/mypy & types=$$!; $(BIN)/python -m tests $(1); tests=$$?; wait $$
 .PHONY: run test check check-fast resolve torchrec benchmarks scale mutations format clean
 
 run: $(STAMP)
-	$(BIN)/python -m sim scenarios/library/mlperf_dcnv2.toml
-	$(BIN)/python -m reports published tests/data/published/steps.csv
+	@echo "How long does a training step of MLPerf's recommender (DLRM-DCNv2) take on a host of 8 H100?"
+	@$(BIN)/twinstep predict mlperf_dcnv2
+	@echo "How far off are predictions of 44 published step times?"
+	@$(BIN)/twinstep report published tests/data/published/steps.csv
+	@echo "Next, for a recommender of your own: . $(VENV)/bin/activate; twinstep init --help   (README.md: Your own model)"
 
 test: $(STAMP)
 	$(BIN)/python -m tests

@@ -67,7 +67,7 @@ def test_the_sentence_is_true_to_the_ns(tmp_path: Path) -> None:
     }
 
 
-def test_what_the_sentence_blames_is_what_spans_show(tmp_path: Path) -> None:
+def test_the_tables_that_the_sentence_blames_are_slow_in_spans(tmp_path: Path) -> None:
     """The slowest rank has the longest updates, and the tables blamed for it were there."""
     file, yours = file_of(tmp_path), planners_plan(tmp_path)
     done = command("twinstep", "plan", file, "--against", yours, "--out", tmp_path / "best.json", "--json")

@@ -172,7 +172,7 @@ def test_a_users_mistake_is_a_sentence_with_its_line(folder: Path) -> None:
     assert refused("", "nothing:tables").endswith("there is no module nothing")
 
 
-def test_what_is_written_is_read_again(folder: Path) -> None:
+def test_a_written_table_file_is_read_again(folder: Path) -> None:
     names = ["a b", "c,d", "[e]", "f"]
     table = ImportedTable(name='t, "x"', rows=7, dim=4, data_type="FP32", features=names, ids=[1.0, 2.5, 1e-5, 3.0])
     (folder / "t.csv").write_text(table_file([table]))
