@@ -135,7 +135,7 @@ class PlansView:
 
     @property
     def best(self) -> SimulatedPlan:
-        """The fastest plan."""
+        """The fastest of the compared plans."""
         return self.plans[-1]
 
     @cached_property

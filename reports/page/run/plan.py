@@ -77,7 +77,7 @@ class _Columns:
         self._wide = (1 - _AXIS) / len(shown)
 
     def drawn(self, says: str) -> Markup:
-        """Return the picture."""
+        """Return the plan as an SVG; `says` describes it for screen readers."""
         found = list(self._axis())
         for at, rank in enumerate(self._shown):
             found += self._column(_AXIS + at * self._wide, rank, is_named=at % math.ceil(len(self._shown) / 16) == 0)

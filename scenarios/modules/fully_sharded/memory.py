@@ -18,7 +18,7 @@ SHARDED_GRADIENTS = "gradient shards"
 
 
 def sharded_parts(model: Module, traced: Trace) -> Iterator[MemoryPart]:
-    """Yield the parts.
+    """Yield the parts of a rank's memory.
 
     A gather's result exists until it is copied into parameters, which exist until their unit is sharded again. Reduced
     gradients exist until the next reduction begins.

@@ -19,7 +19,7 @@ class CsvFile:
         self.mistakes: list[str] = []
 
     def say(self, sentence: str) -> None:
-        """Add a mistake."""
+        """Add a sentence on a mistake, after the file's name."""
         self.mistakes.append(f"{self._name}: {sentence}")
 
     def column(self, name: str) -> str | None:

@@ -80,7 +80,7 @@ class ScriptGroup(dist.ProcessGroup):
     called: ClassVar[Any] = staticmethod(lambda _: None)
 
     def __init__(self, options: Any, backends: Mapping[str, str]) -> None:
-        """Create the group.
+        """Create the process group of these ranks.
 
         Args:
             options: torch's options of a custom backend.
