@@ -50,7 +50,7 @@ _PLANS = "twinstep plan looks for a faster plan of the tables"
 _ASK_BATCH = "unknown; --set script.batch_size=N gives a rank's samples a step"
 # Tiles of pages have the numbers of these facts.
 _IN_TILES = ("step time", "samples/s", "price")
-NEXT = "next: twinstep report FOLDER --full prints all tables and writes a page"
+NEXT = "next: twinstep report FOLDER --full (all tables, a page)"
 
 
 def _lines(view: RunView) -> list[str]:
