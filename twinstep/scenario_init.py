@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from math import ceil
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from scenarios.config.scenario import Scenario
     from twinstep.scenario_draft import ScenarioDraft
 
+_WIDTH = 80
 PROFILE, HOSTS, BATCH_SIZE, OUT = "dgx_h100", 2, 2048, "job.toml"
 
 
@@ -73,10 +75,12 @@ def write_scenario(draft: ScenarioDraft) -> None:
     size = format_bytes(draft.table_bytes)
     tables = f"{draft.count:,} table{'s' * (draft.count != 1)} ({size} in float32)"
     print(f"{out}: {tables} on {draft.hosts} x {draft.gpus_per_host} {draft.gpu}")
-    print("check first:", ", ".join(f"{lines[n].partition(' =')[0]} (line {n + 1})" for n in marked))
+    first = ", ".join(f"{lines[n].partition(' =')[0]} (line {n + 1})" for n in marked)
+    print(textwrap.fill(f"check first: {first}", _WIDTH, break_on_hyphens=False))
     if advice := _too_large(scenario):
         print(f"note: {advice}")
-    print(f"next: twinstep predict {out}; twinstep plan {out} looks for a faster plan of the tables")
+    print(f"next: twinstep predict {out}")
+    print(f"then: twinstep plan {out}, which looks for a faster plan of the tables")
 
 
 def _too_large(scenario: Scenario) -> str:

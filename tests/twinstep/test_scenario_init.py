@@ -65,9 +65,10 @@ def test_what_the_file_says_is_what_was_asked_for() -> None:
     lines, text = made(TABLES, "--profile", "dgx_a100", "--hosts", 3, "--batch-size", 512, "--out", "a100.toml")
     assert lines == [
         "a100.toml: 2 tables (3.42 MiB in float32) on 3 x 8 A100 SXM 80 GB",
-        "check first: batch_size (line 7), dense_features (line 21), bottom (line 22), interaction (line 23),"
-        " top (line 24), kind (line 32)",
-        "next: twinstep predict a100.toml; twinstep plan a100.toml looks for a faster plan of the tables",
+        "check first: batch_size (line 7), dense_features (line 21), bottom (line 22),",
+        "interaction (line 23), top (line 24), kind (line 32)",
+        "next: twinstep predict a100.toml",
+        "then: twinstep plan a100.toml, which looks for a faster plan of the tables",
     ]
     one = scenario("a100.toml")
     cluster = one.cluster
