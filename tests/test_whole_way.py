@@ -44,7 +44,7 @@ def predicted(request: pytest.FixtureRequest, library_run: LibraryRun) -> Path:
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert "step time" in done.stdout
-    assert max(len(line) for line in done.stdout.splitlines()[:-1]) <= 80
+    assert max(map(len, done.stdout.replace(str(folder), "runs/NAME-sim-20260102-030405").splitlines())) <= 80
     return folder
 
 

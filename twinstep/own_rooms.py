@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec, spec_from_file_location
 from types import ModuleType
@@ -66,7 +67,8 @@ def _load_users(name: str) -> ModuleType | None:
 
 def _elsewhere() -> Iterator[str]:
     """Yield the folders of `sys.path` but Twinstep's."""
-    return (place for place in sys.path if os.path.realpath(place) != os.path.realpath(_ROOT))
+    with suppress(FileNotFoundError):  # the working directory is gone
+        yield from (place for place in sys.path if os.path.realpath(place) != os.path.realpath(_ROOT))
 
 
 class _RoomFolders(Sequence[str]):

@@ -28,4 +28,10 @@ def module_command(module: str) -> list[str]:
     `python -m` would search the working folder first, where the user may have a `real` of his own.
     """
     code = f"import runpy, sys; sys.path.append({_ROOT!r}); import twinstep; "
-    return [sys.executable, "-P", "-c", f"{code}runpy.run_module(sys.argv.pop(1), run_name='__main__')", module]
+    return [
+        sys.executable,
+        "-P",
+        "-c",
+        f"{code}runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)",
+        module,
+    ]

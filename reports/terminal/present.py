@@ -20,7 +20,7 @@ from reports.run import Run
 from reports.sections.model import Report
 from reports.sections.run.report import RUN
 from reports.sections.run.subject import RunView
-from reports.sections.run.summary import NEXT, SUMMARY
+from reports.sections.run.summary import NEXT, PLANS, SUMMARY
 from reports.store import drafts, replace
 from reports.store import run_folder as store
 from reports.terminal import text
@@ -78,6 +78,8 @@ def print_run(view: RunView, options: Namespace, folder: str) -> None:
     print_report(RUN if options.json or options.full else SUMMARY, view, as_json=options.json)
     if not (options.json or options.full):
         print(NEXT.replace("FOLDER", shlex.quote(folder)))
+        if len(view.run.plan) and view.run.info.world == "sim":
+            print(PLANS)
 
 
 def print_report(report: Report, of: Any, *, as_json: bool = False) -> None:

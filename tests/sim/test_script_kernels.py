@@ -127,7 +127,7 @@ def test_a_captured_callable_is_one_launch_a_pass() -> None:
 @pytest.fixture
 def triton(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Put Triton's interface on the path, also of the server that forks ranks, which no later test may use."""
-    monkeypatch.syspath_prepend(str(ROOT / "tests" / "data" / "triton"))
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "data" / "stand_ins"))
     yield
     forking._leave(forkserver._forkserver)  # type: ignore[attr-defined]
 

@@ -14,7 +14,7 @@ import numpy as np
 from reports.analysis.by_role import LAUNCHING, by_what
 from reports.analysis.prediction.costs import costs, prices_of
 from reports.analysis.prediction.uncertainty import uncertainty
-from reports.analysis.step_breakdown import timed_steps
+from reports.analysis.step_breakdown import timed_steps, why_no_step
 from reports.run import Run
 from reports.sections.model import PAGE, Bar, Block, Fact, Facts, Listing, Report, ReportSection, on_page, on_terminal
 from reports.sections.run import changes
@@ -46,11 +46,11 @@ _LINES, _WIDTH, _LETTERS = 14, 68, (272, 204, 136, 68)
 # Shares of a step: of launches, from which they are named, and of a straggler's cost.
 _LARGE, _LEAST_COST = 0.25, 0.05
 _WHAT_IF = "--what-if tries settings, hardware and the program"
-_PLANS = "twinstep plan looks for a faster plan of the tables"
 _ASK_BATCH = "unknown; --set script.batch_size=N gives a rank's samples a step"
 # Tiles of pages have the numbers of these facts.
 _IN_TILES = ("step time", "samples/s", "price")
 NEXT = "next: twinstep report FOLDER --full (all tables, a page)"
+PLANS = "      twinstep plan SCENARIO (looks for a faster plan of the tables)"
 
 
 def _lines(view: RunView) -> list[str]:
@@ -79,7 +79,7 @@ def verdict(view: RunView) -> list[Fact]:
 def _times(view: RunView) -> Iterator[Fact]:
     run, timed = view.run, timed_steps(view.run)
     if not len(timed):
-        yield Fact("step time", "unknown: no rank completed a step")
+        yield Fact("step time", f"unknown: no rank completed a step{why_no_step(run)}")
         return
     known = " ".join(filter(None, (text.duration(float(timed["step_ns"].median())), bar(uncertainty(run)))))
     steps = timed["step"].tolist()
@@ -147,10 +147,7 @@ def _changes(run: Run) -> Iterator[Fact]:
         return
     saving = [one for one in run.info.advice if one.saved_ns > 0][:2]
     said = [f"free: {one.change}, {text.signed_percent(-one.share)} of the step" for one in saving]
-    said.append(f"{'others:' if said else 'not simulated;'} {_WHAT_IF}")
-    if len(run.plan):
-        said.append(_PLANS)
-    yield Fact("would help", "\n".join(said))
+    yield Fact("would help", "\n".join([*said, f"{'others:' if said else 'not simulated;'} {_WHAT_IF}"]))
 
 
 def _bar(view: RunView) -> Iterator[Bar]:

@@ -263,7 +263,7 @@ def test_killed_run_leaves_no_namespace(able: None, tmp_path: Path) -> None:
 
 def test_sweep_removes_hosts_of_killed_owner_and_cleanup(able: None) -> None:
     code = "import time; from real.emulate.cluster import *; from real.emulate.fabric import *\n"
-    code += "with emulated(EmulatedFabric(hosts=2, nic_bytes_per_s=25e6)) as hosts:\n"
+    code += "with emulate_hosts(EmulatedFabric(hosts=2, nic_bytes_per_s=25e6)) as hosts:\n"
     code += "    print(hosts.name, flush=True)\n    time.sleep(1000)\n"
     owner = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert owner.stdout is not None

@@ -40,7 +40,7 @@ def test_rates_that_the_cores_cannot_carry_are_said(
         made.append(fabric)
         return nullcontext()
 
-    monkeypatch.setattr(hosting, "emulated", emulated)
+    monkeypatch.setattr(hosting, "emulate_hosts", emulated)
     monkeypatch.setattr(hosting, "sweep", list)
     said: list[str] = []
 

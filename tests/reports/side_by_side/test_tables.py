@@ -44,7 +44,7 @@ def test_differing_settings_come_first_with_their_effects():
         "run1: slower, predicted, 2 ranks",
         "",
         "run1: run.batch_size is 128 instead of 64; same samples/s (1,280,000,000 instead",
-        "of 1,280,000,000); a step of 256 instead of 128 samples takes 200 ns instead of ",
+        "of 1,280,000,000); a step of 256 instead of 128 samples takes 200 ns instead of",
         "100 ns.",
         "Steps train on different numbers of samples: compare samples/s.",
         "",
@@ -128,7 +128,7 @@ def test_missing_parts_are_stated():
     bare = thinned(ranks=(), steps=())
     bare.plan = []
     summary = printed(of(by_hand(), bare))
-    assert "run1: by_hand, predicted, 2 ranks; spans kept of 0 of 2 ranks in 0 steps; 12 \nothers left out" in summary
+    assert "run1: by_hand, predicted, 2 ranks; spans kept of 0 of 2 ranks in 0 steps; 12\nothers left out" in summary
     assert "Plan: fewer than two runs have one." in summary
     assert section(summary, "Operations")[:2] == ["operation run0", "forward 50 ns"], (
         "the longest first, where nothing changes"

@@ -98,7 +98,7 @@ def test_a_missing_and_an_unknown_key_are_named(tmp_path: Path) -> None:
     assert refused(written(tmp_path, {"more": 1})) == "is damaged: 'more': expected no such key"
     path = tmp_path / "recording.json.gz"
     content = {name: value for name, value in asdict(RECORDED).items() if name != "ranks"}
-    path.write_bytes(gzip.compress(json.dumps({"format": 6, **content}).encode()))
+    path.write_bytes(gzip.compress(json.dumps({"format": 7, **content}).encode()))
     assert refused(path) == "is damaged: expected ranks"
 
 
