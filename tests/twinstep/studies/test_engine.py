@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -84,6 +85,7 @@ def test_options_that_slurms_jobs_do_not_have_are_a_sentence() -> None:
         workers(Where(jobs=1, slurm={"queu": "gpu"})),
     ):
         pass
+    gc.collect()  # else a later test has the warning of its socket
 
 
 @needs_jobqueue
