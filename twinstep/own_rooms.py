@@ -18,6 +18,7 @@ from typing import Any, overload
 
 _ROOMS = ("scenarios", "sim", "real", "reports")
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_REAL_ROOT = os.path.realpath(_ROOT)
 
 
 def claim() -> None:
@@ -68,7 +69,7 @@ def _load_users(name: str) -> ModuleType | None:
 def _elsewhere() -> Iterator[str]:
     """Yield the folders of `sys.path` but Twinstep's."""
     with suppress(FileNotFoundError):  # the working directory is gone
-        yield from (place for place in sys.path if os.path.realpath(place) != os.path.realpath(_ROOT))
+        yield from (place for place in sys.path if os.path.realpath(place) != _REAL_ROOT)
 
 
 class _RoomFolders(Sequence[str]):
@@ -77,16 +78,17 @@ class _RoomFolders(Sequence[str]):
     def __init__(self, own: str, name: str) -> None:
         self._own, self._name = own, name
 
-    def _all(self) -> list[str]:
+    def __iter__(self) -> Iterator[str]:
+        yield self._own  # nearly every search ends here
         theirs = (os.path.join(place, self._name) for place in _elsewhere())
-        return [self._own, *filter(os.path.isdir, theirs)]
+        yield from filter(os.path.isdir, theirs)
 
     @overload
     def __getitem__(self, at: int) -> str: ...
     @overload
     def __getitem__(self, at: slice) -> Sequence[str]: ...
     def __getitem__(self, at: int | slice) -> str | Sequence[str]:
-        return self._all()[at]
+        return [*self][at]
 
     def __len__(self) -> int:
-        return len(self._all())
+        return sum(1 for _ in self)

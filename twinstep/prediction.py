@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -195,6 +196,6 @@ def changed_run(path: str | os.PathLike[str], overrides: Mapping[str, object], *
         with job.bar, jobs.ids_kept():
             run, _ = jobs.changed_and_drawn(job, asked, jobs.record_run(job))
         # The plan that changes keep is a file of the folder, which goes.
-        plan = rf" ?--set sharding\.plan={scratch}\S*"
+        plan = rf" ?--set sharding\.plan={re.escape(str(scratch))}\S*"
         run.what_if["options"] = run.what_if["options"].str.replace(plan, "", regex=True)
         return run.in_memory()

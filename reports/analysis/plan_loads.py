@@ -16,20 +16,8 @@ from scenarios.seam import roles
 
 # The time of each phase: ids are those exchanged, rows those and their gradients.
 PHASES = ("lookup_ns", "fill_ns", "update_ns", "ids_ns", "rows_ns")
-LOAD_COLUMNS = [
-    "kind",
-    "label",
-    "role",
-    "step",
-    "rank",
-    "rank_count",
-    "start_ns",
-    "end_ns",
-    "group",
-    "call",
-    "sharding",
-]
-LOAD_COLUMNS += ["bytes_in", "bytes_out"]
+LOAD_COLUMNS = ["kind", "label", "role", "step", "rank", "rank_count", "start_ns", "end_ns", "group", "call"]
+LOAD_COLUMNS += ["sharding", "bytes_in", "bytes_out"]
 TABLE_LOADS = {**dict.fromkeys(["table", "sharding_type"], "str"), "rank": "int", **dict.fromkeys(PHASES, "float")}
 SLOWEST_RANK = {"rank": "int", "excess_ns": "float", **dict.fromkeys(PHASES, "float")}
 _PLACE = ["sharding_type", "compute_kernel", "rank", "row_offset", "column_offset", "rows", "columns"]
