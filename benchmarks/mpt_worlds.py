@@ -3,7 +3,7 @@
 Each model with a vocabulary of 50,368 and of 50,432 words, which few of these worlds divide, on DGX H100s with
 `--ranks alike`, by `data/published_mpt.py` with the micro-batch of llm-foundry's large worlds. Rows are kept in
 `data/mpt_worlds.csv` as they are predicted, in place of those that are there; `--missing` leaves those out. `--write`
-puts them into docs/accuracy.md, their MFU beside the published one of `data/published_mpt_worlds.csv`.
+puts them into docs/accuracy/published.md, their MFU beside the published one of `data/published_mpt_worlds.csv`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from benchmarks import eager_steps
 from benchmarks.kernel_errors import parts
 
 ROOT = Path(__file__).parent.parent
-DATA, PAGE, BEGIN = ROOT / "benchmarks" / "data", ROOT / "docs" / "accuracy.md", "<!-- benchmarks.mpt_worlds -->"
+DATA, PAGE = ROOT / "benchmarks" / "data", ROOT / "docs" / "accuracy" / "published.md"
+BEGIN = "<!-- benchmarks.mpt_worlds -->"
 SCRIPT, PUBLISHED, PREDICTED = (
     DATA / each for each in ("published_mpt.py", "published_mpt_worlds.csv", "mpt_worlds.csv")
 )
@@ -116,7 +117,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, nargs="+", default=WORLDS)
     parser.add_argument("--vocabulary", type=int, nargs="+", default=VOCABULARIES, choices=VOCABULARIES)
     parser.add_argument("--missing", action="store_true", help="only cells that have no row yet")
-    parser.add_argument("--write", action="store_true", help="put what is kept into docs/accuracy.md, predict nothing")
+    parser.add_argument("--write", action="store_true", help="write what is kept into docs/accuracy/published.md only")
     options = parser.parse_args()
     if options.write:
         before_table, _, after = parts(PAGE.read_text(encoding="utf-8"), BEGIN)

@@ -4,7 +4,7 @@ Rows of `data/published_memory.csv` are Llama 3 as torchtitan trained it, whose 
 allocator had reserved, and TorchRec's benchmark of its pipelines, which prints what was allocated, too; TorchRec's need
 `make .venv-benchmarks/.installed` and that environment's Python. Each row is a script of our own or TorchRec's, played
 on simulated GPUs; what comes of it is kept in `data/predicted_memory.csv`. `--write` puts all rows that are kept into
-docs/accuracy.md. Rows that are one command are predicted together. A row takes some minutes.
+docs/accuracy/published.md. Rows that are one command are predicted together. A row takes some minutes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from benchmarks import eager_steps
 from benchmarks.kernel_errors import parts
 
 ROOT = Path(__file__).parent.parent
-DATA, PAGE = ROOT / "benchmarks" / "data", ROOT / "docs" / "accuracy.md"
+DATA, PAGE = ROOT / "benchmarks" / "data", ROOT / "docs" / "accuracy" / "published.md"
 PUBLISHED, PREDICTED = DATA / "published_memory.csv", DATA / "predicted_memory.csv"
 BEGIN = "<!-- benchmarks.published_memory -->"
 KINDS = ("allocated", "reserved")
@@ -81,7 +81,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("ids", nargs="*", metavar="ID", help="rows; default: all that can be predicted")
     parser.add_argument("--missing", action="store_true", help="only rows that are not kept yet")
-    parser.add_argument("--write", action="store_true", help="put what is kept into docs/accuracy.md, predict nothing")
+    parser.add_argument("--write", action="store_true", help="write what is kept into docs/accuracy/published.md only")
     options = parser.parse_args()
     rows = pd.read_csv(PUBLISHED)
     if unknown := sorted(set(options.ids).difference(rows["id"])):

@@ -41,8 +41,8 @@ class Run:
     """A run's frames.
 
     Stored frames are `spans`, `metrics`, `plan`, `own_plan`, `memory`, `loads`, `traffic`, `kernels`, `operators` and
-    `what_if`; all others are computed from them. `docs/reports.md` lists every column with its unit. Dtypes are int64,
-    float64, bool and text, also in empty frames, so that frames of several runs concatenate.
+    `what_if`; all others are computed from them. `twinstep docs runs` lists every column with its unit. Dtypes are
+    int64, float64, bool and text, also in empty frames, so that frames of several runs concatenate.
     """
 
     def __init__(self, info: RunInfo, stored: Mapping[str, pd.DataFrame], spans: Spans) -> None:

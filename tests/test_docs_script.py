@@ -17,7 +17,7 @@ from reports.analysis.step_breakdown import PARTS, parts_of_step, steady_kept, s
 from reports.run import Run
 
 ROOT = Path(__file__).parent.parent
-SCRIPT = ROOT / "docs" / "from_run_to_answers.py"
+SCRIPT = ROOT / "docs" / "how_to" / "from_run_to_answers.py"
 SCENARIO = ROOT / "scenarios" / "library" / "criteo_small_2x2.toml"
 
 
@@ -86,4 +86,4 @@ def test_three_answers_take_under_20_lines() -> None:
 
 
 def test_the_documents_lead_to_the_script() -> None:
-    assert "from_run_to_answers.py" in (ROOT / "docs" / "reports.md").read_text(encoding="utf-8")
+    assert "from_run_to_answers.py" in (ROOT / "docs" / "reference" / "runs.md").read_text(encoding="utf-8")

@@ -26,7 +26,7 @@ class _Command(NamedTuple):
 
 _PREDICTION, _MEASUREMENT, _REPORTING = "twinstep.prediction", "twinstep.measurement", "twinstep.reporting.cli"
 _FILES = "twinstep.scenario_files"
-_COMMANDS = {
+COMMANDS = {
     "predict": _Command(_PREDICTION, (), " predict", "predict how long the steps of a scenario or script take"),
     "plan": _Command(
         "twinstep.plan_choice.cli", (), " plan", "find the fastest plan of a scenario's tables, and say why"
@@ -61,9 +61,9 @@ _COMMANDS = {
 def main(arguments: Sequence[str] | None = None, prog: str = "twinstep") -> int:
     """Run one command and return its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if not words or words[0] not in _COMMANDS:
+    if not words or words[0] not in COMMANDS:
         _parser(prog).parse_args(words)  # help, the release, or a mistake
-    command = _COMMANDS[words[0]]
+    command = COMMANDS[words[0]]
     code: int = import_module(command.module).main([*command.words, *words[1:]], prog=prog + command.prog)
     return code
 
@@ -77,7 +77,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action=_Release, nargs=0, help="print the version")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for name, command in _COMMANDS.items():
+    for name, command in COMMANDS.items():
         commands.add_parser(name, help=command.about)
     return parser
 

@@ -30,11 +30,11 @@ _OVERRIDES: dict[str, dict[str, Any]] = {
         "metavar": "TIME",
         "help": "give up when a real rank, or a rank of a script, makes no progress for this long, such as '30 s'",
     },
-    "compute_times": {"metavar": "FILE.csv", "help": "measured times of computations (docs/scenario.md)"},
+    "compute_times": {"metavar": "FILE.csv", "help": "measured times of computations (twinstep docs scenario)"},
     "kernels": {
         "metavar": "FILE",
         "help": "operators measured on the GPU, which take precedence over the profile's table: a table (.parquet) or a"
-        " trace of torch.profiler (docs/kernels.md)",
+        " trace of torch.profiler (twinstep docs kernels)",
     },
 }
 OVERRIDES: Sequence[str] = tuple(_OVERRIDES)
@@ -82,7 +82,7 @@ def add_jobs(parser: Parser, what: str = "number of processes (default: one per 
 
 def add_emulate(parser: Parser, whose: str) -> None:
     """Add `--emulate`, which means `whose` hosts if it is given without a name."""
-    about = f"run on emulated hosts: those called NAME, or without NAME {whose} (docs/real.md)"
+    about = f"run on emulated hosts: those called NAME, or without NAME {whose} (twinstep docs real_runs)"
     parser.add_argument("--emulate", nargs="?", const="", metavar="NAME", help=about)
 
 

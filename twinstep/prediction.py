@@ -75,8 +75,8 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         "scenario",
         type=Path,
         nargs="?",
-        help="scenario file (docs/scenario.md), name of a ready scenario, or training script (.py) followed by its own"
-        " arguments (docs/scripts.md)",
+        help="scenario file (twinstep docs scenario), name of a ready scenario, or training script (.py) followed by"
+        " its own arguments (twinstep docs scripts)",
     )
     out, quiet = "new run folder (default: runs/NAME-sim-TIME)", "print only the run folder's path"
     add_outputs(parser, out, json="print all tables as JSON", quiet=quiet)

@@ -43,7 +43,8 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         description="Write a first scenario around a file of tables, with a comment on each key. On a terminal, without"
         " options, it asks for them.",
     )
-    parser.add_argument("--tables", metavar="FILE", help="CSV or Parquet file with a line per table (docs/scenario.md)")
+    about = "CSV or Parquet file with a line per table (twinstep docs scenario)"
+    parser.add_argument("--tables", metavar="FILE", help=about)
     parser.add_argument("--profile", metavar="NAME", help=f"name or file of the hardware (default: {PROFILE})")
     parser.add_argument("--hosts", type=int, metavar="N", help=f"number of hosts (default: {HOSTS})")
     parser.add_argument("--gpus-per-host", type=int, metavar="N", help="GPUs of each host (default: the profile's)")

@@ -340,7 +340,8 @@ def _command(view: PlansView) -> Iterator[Words]:
 def _next(view: PlansView) -> Iterator[Words]:
     yield Words(
         f"Plan: {view.file}: TorchRec's ShardingPlan as JSON, with the sharding type, kernel and ranks of each table."
-        "\nUse it in TorchRec: load_plan in docs/planner.md makes of it what DistributedModelParallel(plan=...) takes."
+        "\nUse it in TorchRec: load_plan in `twinstep docs planner` makes of it what"
+        " DistributedModelParallel(plan=...) takes."
     )
 
 

@@ -41,8 +41,8 @@ SCHEMA_VERSION = 1
 class Validated:
     """A validation as read from its folder: a row of `scenarios` each, rows of `operations` by scenario and operation.
 
-    `head` has the command's settings. Columns are those of validation.json (docs/validation.md); null there is nan, in
-    `inside` False.
+    `head` has the command's settings. Columns are those of validation.json (twinstep docs validation); null there is
+    nan, in `inside` False.
     """
 
     folder: Path

@@ -1,8 +1,8 @@
 """Bucketizes CPU tensors with loops compiled by numba (`kernels_device` serves accelerators).
 
-One compiled loop replaces ten numpy passes over all ids (docs/sparse.md has the times). The first pass finds buckets
-and counts; bags come in order, so later passes write each bucket's ids consecutively. A first call compiles for some
-seconds, and leaves the code on disk for later processes.
+One compiled loop replaces ten numpy passes over all ids (times: docs/explanation/sparse.md). The first pass finds
+buckets and counts; bags come in order, so later passes write each bucket's ids consecutively. A first call compiles
+for some seconds, and leaves the code on disk for later processes.
 """
 
 from __future__ import annotations

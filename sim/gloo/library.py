@@ -23,7 +23,7 @@ from sim.rank.rendezvous import Rendezvous
 _LANES = 2
 
 # Largest group for which "links" simulates each message. A ring of n ranks is 12 n * n messages and notices: a training
-# step of 64 ranks takes 11 s to simulate, with loads on links 3 s (docs/scale.md).
+# step of 64 ranks takes 11 s to simulate, with loads on links 3 s (docs/explanation/large_worlds.md).
 MOST_RANKS = 64
 
 

@@ -9,7 +9,7 @@ from reports.run import Run
 from reports.store import run_folder as store
 from tests.reports.recordings import by_hand
 
-DOCUMENT = (Path(__file__).parents[2] / "docs" / "reports.md").read_text(encoding="utf-8")
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "reference" / "runs.md").read_text(encoding="utf-8")
 
 
 def documented(name: str) -> list[str]:
@@ -29,4 +29,4 @@ def test_the_pandas_lines_of_the_document_run(tmp_path):
     code = "\n".join(line.strip() for block in lines for line in block.splitlines())
     code = re.sub(r"reports\.load\(.*\)", f"reports.load({str(folder)!r})", code)
     assert code.count("run.") == 4
-    exec(compile(code, "docs/reports.md", "exec"), {})
+    exec(compile(code, "docs/reference/runs.md", "exec"), {})

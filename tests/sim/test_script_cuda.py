@@ -14,7 +14,7 @@ from tests.sim.test_gpu_script import ROOT, SCRIPTS, played
 
 # The public names of torch 2.11.0, as its own modules list them.
 OF_2_11 = json.loads((ROOT / "tests" / "data" / "cuda_names_2_11.json").read_text())
-DOCS = (ROOT / "docs" / "simulated_script.md").read_text()
+DOCS = (ROOT / "docs" / "reference" / "simulated_script.md").read_text()
 
 
 @pytest.mark.parametrize("module", MODULES)

@@ -51,14 +51,14 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=prog,
         description="Simulate the plan of TorchRec's planner for a scenario's tables, your own plan, and the best plan"
-        " that a search finds; say which is fastest and why, and write it (docs/planner.md).",
+        " that a search finds; say which is fastest and why, and write it (twinstep docs planner).",
     )
     parser.add_argument("scenario", type=Path, help="scenario file, or name of a ready scenario")
     parser.add_argument(
         "--against",
         type=Path,
         metavar="PLAN",
-        help="your plan: JSON as sharding.plan takes it (docs/planner.md; default: the scenario's sharding.plan)",
+        help="your plan: JSON as sharding.plan takes it (twinstep docs planner; default: the scenario's sharding.plan)",
     )
     add_outputs(
         parser,

@@ -19,8 +19,8 @@ def parse(arguments: Sequence[str], prog: str) -> argparse.Namespace:
     """Parse the options, unchecked."""
     parser = argparse.ArgumentParser(
         prog=prog,
-        description="Predict and measure all points of a study (docs/study.md), and report how much slower the point"
-        " predicted best is than the point measured best. After an interruption the same command continues.",
+        description="Predict and measure all points of a study (twinstep docs studies), and report how much slower the"
+        " point predicted best is than the point measured best. After an interruption the same command continues.",
     )
     parser.add_argument("study", type=Path, help="study file in TOML")
     add_outputs(parser, "folder of the results (default: runs/NAME-regret)", json="print all results as JSON")

@@ -66,7 +66,7 @@ def _parser(prog: str, *, search: bool) -> argparse.ArgumentParser:
     what = "Search a study for its best variations" if search else "Predict all variations that a study describes"
     parser = argparse.ArgumentParser(
         prog=prog,
-        description=f"{what} (docs/study.md). After an interruption the same command continues.",
+        description=f"{what} (twinstep docs studies). After an interruption the same command continues.",
     )
     parser.add_argument("study", type=Path, help="study file in TOML")
     add_outputs(parser, "folder of the study (default: runs/NAME-study)", json="print all points as JSON")

@@ -54,7 +54,7 @@ class _OfTorchrun(Action):
 
     def __call__(self, parser: ArgumentParser, _: object, __: object, option: str | None = None) -> None:
         instead = f"expected {self.const}" if self.const else "expected none, as all ranks are started here"
-        parser.error(f"{option} is torchrun's: {instead} (docs/scripts.md)")
+        parser.error(f"{option} is torchrun's: {instead} (twinstep docs scripts)")
 
 
 def add_options(parser: ArgumentParser, *, plays: bool = False) -> None:

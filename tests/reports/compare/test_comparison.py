@@ -254,7 +254,7 @@ def test_two_runs_of_the_same_world_are_refused_unless_asked_for():
 
 
 def test_every_column_of_a_comparison_is_documented():
-    document = (Path(__file__).parents[3] / "docs" / "reports.md").read_text(encoding="utf-8")
+    document = (Path(__file__).parents[3] / "docs" / "reference" / "runs.md").read_text(encoding="utf-8")
     section = document.split("## Comparing")[1].split("\n## ")[0]
     common = {"predicted_ns", "measured_ns", "error"}
     for name, frame in compare(Run.of(by_hand()), Run.of(real())).frames().items():

@@ -55,7 +55,7 @@ from tests.reports.recordings import by_hand, info
 from tests.reports.study.test_curves import CURVE, overlaps
 from tests.reports.study.test_regret import KEYS, points_of
 
-DOCS = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parents[3].joinpath("docs").glob("*.md"))
+DOCS = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parents[3].joinpath("docs").rglob("*.md"))
 
 
 def run(*, empty: bool = False, world: str = "sim") -> Run:

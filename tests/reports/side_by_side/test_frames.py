@@ -24,7 +24,7 @@ from reports.side_by_side.frames import (
 from scenarios.seam.trace import Recording
 from tests.reports.recordings import SCENARIO, by_hand, info, span, step_of, thinned, with_spans
 
-DOCUMENT = (Path(__file__).parents[3] / "docs" / "reports.md").read_text(encoding="utf-8")
+DOCUMENT = (Path(__file__).parents[3] / "docs" / "reference" / "runs.md").read_text(encoding="utf-8")
 
 
 def changed(scenario: dict[str, Any] | None = None, **changes: Any) -> Recording:

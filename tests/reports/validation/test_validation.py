@@ -21,7 +21,7 @@ from reports.validation.validation import Validation, errors_of
 from scenarios.seam.trace import Recording, Span
 from tests.reports.recordings import info, span
 
-DOCUMENT = (Path(__file__).parents[3] / "docs" / "validation.md").read_text(encoding="utf-8")
+DOCUMENT = (Path(__file__).parents[3] / "docs" / "accuracy" / "validation.md").read_text(encoding="utf-8")
 
 
 def recording(step_ns: list[int], *, scale: float = 1.0) -> Recording:

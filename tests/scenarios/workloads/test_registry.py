@@ -242,7 +242,7 @@ def test_options_are_no_key_of_our_programs(tmp_path: Path) -> None:
 
 
 def test_the_documented_program_runs(tmp_path: Path) -> None:
-    page = (ROOT / "docs/scenario.md").read_text().partition("## Your own program")[2]
+    page = (ROOT / "docs/reference/scenario.md").read_text().partition("## Your own program")[2]
     code, file = (page.partition(f"```{kind}\n")[2].partition("```")[0] for kind in ("python", "toml"))
     (tmp_path / "train_step.py").write_text(code)
     (tmp_path / "my.toml").write_text(file)

@@ -82,7 +82,8 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=prog,
         description="Simulate how a scenario scales, how sensitive its step time is to each hardware figure, and at"
-        " which batch size communication is hidden (docs/study.md). After an interruption the same command continues.",
+        " which batch size communication is hidden (twinstep docs studies). After an interruption the same command"
+        " continues.",
     )
     parser.add_argument("scenario", help="scenario file, or name of a ready scenario")
     parser.add_argument(

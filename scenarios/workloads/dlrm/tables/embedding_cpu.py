@@ -1,8 +1,8 @@
 """Embedding lookup and update on CPU tensors, compiled by numba; `embedding_fbgemm` serves GPUs.
 
 All pieces' rows lie in one tensor, so one loop serves all tables, like fbgemm's table-batched embeddings on GPUs
-(docs/sparse.md has the times). Updates are applied to rows directly, without repeating gradients for ids. A first call
-compiles for some seconds, and leaves the code on disk for later processes.
+(docs/explanation/sparse.md has the times). Updates are applied to rows directly, without repeating gradients for ids. A
+first call compiles for some seconds, and leaves the code on disk for later processes.
 """
 
 from __future__ import annotations

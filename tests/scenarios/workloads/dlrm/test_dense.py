@@ -38,8 +38,9 @@ CPU = torch.device("cpu")
 
 
 def documented(folder: Path, number: int = 0, **changes: Any) -> Path:
-    """The scenario and the file that docs/programs.md has, with tables that a test can hold."""
-    section = (ROOT / "docs/programs.md").read_text().partition("## Only the dense part")[2].partition("## Rules")[0]
+    """The scenario and the file that docs/how_to/own_program.md has, with tables that a test can hold."""
+    page = (ROOT / "docs/how_to/own_program.md").read_text()
+    section = page.partition("## Only the dense part")[2].partition("## Rules")[0]
     toml = re.findall(r"```toml\n(.*?)```", section, re.DOTALL)[number]
     code = re.findall(r"```python\n(.*?)```", section, re.DOTALL)[number]
     for old, new in {"1_000_000": "100", "2_000_000": "200", **changes}.items():

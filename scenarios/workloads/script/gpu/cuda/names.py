@@ -1,6 +1,6 @@
 """The public names of torch.cuda and torch.accelerator: which work as on a GPU, return constants, or are refused.
 
-A test compares this table with torch's own lists, and with that of docs/simulated_script.md.
+A test compares this table with torch's own lists, and with that of docs/reference/simulated_script.md.
 """
 
 from __future__ import annotations
