@@ -53,6 +53,7 @@ COMMANDS = {
     "profile": _Command(_FILES, ("profile",), "", "print a profile's file, as a start for one of your own"),
     "schema": _Command(_FILES, ("schema",), "", "print the JSON Schema of scenario files, for editors"),
     "keys": _Command(_FILES, ("keys",), "", "print every key of scenario files with its meaning"),
+    "docs": _Command("twinstep.docs.cli", (), " docs", "list the documentation's pages, print one, or search them"),
     "nccl": _Command("twinstep.nccl_sweep", (), " nccl", "predict a collective over sizes, in nccl-tests' columns"),
     "emulate": _Command(_MEASUREMENT, ("emulate",), " emulate", "make hosts with links of given rates on this machine"),
 }

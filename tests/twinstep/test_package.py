@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from twinstep.docs.cli import pages
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("twinstep", "sim", "real", "scenarios", "reports")
 
@@ -19,7 +21,7 @@ PACKAGES = ("twinstep", "sim", "real", "scenarios", "reports")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder into which the wheel was unpacked."""
     source, site = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("site")
-    for name in PACKAGES:
+    for name in (*PACKAGES, "docs"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
@@ -57,6 +59,12 @@ def test_the_wheels_metadata_has_license_and_command(site: Path) -> None:
     assert "License-Expression: Apache-2.0\n" in (about / "METADATA").read_text()
     assert (about / "licenses" / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
     assert "twinstep = twinstep.__main__:script" in (about / "entry_points.txt").read_text()
+
+
+def test_docs_prints_pages_of_the_wheel(site: Path, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "contributing" / "seam.md").read_text(encoding="utf-8")
+    assert installed(site, tmp_path, "-m", "twinstep", "docs", "seam") == page
+    assert installed(site, tmp_path, "-m", "twinstep", "docs").count("\n") == len(pages()) + 4
 
 
 @pytest.mark.slow
