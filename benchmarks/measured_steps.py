@@ -3,7 +3,8 @@
 MLPerf's recommenders of `tests/data/published/steps.csv`, by configuration, and the scripts of
 `benchmarks.eager_steps`, which need `make .venv-benchmarks/.installed` and that environment's Python. Errors of scripts
 to which the host's prices were fitted are those of prices fitted to the others. `--write` renews
-`reports/analysis/prediction/measured_steps.csv`, from which the range of every prediction follows.
+`reports/analysis/prediction/measured_steps.csv`, from which the range of every prediction follows. `--table` puts how
+far off they are, with published memory (`benchmarks.published_memory`), into README.md and docs/accuracy/index.md.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from typing import Any
 
 import pandas as pd
 
-from benchmarks import eager_steps, published_scripts
+from benchmarks import eager_steps, published_memory, published_scripts
 from benchmarks.host_prices import left_out
+from benchmarks.kernel_errors import parts
 from reports.analysis.prediction.grounds import GROUNDS, grounds
 from reports.analysis.prediction.measured_steps import FILE, measured_steps
 from reports.analysis.prediction.uncertainty import half_width
@@ -35,6 +37,14 @@ _PUBLISHED = (
     *("dlern50-01", "dlern50-02", "dlern50-07", "dlern50-08"),
     *("dlebert-01", "dlebert-02", "dlebert-29", "dlebert-30", "dlebert-31", "dlebert-32"),
 )
+ROOT = Path(__file__).parent.parent
+PAGES, BEGIN = (ROOT / "README.md", ROOT / "docs" / "accuracy" / "index.md"), "<!-- benchmarks.measured_steps -->"
+_SOURCES = {
+    "MLPerf": "step time: MLPerf's recommenders, 8 to 64 GPUs",
+    "script": "step time: TorchRec, DDP and FSDP2 scripts, one H200",
+    "BERT": "step time: BERT-large, 1 and 8 GPUs",
+    "ResNet-50": "step time: ResNet-50, one GPU",
+}
 _ABOUT = "# Written by python -m benchmarks.measured_steps --write\n"
 _KEYS = ["scenario", "gpu", "nodes", "gpus"]
 
@@ -115,11 +125,37 @@ def ranged(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(half_width=widths, inside=away <= widths)
 
 
+def table() -> str:
+    """Return how far off steps to which nothing was fitted are, by source, and published memory, in Markdown."""
+    frame = ranged(pd.read_csv(FILE, comment="#"))
+    frame = frame[~frame["fitted"]]
+    rows = ["| compared | number | mean error | worst | inside the predicted range |", "|---|---|---|---|---|"]
+    by_source = [(about, frame[frame["source"] == source]) for source, about in _SOURCES.items()]
+    for about, these in [*by_source, ("all step times", frame)]:
+        rows.append(_errors(about, these["error"], f"{these['inside'].sum()} of {len(these)}"))
+    memory = published_memory.compared()["error_reserved"].dropna()
+    rows.append(_errors("memory reserved by torch: Llama 3 and TorchRec, published", memory, ""))
+    return "\n".join(rows)
+
+
+def _errors(about: str, errors: pd.Series[float], inside: str) -> str:
+    worst = float(errors.iloc[int(errors.abs().to_numpy().argmax())])
+    cells = about, len(errors), f"{errors.abs().mean():.1%}", f"{worst:+.1%}", inside
+    return f"| {' | '.join(map(str, cells))} |".replace("%", " %")
+
+
 def main() -> None:
     """Print the steps with their ranges, and how many of those to which nothing was fitted are inside."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--write", action="store_true", help=f"predict all anew and write {FILE.name}; minutes")
-    if parser.parse_args().write:
+    parser.add_argument("--table", action="store_true", help="put the table of errors into README.md and docs, only")
+    options = parser.parse_args()
+    if options.table:
+        for page in PAGES:
+            before, _, after = parts(page.read_text(encoding="utf-8"), BEGIN)
+            page.write_text(f"{before}\n{table()}\n{after}", encoding="utf-8")
+        return
+    if options.write:
         found = pd.DataFrame([*of_mlperf(), *of_scripts(), *of_published()])
         FILE.write_text(_ABOUT + found.to_csv(index=False))
     frame = ranged(pd.read_csv(FILE, comment="#"))
