@@ -34,7 +34,9 @@ exclude_patterns = ["pictures/*.py"]
 html_theme = "pydata_sphinx_theme"
 html_static_path = ["static"]
 html_css_files = ["twinstep.css"]
+html_search_scorer = str(HERE / "static" / "scorer.js")
 html_show_sourcelink = False
+html_sidebars = {"index": [], "tutorial/index": []}
 html_theme_options = {
     "show_prev_next": False,
     "secondary_sidebar_items": ["page-toc"],
