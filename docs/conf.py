@@ -29,6 +29,7 @@ named = {"pd": pd, "Path": Path, "Sequence": Sequence, "Given": Scenario | str |
 vars(twinstep).update(named, **{each.__name__: each for each in (Run, Comparison, PlansView, SideBySide, Scenario)})
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.intersphinx"]
+smartquotes = False  # commands are to be copied
 myst_heading_anchors = 6  # as GitHub names them, so that pages read the same there
 exclude_patterns = ["pictures/*.py"]
 html_theme = "pydata_sphinx_theme"

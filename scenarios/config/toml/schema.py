@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +11,9 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from scenarios.config.toml.document import editors_document
+
+_DEFAULT = re.compile(r"(.*\.) (?:Default:? (.*)|Required(.*))\.")
+_KINDS = {"string": "text", "integer": "integer", "number": "number", "boolean": "true or false", "object": "table"}
 
 
 def json_schema() -> dict[str, Any]:
@@ -23,8 +28,8 @@ def reference() -> str:
     lines: list[str] = []
     for place, node in _tables(schema, schema, ""):
         lines += [f"### {f'`{place}`' if place else 'Top level'}", "", node["description"], ""]
-        lines += ["| key | meaning |", "| --- | --- |"]
-        lines += [f"| `{key}` | {about['description']} |" for key, about in node["properties"].items()]
+        lines += ["| key | type | default | meaning |", "| --- | --- | --- | --- |"]
+        lines += [f"| `{key}` | {' | '.join(_cells(schema, about))} |" for key, about in node["properties"].items()]
         lines.append("")
     return "\n".join(lines)
 
@@ -37,6 +42,35 @@ class _EditorSchema(GenerateJsonSchema):
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
         return self.generate_inner(schema["schema"])
+
+
+def _cells(schema: dict[str, Any], about: dict[str, Any]) -> tuple[str, str, str]:
+    """Return a key's type, its default, and its description without the default."""
+    found = _DEFAULT.fullmatch(about["description"])
+    if not found:
+        return _type(schema, about), "", about["description"]
+    meaning, default, required = found.groups()
+    return _type(schema, about), default or f"required{required}", meaning
+
+
+def _type(schema: dict[str, Any], about: dict[str, Any]) -> str:
+    """Return what a key's value is: its type with its bounds or an example."""
+    options = about.get("oneOf") or about.get("anyOf")
+    if options:
+        return " or ".join(dict.fromkeys(_type(schema, option) for option in options))
+    if "enum" in about or "const" in about:
+        return ", ".join(f"`{json.dumps(value)}`" for value in about.get("enum", [about.get("const")]))
+    if "items" in about:
+        return f"list of: {_type(schema, about['items'])}"
+    if "$ref" in about or "allOf" in about or "properties" in about:
+        inner = _resolve(schema, about)
+        return "table" if "properties" in inner else _type(schema, inner)
+    kind = _KINDS.get(about.get("type", ""), "any value")
+    bounds = " to ".join(f"{about[bound]:,.10g}" for bound in ("minimum", "maximum") if bound in about)
+    if "minimum" in about and "maximum" not in about:
+        bounds = f"from {bounds}"
+    example = f"such as '{about['examples'][0]}'" if "examples" in about else ""
+    return " ".join(filter(None, (kind, bounds, example)))
 
 
 def _tables(schema: dict[str, Any], node: dict[str, Any], place: str) -> Iterator[tuple[str, dict[str, Any]]]:
