@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -59,6 +61,17 @@ def test_the_wheels_metadata_has_license_and_command(site: Path) -> None:
     assert "License-Expression: Apache-2.0\n" in (about / "METADATA").read_text()
     assert (about / "licenses" / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
     assert "twinstep = twinstep.__main__:script" in (about / "entry_points.txt").read_text()
+
+
+def test_a_release_has_one_number_and_one_date() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    cited = dict(
+        re.findall(r'^(version|date-released): "?([\w.-]+)"?$', (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
+    )
+    heading = re.search(r"^## (.*), (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert heading
+    assert [project["version"], cited["date-released"]] == [*heading.groups()]
+    assert cited["version"] == project["version"]
 
 
 def test_docs_prints_pages_of_the_wheel(site: Path, tmp_path: Path) -> None:
