@@ -7,7 +7,6 @@ RUN pip install --no-cache-dir --index-url https://download.pytorch.org/whl/cpu 
     && pip install --no-cache-dir --constraint constraints.txt . \
     && useradd --create-home twinstep
 
-# Runs are written here; mount a folder of the host to keep them: --volume "$PWD:/home/twinstep"
 USER twinstep
 WORKDIR /home/twinstep
 ENTRYPOINT ["twinstep"]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from scenarios.config.toml.document import editors_document
 from twinstep.docs.cli import main, pages
+from twinstep.studies.study_file import _StudyFile
 
 ROOT = Path(__file__).parents[2]
 GENERATED = {"docs/reference/keys.md", "docs/reference/commands.md", "docs/reference/profiles.md"}
@@ -57,3 +60,20 @@ def test_every_page_that_a_text_names_is_there() -> None:
         assert named <= names, name
         found += len(paths) + len(named)
     assert found > 50
+
+
+def test_every_toml_block_has_keys_and_values_of_its_kind_of_file() -> None:
+    blocks = [
+        block for page in pages() for block in re.findall(r"^```toml\n(.*?)^```", page.text, re.DOTALL | re.MULTILINE)
+    ]
+    files = [tomllib.loads(block) for block in blocks]
+    own = [file for file in files if "train" in file]  # a section of a user's, which workloads/test_registry.py plays
+    assert len(own) == 1
+    studies = [file for file in files if file.keys() & {"scenario", "stages"}]
+    for file in studies:
+        _StudyFile.model_validate(file)
+    for file in files:
+        if file not in studies + own:
+            editors_document().model_validate(file)
+    assert len(studies) > 5
+    assert len(files) > 15
