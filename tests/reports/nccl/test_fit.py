@@ -444,7 +444,7 @@ def test_rows_of_gloo_are_left_out_with_a_note(tmp_path, monkeypatch, capsys):
 
 
 def test_every_key_is_documented():
-    section = (Path(__file__).parents[3] / "docs/reference/runs.md").read_text().split("## A profile of your own")[1]
+    section = (Path(__file__).parents[3] / "docs/reference/measurements.md").read_text().split("## A profile of your own")[1]
     names = ["profile", "out", "fitted", "held_out", "notes", "worse"]
     names += [*nccl_fit_tables.FITTED, *nccl_fit_tables.HELD_OUT]
     assert [name for name in names if f"`{name}`" not in section] == []

@@ -24,7 +24,7 @@ from reports.terminal.text import WIDTH, as_text
 from tests.reports.recordings import PATIENT
 
 MIB = 2**20
-DOCUMENT = (Path(__file__).parents[3] / "docs" / "reference" / "runs.md").read_text(encoding="utf-8")
+DOCUMENT = (Path(__file__).parents[3] / "docs" / "reference" / "measurements.md").read_text(encoding="utf-8")
 
 
 def row(line: int = 2, **changes: object) -> PublishedRow:
