@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import IO
 
 import pytest
-import torch
 
 from real.launch.parent import die_with
 from tests.lanes import COMPILING, LONGEST, WAITING
@@ -25,9 +24,6 @@ NICENESS = 10
 ROOT = Path(__file__).parent
 NUMBER_BYTES = 2
 NAME_BYTES = 1024
-# OpenMP's threads do not survive a fork: a worker would wait for those of the process that collects.
-_THREADS = torch.get_num_threads()
-torch.set_num_threads(1)
 Modules = Sequence[Sequence[pytest.Item]]
 
 
@@ -63,7 +59,6 @@ class _Workers:
             self._running[pid] = output, name
             return None
         die_with(parent)
-        torch.set_num_threads(_THREADS)
         for other, _ in self._running.values():
             other.close()
         config.get_terminal_writer()._file = output  # nothing public moves it

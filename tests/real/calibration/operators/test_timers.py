@@ -168,11 +168,13 @@ def test_a_core_is_measured_by_its_clock_with_one_thread(monkeypatch: pytest.Mon
         now_s[0] += 1e-3
         threads.add(torch.get_num_threads())
 
-    before = torch.get_num_threads()
+    torch.set_num_threads(2)
     (found,) = CpuTimer().take([(OPERATION, lambda: Made(run))])
+    after = torch.get_num_threads()
+    torch.set_num_threads(1)
     assert found.us == pytest.approx(1000)
     assert len(found.times_us) == 2
-    assert (threads, torch.get_num_threads()) == ({1}, before)
+    assert (threads, after) == ({1}, 2)
 
 
 def test_products_are_rounded_to_tf32_only_where_they_are_to_be() -> None:
