@@ -29,6 +29,7 @@ from scenarios.workloads.build import build
 from scenarios.workloads.recording.config import RecordedRun, ReplayedProgram
 from scenarios.workloads.recording.file import NAME, read
 from scenarios.workloads.recording.recorder import ProgramRecorder
+from scenarios.workloads.script.command import load_given
 from sim.run import play
 from tests.commands import command
 from tests.small import CORE, GPU, TCP, Play, changed, cluster, recommender, scenario
@@ -334,7 +335,45 @@ def test_the_command_records_and_plays_the_recording(tmp_path: Path) -> None:
         assert (done.returncode, done.stderr) == (0, "")
         assert store.load(out).spans.equals(spans)
         recorded, first = (read(each / NAME, "program") for each in (out, tmp_path / "first"))
-        assert replace(recorded, program="", script="", sha256="") == replace(first, program="", script="", sha256="")
+        same = {"program": "", "script": "", "sha256": "", "keys": {}}
+        assert replace(recorded, **same) == replace(first, **same)
+
+
+SET_CLUSTER = ("powersgd_4x2_3g", "criteo_dlrm_2x4_straggler", "all_reduce_4x1_200mbit", "criteo_small_2x2")
+
+
+@pytest.mark.parametrize("name", SET_CLUSTER)
+def test_a_folder_keeps_the_keys_of_the_recorded_run(name: str, tmp_path: Path) -> None:
+    asked = {"ranks": "each", "steps": 3, "seed": 5, "cluster.nic.latency": "70 us"}
+    made = load(name, asked)
+    spans, recording = played(made, build(made), ProgramRecorder(made))
+    (tmp_path / NAME).write_bytes(recording.kept[NAME])
+    replayed = load_given(tmp_path, {})
+    run = replace(made.run, batch_size=1, payload="sizes", folded_by="")
+    assert (replayed.cluster, replayed.run) == (made.cluster, run)
+    assert played(replayed, build(replayed))[0] == spans
+    slower, also_slower = load(name, {**asked, "cluster.nic.latency": "2 ms"}), {"cluster.nic.latency": "2 ms"}
+    assert load_given(tmp_path, also_slower).cluster == slower.cluster
+    profiles = (
+        ("dgx_h100", "v100_tcp_10g") if made.cluster.host.gpu.kind == "cuda" else ("cpu_local", "emulated_200mbit")
+    )
+    (profile, *_) = [each for each in profiles if each != made.cluster.profile]
+    other = load_given(tmp_path, {"profile": profile}).cluster
+    assert (other.hosts, other.host.gpus, other.faults) == (made.cluster.hosts, made.cluster.host.gpus, ())
+    assert other.host.nics.link != made.cluster.host.nics.link
+
+
+def test_a_folder_keeps_a_profile_of_a_file(tmp_path: Path) -> None:
+    profile = ROOT / "scenarios" / "profiles" / "dgx_h100.toml"
+    (tmp_path / "own.toml").write_text(profile.read_text() + "\n[[cluster.slow]]\nhost = 0\ngpu = 1\nspeed = 0.5\n")
+    path = tmp_path / "scenario.toml"
+    path.write_text(
+        'program = "collective"\ncluster = {profile = "own.toml", hosts = 2, gpus_per_host = 2}\n'
+        '[collective]\nop = "all_reduce"\nsize = "1 MB"\n'
+    )
+    made = load(path)
+    (tmp_path / NAME).write_bytes(played(made, build(made), ProgramRecorder(made))[1].kept[NAME])
+    assert load_given(tmp_path, {}).cluster == made.cluster
 
 
 def test_a_run_without_the_option_keeps_no_recording(tmp_path: Path) -> None:

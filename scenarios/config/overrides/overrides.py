@@ -51,6 +51,8 @@ class Overrides:
         for key, value in self._left:
             if not self._put(mistakes.tree, key, value):
                 mistakes.say(self._sentence(mistakes.tree, key, value))
+            elif path := self._path(key, value):
+                mistakes.tree.within_profile.append(path)
 
     def _put(self, tree: Tree, key: str, value: object) -> bool:
         path = self._path(key, value)

@@ -41,6 +41,7 @@ class Tree:
         entries: where items of arrays stand that are not items of their file; each is an origin's root as well.
         lost: tables with parts in an unusable file, so that their keys are not reported missing; () is the whole tree.
         beside_profile: the keys of the cluster that do not come from its profile.
+        within_profile: the places of values that replace a part of an array of the profile, or are appended to one.
         profile: the profile's file.
     """
 
@@ -50,6 +51,7 @@ class Tree:
     entries: dict[KeyPath, TableEntry] = field(default_factory=dict)
     lost: list[KeyPath] = field(default_factory=list)
     beside_profile: list[KeyPath] = field(default_factory=list)
+    within_profile: list[KeyPath] = field(default_factory=list)
     profile: str = ""
 
     def lay_under(self, values: Mapping[str, Any], file: str) -> None:

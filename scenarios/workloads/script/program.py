@@ -231,6 +231,7 @@ class ScriptProgram(Program):
             args=list(self.script.args),
             env=[list(each) for each in self.script.env],
             profile=cluster.profile,
+            keys=dict(self.scenario.own_keys),
             kind=cluster.host.gpu.kind,
             hosts=cluster.hosts,
             gpus_per_host=cluster.host.gpus,
