@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
-import copy
 import os
 from typing import Any
 
 from scenarios.config.toml.tree import KeyPath, Tree, leaves
 
-_PROFILE, _TABLES, _TIMES = ("cluster", "profile"), ("cluster", "gpu", "kernel_table"), ("run", "compute_times")
+_TIMES = ("run", "compute_times")
+_FILES = (("cluster", "profile"), ("cluster", "gpu", "kernel_table"), _TIMES)
 
 
 def own_keys(tree: Tree) -> dict[str, dict[str, Any]]:
     """Return the keys of [run], and those of [cluster] that do not come from its profile; files as absolute paths."""
-    late = [path[1:] for path in tree.within_profile if path[0] == "cluster"]
-    found = Tree(root="", values={"cluster": {}, "run": {}})
-    for path in leaves({name: tree.values.get(name, {}) for name in found.values}):
-        key = path[1:]
-        is_own = key in tree.beside_profile or any(one[: len(key)] == key for one in late)
-        if path[0] == "run" or not tree.profile or is_own:
-            found.put(path, _value(tree, path), "")
-    return found.values
+    own = [*tree.beside_profile, *tree.within_profile] if tree.profile else leaves(tree.values["cluster"])
+    found: dict[str, dict[str, Any]] = {"cluster": {}, "run": {}}
+    for path in [("run", key) for key in tree.values.get("run", ())] + [("cluster", *path) for path in own]:
+        table, value = found, tree.values
+        for key in path[:-1]:
+            table, value = table.setdefault(key, {}), value[key]
+        table[path[-1]] = _files(tree, path, value[path[-1]]) if path in _FILES else value[path[-1]]
+    return found
 
 
-def _value(tree: Tree, path: KeyPath) -> object:
-    """Return a copy of a value, which has absolute paths if its key names files."""
-    value = copy.deepcopy(tree.at(path))
-    if path == _TABLES and isinstance(value, list):
-        return [_file(tree, (*path, index), one) for index, one in enumerate(value)]
-    return _file(tree, path, value) if path in (_PROFILE, _TABLES, _TIMES) else value
-
-
-def _file(tree: Tree, path: KeyPath, name: Any) -> str:
-    """Return a ready name as it is, and a file's path, which is relative to the file that names it, as absolute."""
-    file = os.path.join(os.path.dirname(tree.origin(path)), name)
-    is_file = os.path.isfile(file) and (path == _TIMES or "." in name)
-    return os.path.abspath(file) if is_file else str(name)
+def _files(tree: Tree, path: KeyPath, names: Any) -> Any:
+    """Return ready names as they are, and files' paths, which are relative to the file that has them, as absolute."""
+    if isinstance(names, list):
+        return [_files(tree, (*path, index), name) for index, name in enumerate(names)]
+    file = os.path.join(os.path.dirname(tree.origin(path)), names)
+    is_file = os.path.isfile(file) and (path == _TIMES or "." in names)
+    return os.path.abspath(file) if is_file else names

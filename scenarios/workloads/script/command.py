@@ -267,7 +267,8 @@ def _cluster(profile: object, hosts: int, gpus_per_host: int | None) -> list[str
 
 
 def _table(name: str, values: Mapping[str, object]) -> list[str]:
-    return [f"[{name}]", *(f"{toml_value(key)} = {toml_value(value)}" for key, value in values.items())]
+    keys = {key if key.isascii() and key.isidentifier() else toml_value(key): value for key, value in values.items()}
+    return [f"[{name}]", *(f"{key} = {toml_value(value)}" for key, value in keys.items())]
 
 
 def _loaded(
