@@ -336,7 +336,7 @@ def test_the_command_records_and_plays_the_recording(tmp_path: Path) -> None:
         assert (done.returncode, done.stderr) == (0, "")
         assert store.load(out).spans.equals(spans)
         recorded, first = (read(each / NAME, "program") for each in (out, tmp_path / "first"))
-        same = {"program": "", "script": "", "sha256": "", "keys": {}}
+        same: dict[str, Any] = {"program": "", "script": "", "sha256": "", "keys": {}}
         assert replace(recorded, **same) == replace(first, **same)
 
 
@@ -523,6 +523,56 @@ def test_arguments_that_do_not_fit_are_named_with_file_and_line(first: Path) -> 
     made = again(load("twrw_2x2"), file)
     expected = rf"^{file}: rank \d: lines\[\d+\]: expected an event that fits those before, as it was written: .*none"
     with pytest.raises(ProgramError, match=expected):
+        played(made, build(made))
+
+
+@pytest.fixture(scope="module")
+def reduction(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Record ranks that reduce once, each with a sequence of its own."""
+
+    async def program(rank: Rank) -> None:
+        with rank.step(0):
+            await rank.all_reduce(tensor(rank, 4), label="sum")
+
+    made = scenario(options=None)
+    folder = tmp_path_factory.mktemp("reduction")
+    (folder / NAME).write_bytes(played(made, Play(program), ProgramRecorder(made))[1].kept[NAME])
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        (
+            "ends early",
+            r"^deadlock at .*'sum' .*, which rank 1 never entered; {}: lines\[\d+\] of rank 0.*: expected waits",
+        ),
+        ("other size", r"^{}: rank \d: lines\[\d+\]: expected an event that fits .*'sum'"),
+        (
+            "never awaited",
+            r"recording.file = '{}': .* sequences\[0\], lines\[\d+\], 'issue': expected a wait for it",
+        ),
+    ],
+)
+def test_ranks_that_do_not_meet_are_named_with_file_and_line(reduction: Path, damage: str, sentence: str) -> None:
+    def change(content: dict[str, Any]) -> None:
+        lines, (own, *_) = content["lines"], content["sequences"]
+        calls = [number for number in own if lines[number][0] == "issue"]
+        other = list(own)
+        if damage == "ends early":
+            other = [number for number in own if lines[number][0] not in ("issue", "work")]
+        elif damage == "other size":
+            lines.append([*lines[calls[0]][:5], [[[5], *lines[calls[0]][5][0][1:]]], *lines[calls[0]][6:]])
+            other[own.index(calls[0])] = len(lines) - 1
+        else:
+            own.insert(own.index(calls[0]), calls[0])
+        content["sequences"].append(other)
+        content["compiled"].append([])
+        content["ranks"][1] = len(content["sequences"]) - 1
+
+    file = damaged(reduction / NAME, change)
+    made = again(scenario(options=None), file)
+    with pytest.raises((ProgramError, ScenarioError), match=sentence.format(file)):
         played(made, build(made))
 
 

@@ -14,9 +14,9 @@ _FILES = (("cluster", "profile"), ("cluster", "gpu", "kernel_table"), _TIMES)
 def own_keys(tree: Tree) -> dict[str, dict[str, Any]]:
     """Return the keys of [run], and those of [cluster] that do not come from its profile; files as absolute paths."""
     own = [*tree.beside_profile, *tree.within_profile] if tree.profile else leaves(tree.values["cluster"])
-    found: dict[str, dict[str, Any]] = {"cluster": {}, "run": {}}
+    found: dict[Any, Any] = {"cluster": {}, "run": {}}
     for path in [("run", key) for key in tree.values.get("run", ())] + [("cluster", *path) for path in own]:
-        table, value = found, tree.values
+        table, value = found, dict[Any, Any](tree.values)
         for key in path[:-1]:
             table, value = table.setdefault(key, {}), value[key]
         table[path[-1]] = _files(tree, path, value[path[-1]]) if path in _FILES else value[path[-1]]
