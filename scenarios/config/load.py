@@ -10,6 +10,7 @@ from pathlib import Path
 from scenarios.config.catalogue import scenario_file
 from scenarios.config.hardware import Cluster
 from scenarios.config.overrides.overrides import OVERRIDES, Overrides
+from scenarios.config.overrides.own_keys import own_keys
 from scenarios.config.provenance import KnownErrors, Measured, come_from
 from scenarios.config.scenario import Scenario, Source
 from scenarios.config.toml.build import build
@@ -67,6 +68,7 @@ def load(
         known_errors=errors,
         sources=sources,
         named_in=folder,
+        own_keys=own_keys(mistakes.tree),
     )
 
 

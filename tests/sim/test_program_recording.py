@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reports.store import run_folder as store
+from scenarios.config.faults import Slowdown
 from scenarios.config.host_costs import Eager
 from scenarios.config.load import load
 from scenarios.config.scenario import Launching, Scenario, ShardingType, UsersCode
@@ -29,6 +30,7 @@ from scenarios.workloads.build import build
 from scenarios.workloads.recording.config import RecordedRun, ReplayedProgram
 from scenarios.workloads.recording.file import NAME, read
 from scenarios.workloads.recording.recorder import ProgramRecorder
+from scenarios.workloads.script.command import load_given
 from sim.run import play
 from tests.commands import command
 from tests.small import CORE, GPU, TCP, Play, changed, cluster, recommender, scenario
@@ -334,7 +336,44 @@ def test_the_command_records_and_plays_the_recording(tmp_path: Path) -> None:
         assert (done.returncode, done.stderr) == (0, "")
         assert store.load(out).spans.equals(spans)
         recorded, first = (read(each / NAME, "program") for each in (out, tmp_path / "first"))
-        assert replace(recorded, program="", script="", sha256="") == replace(first, program="", script="", sha256="")
+        same: dict[str, Any] = {"program": "", "script": "", "sha256": "", "keys": {}}
+        assert replace(recorded, **same) == replace(first, **same)
+
+
+@pytest.mark.parametrize("name", ["powersgd_4x2_3g", "all_reduce_4x1_200mbit"])
+def test_a_folder_keeps_the_keys_of_the_recorded_run(name: str, tmp_path: Path) -> None:
+    slow = [{"host": 1, "gpu": 0, "speed": 0.5}]
+    asked = {"ranks": "each", "steps": 2, "seed": 5, "cluster.nic.latency": "70 us", "cluster.slow": slow}
+    made = load(name, asked)
+    spans, recording = played(made, build(made), ProgramRecorder(made))
+    (tmp_path / NAME).write_bytes(recording.kept[NAME])
+    replayed = load_given(tmp_path, {})
+    run = replace(made.run, batch_size=1, payload="sizes", folded_by="")
+    assert (replayed.cluster, replayed.run) == (made.cluster, run)
+    assert played(replayed, build(replayed))[0] == spans
+    slower, also_slower = load(name, {**asked, "cluster.nic.latency": "2 ms"}), {"cluster.nic.latency": "2 ms"}
+    assert load_given(tmp_path, also_slower).cluster == slower.cluster
+    profiles = (
+        ("dgx_h100", "v100_tcp_10g") if made.cluster.host.gpu.kind == "cuda" else ("cpu_local", "emulated_200mbit")
+    )
+    (profile, *_) = [each for each in profiles if each != made.cluster.profile]
+    other = load_given(tmp_path, {"profile": profile}).cluster
+    assert (other.hosts, other.host.gpus, other.faults) == (made.cluster.hosts, made.cluster.host.gpus, ())
+    assert other.host.nics.link != made.cluster.host.nics.link
+
+
+def test_a_folder_keeps_a_profile_of_a_file(tmp_path: Path) -> None:
+    profile = ROOT / "scenarios" / "profiles" / "dgx_h100.toml"
+    (tmp_path / "own.toml").write_text(profile.read_text() + "\n[[cluster.slow]]\nhost = 0\ngpu = 1\nspeed = 0.5\n")
+    path = tmp_path / "scenario.toml"
+    path.write_text(
+        'program = "collective"\ncluster = {profile = "own.toml", hosts = 2, gpus_per_host = 2}\n'
+        '[collective]\nop = "all_reduce"\nsize = "1 MB"\n'
+    )
+    made = load(path, {"cluster.slow[0].speed": 0.25})  # an item of an array of the profile
+    assert [one.speed for one in made.cluster.faults if isinstance(one, Slowdown)] == [0.25]
+    (tmp_path / NAME).write_bytes(played(made, build(made), ProgramRecorder(made))[1].kept[NAME])
+    assert load_given(tmp_path, {}).cluster == made.cluster
 
 
 def test_a_run_without_the_option_keeps_no_recording(tmp_path: Path) -> None:
@@ -484,6 +523,56 @@ def test_arguments_that_do_not_fit_are_named_with_file_and_line(first: Path) -> 
     made = again(load("twrw_2x2"), file)
     expected = rf"^{file}: rank \d: lines\[\d+\]: expected an event that fits those before, as it was written: .*none"
     with pytest.raises(ProgramError, match=expected):
+        played(made, build(made))
+
+
+@pytest.fixture(scope="module")
+def reduction(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Record ranks that reduce once, each with a sequence of its own."""
+
+    async def program(rank: Rank) -> None:
+        with rank.step(0):
+            await rank.all_reduce(tensor(rank, 4), label="sum")
+
+    made = scenario(options=None)
+    folder = tmp_path_factory.mktemp("reduction")
+    (folder / NAME).write_bytes(played(made, Play(program), ProgramRecorder(made))[1].kept[NAME])
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        (
+            "ends early",
+            r"^deadlock at .*'sum' .*, which rank 1 never entered; {}: lines\[\d+\] of rank 0.*: expected waits",
+        ),
+        ("other size", r"^{}: rank \d: lines\[\d+\]: expected an event that fits .*'sum'"),
+        (
+            "never awaited",
+            r"recording.file = '{}': .* sequences\[0\], lines\[\d+\], 'issue': expected a wait for it",
+        ),
+    ],
+)
+def test_ranks_that_do_not_meet_are_named_with_file_and_line(reduction: Path, damage: str, sentence: str) -> None:
+    def change(content: dict[str, Any]) -> None:
+        lines, (own, *_) = content["lines"], content["sequences"]
+        calls = [number for number in own if lines[number][0] == "issue"]
+        other = list(own)
+        if damage == "ends early":
+            other = [number for number in own if lines[number][0] not in ("issue", "work")]
+        elif damage == "other size":
+            lines.append([*lines[calls[0]][:5], [[[5], *lines[calls[0]][5][0][1:]]], *lines[calls[0]][6:]])
+            other[own.index(calls[0])] = len(lines) - 1
+        else:
+            own.insert(own.index(calls[0]), calls[0])
+        content["sequences"].append(other)
+        content["compiled"].append([])
+        content["ranks"][1] = len(content["sequences"]) - 1
+
+    file = damaged(reduction / NAME, change)
+    made = again(scenario(options=None), file)
+    with pytest.raises((ProgramError, ScenarioError), match=sentence.format(file)):
         played(made, build(made))
 
 

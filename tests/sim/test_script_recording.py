@@ -59,7 +59,8 @@ def on_cpus(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recording, Path]:
 
 @pytest.fixture(scope="module")
 def on_gpus(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recording, Path]:
-    recording = play(given(FSDP2, "--hybrid", world=(2, 2), profile="dgx_h100", steps=2))
+    own: dict[str, Any] = {"cluster.nic.rate": "100 Gbit/s"}  # the folder keeps it, until there is another profile
+    recording = play(given(FSDP2, "--hybrid", world=(2, 2), profile="dgx_h100", steps=2, **own))
     return recording, keep(recording, tmp_path_factory.mktemp("gpus"))
 
 
@@ -371,6 +372,23 @@ def test_a_damaged_recording_raises_one_sentence(on_cpus: tuple[Recording, Path]
         given(tmp_path)
     (sentence,) = caught.value.sentences
     assert sentence.startswith(f"{tmp_path}: expected a recording of ")
+
+
+@pytest.mark.parametrize("damage", ["ends early", "other calls"])
+def test_scripts_that_do_not_meet_are_named_with_the_file(
+    on_cpus: tuple[Recording, Path], tmp_path: Path, damage: str
+) -> None:
+    content = json.loads(gzip.decompress((on_cpus[1] / NAME).read_bytes()))
+    lines, (*_, other) = content["lines"], content["sequences"]
+    first = next(at for at, line in enumerate(other) if lines[line][0] == "issue")
+    del other[first : -1 if damage == "ends early" else first + 2]  # without the first call, and the wait for it
+    (tmp_path / NAME).write_bytes(gzip.compress(json.dumps(content).encode()))
+    with pytest.raises(ProgramError) as caught:
+        play(given(tmp_path))
+    if damage == "ends early":
+        assert str(caught.value).endswith(f"; {tmp_path / NAME}: expected calls of all members, as it was written")
+    else:
+        assert str(caught.value).startswith(f"{tmp_path / NAME}: the requests of a rank do not fit each other; ")
 
 
 @pytest.mark.parametrize("damage", ["waits for no call", "another group", "a list too few", "no dtype"])

@@ -110,6 +110,8 @@ class Scenario:
     sources: tuple[Source, ...] = field(default=(), metadata={"is_of_playing": True})  # of a user's own program
     # The folder of the file that names the program; None: that of `path`.
     named_in: Path | None = field(default=None, metadata={"is_of_playing": True})
+    # The keys of [cluster] beside its profile, and of [run], from which the scenario was loaded; files are absolute.
+    own_keys: Mapping[str, Any] = field(default_factory=dict, compare=False, metadata={"is_of_playing": True})
 
     def kernel_of(self, table: Table) -> ComputeKernel:
         """Return where the table's rows lie on this cluster."""

@@ -73,6 +73,7 @@ class ProgramRecorder:
             args=[],
             env=[],
             profile=cluster.profile,
+            keys=dict(scenario.own_keys),
             kind=cluster.host.gpu.kind,
             hosts=cluster.hosts,
             gpus_per_host=cluster.host.gpus,

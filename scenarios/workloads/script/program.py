@@ -17,7 +17,7 @@ from typing import Any, cast
 from scenarios.config.host_classes import simulated_ranks
 from scenarios.config.scenario import Scenario
 from scenarios.seam.backend import StepGivenUp
-from scenarios.seam.errors import ProgramError, ScenarioError, tell_error
+from scenarios.seam.errors import CollectiveError, ProgramError, ScenarioError, tell_error
 from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.program import Program
@@ -148,7 +148,9 @@ class ScriptProgram(Program):
             print_counts(self._start.folder)
 
     def standing(self) -> str:
-        """Return the scripts' positions in a deadlock, as `Program.standing` requires."""
+        """Return the scripts' positions in a deadlock, as `Program.standing` requires; of a recording, its file."""
+        if self.script.recording is not None:
+            return f"; {self.script.recording}: expected calls of all members, as it was written"
         return self.outcomes.standing({rank: played.steps for rank, played in self._playing.items()})
 
     @contextmanager
@@ -156,10 +158,9 @@ class ScriptProgram(Program):
         """Raise ProgramError for unexpected errors in the replay of a recording's file, which may be damaged."""
         try:
             yield
-        except (ProgramError, ScenarioError):
-            raise
         except Exception as error:
-            if self.script.recording is None:
+            is_told = isinstance(error, ProgramError | ScenarioError) and not isinstance(error, CollectiveError)
+            if self.script.recording is None or is_told:
                 raise
             raise ProgramError(
                 f"{self.script.recording}: the requests of a rank do not fit each other; expected a recording as it was"
@@ -231,6 +232,7 @@ class ScriptProgram(Program):
             args=list(self.script.args),
             env=[list(each) for each in self.script.env],
             profile=cluster.profile,
+            keys=dict(self.scenario.own_keys),
             kind=cluster.host.gpu.kind,
             hosts=cluster.hosts,
             gpus_per_host=cluster.host.gpus,

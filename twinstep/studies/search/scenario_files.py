@@ -46,7 +46,7 @@ def _text(study: Study, point: Best, into: Path) -> str:
         values["run.fidelity"] = point.fidelity
     lines = [f"# Point {point.index} of {study.file.name}: {point.words}", ""]
     if is_script(Path(study.scenario)):
-        lines += lines_of(Path(study.scenario))
+        lines += lines_of(Path(study.scenario), values.get("cluster.profile"))
     else:
         lines += [f"include = {toml_value(_included(study.scenario, into))}"]
     moved = {key: _moved(value, study.file.parent, into) for key, value in values.items()}
