@@ -102,7 +102,8 @@ def _parser(prog: str) -> argparse.ArgumentParser:
 def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> int:
     with loading():
         from scenarios.config.load import report_mistakes
-        from scenarios.config.warnings import notes, print_notes
+        from scenarios.config.warnings import notes
+        from scenarios.progress_line import print_notes
         from scenarios.seam.errors import ScenarioError
         from scenarios.workloads.script.config import Script
         from scenarios.workloads.script.forking import start_loading

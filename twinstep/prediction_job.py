@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scenarios.collector import loading
+from scenarios.progress_line import print_notes
 
 if TYPE_CHECKING:
     from reports.analysis.repeats import Plays
@@ -118,7 +119,7 @@ class PredictionJob:
 def record_run(job: PredictionJob) -> Digest:
     """Simulate and write the run folder, span by span, also where Ctrl-C ends it early."""
     from reports.writer import writing
-    from scenarios.config.warnings import NotesAfter, print_notes
+    from scenarios.config.warnings import NotesAfter
     from sim.draws import Digest
     from sim.run import RunProgress, play
     from twinstep.progress import Interrupt

@@ -50,6 +50,8 @@ PREDICTED = {
     **dict.fromkeys(["predicted_ms", "error"], "float"),
     **dict.fromkeys(["profile", "reason"], "str"),
 }
+# How step times spread in a measurement; predictions are compared with its median.
+_SPREAD = ("p10", "p90")
 # Columns of `pairs`: two configurations of one model, and the time of the second over that of the first.
 PAIRS = {
     **dict.fromkeys(["model", "one", "other"], "str"),
@@ -82,7 +84,7 @@ def read(path: Path) -> csv_rows.Measurements[StepRow]:
     Raises:
         ReportError: with a sentence for every mistake in the file.
     """
-    found = csv_rows.read(path, _COLUMNS, StepRow)
+    found = csv_rows.read(path, _COLUMNS, StepRow, _SPREAD)
     wrong = [
         f"{row.file}: line {row.line}: gpus = {row.gpus}: expected as many on each of {row.nodes} nodes"
         for row in found.rows

@@ -152,6 +152,32 @@ class Bar:
     least: float = LEAST_SHARE
 
 
+class RankedBar(NamedTuple):
+    """A bar of a ranking: its name, its length as a share of the whole, and its value in words."""
+
+    name: str
+    share: float
+    value: str
+
+
+class BarGroup(NamedTuple):
+    """Bars of a ranking that belong together; `kind` selects their colour."""
+
+    title: str
+    kind: str
+    bars: Sequence[RankedBar]
+
+
+@dataclass(frozen=True, slots=True)
+class RankedBars:
+    """A ranking in groups, for pages; each bar is a part of a track that represents the whole."""
+
+    name: str
+    title: str
+    groups: Sequence[BarGroup]
+    note: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Listing:
     """A preformatted text, such as a scenario; folded on a page unless `open`."""
@@ -179,7 +205,7 @@ class Figure(NamedTuple):
     of: Any
 
 
-Block = Facts | ReportTable | Words | Bar | Listing | View | Figure
+Block = Facts | ReportTable | Words | Bar | RankedBars | Listing | View | Figure
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
@@ -143,12 +142,6 @@ class NotesAfter:
         yield f"{begin}: measured times are {100 * share:.1f} % of the steps' compute time{rest}"
         if self._unused:
             yield f"{begin}: not in any step of this program: {_listed(map(str, self._unused))}"
-
-
-def print_notes(sentences: Iterable[str]) -> None:
-    """Print notes to stderr, each behind "note: "."""
-    for sentence in sentences:
-        print(f"note: {sentence}", file=sys.stderr)
 
 
 def _listed(names: Iterable[str]) -> str:

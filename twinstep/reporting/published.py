@@ -26,7 +26,8 @@ from reports.sections.model import Report
 from reports.sections.nccl_fit import NCCL_FIT, FitView
 from reports.sections.published import COLLECTIVES, OPERATORS, STEPS, PublishedView
 from reports.store import replace
-from reports.terminal.present import print_report, say_notes
+from reports.terminal.present import print_report
+from scenarios.progress_line import print_notes
 
 T = TypeVar("T")
 
@@ -48,7 +49,7 @@ def predict_published(options: Namespace) -> None:
 
 def _predict_collectives(options: Namespace) -> None:
     found = _measurements(options, options.csv)
-    say_notes(found.notes)
+    print_notes(found.notes)
     joined = collectives.join(found.rows, _predict, options.profile)
     own = {name: _figures(name).nccl_efficiency for name in nccl_profiles(joined)}
     _show(options, COLLECTIVES, joined, own)
@@ -57,7 +58,7 @@ def _predict_collectives(options: Namespace) -> None:
 def _predict_steps(options: Namespace) -> None:
     _check_csv_options(options)
     found = [steps.read(file) for file in options.files]
-    say_notes(note for one in found for note in one.notes)
+    print_notes(note for one in found for note in one.notes)
     joined = steps.join((_with_scenario(row) for one in found for row in one.rows), _predict_step, options.profile)
     _show(options, STEPS, joined)
 
@@ -67,7 +68,7 @@ def _predict_kernels(options: Namespace) -> None:
     if options.profile is not None:
         _figures(options.profile)  # once, not as every row's reason
     found = [kernels.read(file, options.profile) for file in options.files]
-    say_notes(note for one in found for note in one.notes)
+    print_notes(note for one in found for note in one.notes)
     joined = kernels.join((row for one in found for row in one.rows), _predict_kernel, options.profile)
     _show(options, OPERATORS, joined)
 
@@ -101,7 +102,7 @@ def calibrate(options: Namespace) -> None:
     base = Path(profile_file(name) or name).read_text(encoding="utf-8")
     today = date.today().isoformat()
     replace.write_text(profile.calibrated_profile(base, name, fitted, command=options.typed, date=today), options.out)
-    say_notes([*found.notes, *notes, *fitted.notes])
+    print_notes([*found.notes, *notes, *fitted.notes])
     if worse := fit_tables.worse(fitted):
         print(f"warning: {worse}", file=sys.stderr)
     print_report(NCCL_FIT, FitView(fitted, name, options.out), as_json=options.json)

@@ -33,9 +33,9 @@ from reports.validation import folder as validation_folder
 from reports.validation.validation import Validation
 from reports.writer import write
 from scenarios.config.scenario import Scenario
-from scenarios.config.warnings import notes, notes_of_measuring, print_notes
+from scenarios.config.warnings import notes, notes_of_measuring
 from scenarios.interruption import code_of
-from scenarios.progress_line import ProgressLine
+from scenarios.progress_line import ProgressLine, print_notes
 from scenarios.seam.errors import ProgramError, ScenarioError
 from scenarios.versions import versions
 from twinstep.validation import options as command_line

@@ -6,6 +6,7 @@ A page begins with as much: the verdict.
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -49,8 +50,14 @@ _WHAT_IF = "--what-if tries settings, hardware and the program"
 _ASK_BATCH = "unknown; --set script.batch_size=N gives a rank's samples a step"
 # Tiles of pages have the numbers of these facts.
 _IN_TILES = ("step time", "samples/s", "price")
-NEXT = "next: twinstep report FOLDER --full (all tables, a page)"
 PLANS = "      twinstep plan SCENARIO (looks for a faster plan of the tables)"
+
+
+def next_line(folder: str) -> str:
+    """Return the command that shows more of a run, in one line, with as many words around it as there is room for."""
+    command = f"twinstep report {shlex.quote(folder)} --full"
+    lines = (f"next: {command} (all tables, a page)", f"next: {command}")
+    return next((line for line in lines if len(line) <= text.WIDTH), command)
 
 
 def _lines(view: RunView) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -49,7 +50,7 @@ def command(*words: object) -> subprocess.CompletedProcess[str]:
 
 def without_notes(said: str) -> str:
     """Return what is beside notes on the machine that the tests run on."""
-    return "".join(line for line in said.splitlines(keepends=True) if not line.startswith("note: "))
+    return re.sub(r"^note: .*\n(?: {6}.*\n)*", "", said, flags=re.MULTILINE)
 
 
 def test_a_scenario_is_predicted_measured_and_compared(tmp_path: Path) -> None:

@@ -188,9 +188,11 @@ def test_tables_that_load_a_rank_are_told_apart_by_their_names():
     ]
     summary = printed(recording)
     assert max(map(len, summary.splitlines())) <= 80
-    assert [row[:2] for row in section(summary, "Tables that cause imbalance")[:2]] == [
-        ["user_click…even_days", "table_c…n_wise"],
-        ["user_click…irty_days", "table_row_wise"],
+    assert [row[:2] for row in section(summary, "Tables that cause imbalance")[:4]] == [
+        ["user_clicks_of_seven_days"],
+        ["table_c…n_wise", "ids"],
+        ["user_clicks_of_thirty_days"],
+        ["table_row_wise", "ids"],
     ]
 
 
