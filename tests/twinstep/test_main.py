@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from twinstep.__main__ import _COMMANDS, main
+from twinstep.__main__ import COMMANDS, main
 from twinstep.prediction import main as sim
 from twinstep.scenario_files import main as scenarios
 
@@ -20,7 +20,7 @@ def helped(prog: str, words: list[str], capsys: pytest.CaptureFixture[str]) -> s
     return capsys.readouterr().out
 
 
-@pytest.mark.parametrize("command", _COMMANDS)
+@pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("prog", ["twinstep", "python -m twinstep"])
 def test_help_names_the_command_that_was_called(command: str, prog: str, capsys: pytest.CaptureFixture[str]) -> None:
     usage = helped(prog, [command], capsys).splitlines()[0]
@@ -29,7 +29,7 @@ def test_help_names_the_command_that_was_called(command: str, prog: str, capsys:
 
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     listed = helped("twinstep", [], capsys)
-    assert {line.split()[0] for line in listed.splitlines() if line.startswith("    ")} >= set(_COMMANDS)
+    assert {line.split()[0] for line in listed.splitlines() if line.startswith("    ")} >= set(COMMANDS)
 
 
 @pytest.mark.parametrize("command", ["predict", "run", "validate"])
