@@ -6,6 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -23,9 +24,15 @@ from reports.analysis import (
     waits,
 )
 from reports.analysis.intervals import Ints
+from reports.printed import Printed
 from reports.store.columns import TABLES, to_arrow, to_frame
 from reports.store.parts import Bools, Part, Spans, SpansInMemory
 from scenarios.seam.trace import Recording, RunInfo
+
+if TYPE_CHECKING:
+    from reports.page.notebook import Plot
+    from reports.sections.model import Report
+    from reports.sections.run.subject import RunView
 
 # The names of all frames of a `Run`.
 FRAMES = (
@@ -37,7 +44,7 @@ FRAMES = (
 )
 
 
-class Run:
+class Run(Printed):
     """A run's frames.
 
     Stored frames are `spans`, `metrics`, `plan`, `own_plan`, `memory`, `loads`, `traffic`, `kernels`, `operators` and
@@ -62,15 +69,23 @@ class Run:
         stored = {name: to_frame(to_arrow(rows[name], kind), kind) for name, kind in TABLES.items()}
         return cls(recording.info, stored, SpansInMemory(stored["spans"]))
 
-    def __repr__(self) -> str:
-        from reports.sections.run.headline import as_text  # noqa: PLC0415  (knows runs)
+    def _report(self) -> tuple[Report, RunView]:
+        from reports.sections.run.subject import RunView  # noqa: PLC0415  (knows runs)
+        from reports.sections.run.summary import SUMMARY  # noqa: PLC0415  (knows runs)
 
-        return as_text(self)
+        return SUMMARY, RunView.of(self)
 
-    def _repr_html_(self) -> str:
-        from reports.sections.run.headline import as_html  # noqa: PLC0415  (knows runs)
+    def plot(self, section: str = "timeline") -> Plot:
+        """Return the drawings of a section of the run's page, which a notebook shows; `figures` are Bokeh's own models.
 
-        return as_html(self)
+        `section` is its address on the page: timeline, tables (who carries which), links, parts, hidden, ...
+
+        Raises:
+            ReportError: no section with drawings has this name (the message lists those that do), or it is empty.
+        """
+        from reports.page.notebook import plot  # noqa: PLC0415 - Bokeh takes half a second
+
+        return plot(self, section)
 
     @property
     def step_ms(self) -> float:

@@ -12,7 +12,7 @@ from typing import Any
 from bokeh import __version__ as bokeh_version
 from bokeh.embed import json_item
 from bokeh.resources import Resources
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from reports.page import theme
@@ -35,7 +35,12 @@ def write(page: Page, path: Path) -> None:
 
 def html(page: Page) -> str:
     """Return the whole document."""
-    return _environment().get_template("page.html").render(page=page, bokeh_version=bokeh_version)
+    return template("page.html").render(page=page, bokeh_version=bokeh_version)
+
+
+def template(name: str) -> Template:
+    """Return a template of this package."""
+    return _environment().get_template(name)
 
 
 @cache

@@ -366,6 +366,7 @@ def show(renderable: RenderableType, stream: TextIO) -> None:
         width=width or (None if on_terminal else WIDTH),
         no_color=None if on_terminal else True,
         force_terminal=None if on_terminal else False,
+        force_jupyter=False,  # else a notebook shows what is only to be a string
         highlight=False,
         markup=False,
         emoji=False,

@@ -162,7 +162,6 @@ def _bar(view: RunView) -> Iterator[Bar]:
 
 
 FIRST_SCREEN = ReportSection("first-screen", "First screen", [on_terminal(_facts), on_terminal(_bar)])
-SUMMARY = Report(lines=_lines, sections=[FIRST_SCREEN])
 
 
 def _on_page(view: RunView) -> Iterator[Block]:
@@ -187,3 +186,4 @@ VERDICT = ReportSection(
     absent=lambda view: "" if len(timed_steps(view.run)) else "No rank completed a step.",
     absent_in=PAGE,
 )
+SUMMARY = Report(lines=_lines, sections=[FIRST_SCREEN, VERDICT])
