@@ -136,7 +136,7 @@ def print_plan(file: str, out: str | None = None, module: str | None = None) -> 
 
     with report_mistakes():
         scenario = load(file)
-        plan = _planned(scenario)
+        plan = _plan_of(scenario)
         if plan is None:
             names = " or ".join(f"'{name}'" for name, one in built_in().items() if getattr(one.workload, "plans", ""))
             raise ScenarioError(
@@ -155,7 +155,7 @@ def print_plan(file: str, out: str | None = None, module: str | None = None) -> 
     return 0
 
 
-def _planned(scenario: Scenario) -> Plan | None:
+def _plan_of(scenario: Scenario) -> Plan | None:
     """Return the plan of the tables of the scenario's program; None for a program without planned tables."""
     from scenarios.workloads.locate import import_named
 

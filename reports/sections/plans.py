@@ -71,7 +71,7 @@ class SimulatedPlan:
     def loads(self) -> pd.DataFrame:
         """The load of each rank by sharding type and phase, in ns."""
         parts = self.run.parts(LOAD_COLUMNS, [typical_step(self.run) or 0], beside=False)
-        return rank_loads(pd.concat([part.owned() for part in parts], ignore_index=True))
+        return rank_loads(pd.concat([part.own_spans() for part in parts], ignore_index=True))
 
     @cached_property
     def tables(self) -> pd.DataFrame:
