@@ -19,8 +19,7 @@ from rich.text import Text
 
 P = ParamSpec("P")
 
-WIDTH = 80
-_LEAST_WIDTH = 40
+WIDTH, _LEAST_WIDTH = 80, 40
 _GAP = 2  # between columns
 _TEXT_LEAST, _NAME_LEAST = 14, 20  # least letters of a column of text, and of the first one
 _SEEN = 5  # letters that make a difference between two names easy to see
