@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.reports.page.browser import Browser, started
+from tests.reports.page.browser import Browser, start
 
 DOCS = Path(__file__).parents[1] / "docs"
 # Of 255: what Chromium's releases and fonts differ by. Another picture differs in many pixels by more.
@@ -38,7 +38,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with started(tmp_path_factory.mktemp("chromium")) as browser:
+    with start(tmp_path_factory.mktemp("chromium")) as browser:
         yield browser
 
 

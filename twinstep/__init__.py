@@ -132,11 +132,11 @@ def compare(first: Run, second: Run) -> Comparison | SideBySide:
         from reports.compare.comparison import compare as comparison_of
 
         return comparison_of(first, second)
-    from reports.sections.side_by_side import printed
+    from reports.sections.side_by_side import printed_runs
     from reports.side_by_side.frames import numbered_names, side_by_side
 
     names = numbered_names([first.info.name, second.info.name])
-    return printed(side_by_side(list(zip(names, (first, second), strict=True))))
+    return printed_runs(side_by_side(list(zip(names, (first, second), strict=True))))
 
 
 @with_overrides

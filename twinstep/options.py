@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scenarios.config.overrides.option import add_set, given_by
+from scenarios.config.overrides.option import add_set, parse_values
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, _ArgumentGroup
@@ -58,7 +58,7 @@ def overrides_of(options: argparse.Namespace, names: Sequence[str]) -> dict[str,
         ScenarioError: a sentence for each `--set` that is no KEY=VALUE.
     """
     given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
-    return given | given_by(options.sets)
+    return given | parse_values(options.sets)
 
 
 def add_full(parser: Parser) -> None:

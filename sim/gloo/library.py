@@ -79,7 +79,7 @@ class GlooLinks:
         # The member finishes when its last send has left, not when it arrives.
         left = len(children)
 
-        def sent(child: int, latency_ns: int) -> None:
+        def send_on(child: int, latency_ns: int) -> None:
             nonlocal left
             left -= 1
             self._machine.sleep(latency_ns).then(lambda: self._pass_on(rendezvous, child))
@@ -87,7 +87,7 @@ class GlooLinks:
                 rendezvous.finish(member)
 
         def carry(child: int, path: Path) -> None:
-            self._machine.carry(path, size_bytes).then(partial(sent, child, path.latency_ns))
+            self._machine.carry(path, size_bytes).then(partial(send_on, child, path.latency_ns))
 
         for child in children:
             ends = rendezvous.group.ranks[member], rendezvous.group.ranks[(child + root) % size]

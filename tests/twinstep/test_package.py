@@ -36,7 +36,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return site
 
 
-def installed(site: Path, folder: Path, *words: str) -> str:
+def install(site: Path, folder: Path, *words: str) -> str:
     """What Python prints that finds this project in `site` alone."""
     environment = {**os.environ, "PYTHONPATH": str(site)}
     line = [sys.executable, *words]
@@ -76,17 +76,17 @@ def test_a_release_has_one_number_and_one_date() -> None:
 
 def test_docs_prints_pages_of_the_wheel(site: Path, tmp_path: Path) -> None:
     page = (ROOT / "docs" / "contributing" / "seam.md").read_text(encoding="utf-8")
-    assert installed(site, tmp_path, "-m", "twinstep", "docs", "seam") == page
-    assert installed(site, tmp_path, "-m", "twinstep", "docs").count("\n") == len(pages()) + 4
+    assert install(site, tmp_path, "-m", "twinstep", "docs", "seam") == page
+    assert install(site, tmp_path, "-m", "twinstep", "docs").count("\n") == len(pages()) + 4
 
 
 @pytest.mark.slow
 def test_a_ready_scenario_is_predicted_and_reported_far_from_a_checkout(site: Path, tmp_path: Path) -> None:
-    assert installed(site, tmp_path, "-m", "sim", "criteo_small_2x2", "--out", "run", "--quiet") == "run\n"
-    assert installed(site, tmp_path, "-m", "reports", "run").endswith("report: run/reports/report.html\n")
+    assert install(site, tmp_path, "-m", "sim", "criteo_small_2x2", "--out", "run", "--quiet") == "run\n"
+    assert install(site, tmp_path, "-m", "reports", "run").endswith("report: run/reports/report.html\n")
     code = (
         "import real, reports, scenarios, sim, twinstep; print(twinstep.predict('criteo_small_2x2').info.complete);"
         "print(*(package.__file__ for package in (twinstep, sim, real, scenarios, reports)), sep='\\n')"
     )
-    found = installed(site, tmp_path, "-c", code).splitlines()
+    found = install(site, tmp_path, "-c", code).splitlines()
     assert found == ["True", *(f"{site}/{name}/__init__.py" for name in PACKAGES)]

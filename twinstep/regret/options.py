@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from real.launch.placement import place
-from scenarios.config.overrides.option import given_by
+from scenarios.config.overrides.option import parse_values
 from scenarios.seam.errors import ScenarioError
 from twinstep.options import add_emulate, add_jobs, add_outputs, add_overrides, add_rounds, impossible
 
@@ -57,7 +57,7 @@ def values_of(options: argparse.Namespace) -> dict[str, object]:
     """Return the values of `--set` and `--profile` by key, which replace the study's; a file's path becomes
     absolute.
     """
-    given = given_by(options.sets)
+    given = parse_values(options.sets)
     if options.profile is not None:
         is_file = os.path.isfile(options.profile)
         given["cluster.profile"] = os.path.abspath(options.profile) if is_file else options.profile

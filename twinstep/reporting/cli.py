@@ -66,7 +66,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=prog, description="Report on run folders, convert them, and compare predictions with published times."
     )
-    commands = parser.add_subparsers(dest="command", required=True)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _add_readers(commands)
     _add_exports(commands)
     _add_published(commands)

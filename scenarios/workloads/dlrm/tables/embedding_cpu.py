@@ -201,11 +201,11 @@ def _store(row: Array, kind: int, total: Array) -> None:
         return
     bits = total.view(np.int32)
     for j in range(total.size):
-        row[j] = _rounded(total[j], bits[j], kind)
+        row[j] = _round(total[j], bits[j], kind)
 
 
 @_compiled
-def _rounded(value: Any, bits: Any, kind: int) -> Any:
+def _round(value: Any, bits: Any, kind: int) -> Any:
     """Return the 16 bits nearest to a float32, ties to even; `bits` are those of `value`."""
     sign, size = (bits >> 16) & 0x8000, bits & 0x7FFFFFFF
     if kind == _BFLOAT16:
