@@ -18,7 +18,7 @@ BENCH_NEEDS := "torch==2.13.0" --editable ".[dev,torchrec]" matplotlib setuptool
 # mypy beside the tests, which wait for processes half of the time.
 typed = $(BIN)/mypy & types=$$!; $(BIN)/python -m tests $(1); tests=$$?; wait $$types && exit $$tests
 
-DOCS := $(BIN)/python -m sphinx --quiet --nitpicky --fail-on-warning --builder html docs build/docs
+DOCS := $(BIN)/python -m sphinx --quiet --fresh-env --nitpicky --fail-on-warning --builder html docs build/docs
 
 .PHONY: run test check check-fast docs resolve torchrec benchmarks scale mutations format clean
 

@@ -29,7 +29,7 @@ FOUND = {
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
-    strictly = ["--quiet", "--nitpicky", "--fail-on-warning", "--doctree-dir", str(folder / "trees")]
+    strictly = ["--quiet", "--fresh-env", "--nitpicky", "--fail-on-warning", "--doctree-dir", str(folder / "trees")]
     subprocess.run(
         [sys.executable, "-m", "sphinx", *strictly, str(DOCS), str(folder / "html")], check=True, timeout=200
     )
