@@ -44,7 +44,7 @@ class RecordingProgram(Program):
 
     async def __call__(self, rank: Rank) -> None:
         if rank.device.type != "meta":
-            raise ProgramError(f"{self.options.file}: expected `python -m sim`: a recording has nothing to compute")
+            raise ProgramError(f"{self.options.file}: expected `twinstep predict`: a recording has nothing to compute")
         await _PlayedRank(rank, self._tasks[self._ranks[rank.rank]], self.options.file).task(0)
 
 
