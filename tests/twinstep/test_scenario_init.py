@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,22 +41,6 @@ def refused(*words: object) -> list[str]:
 
 def scenario(file: str = "job.toml", **overrides: object) -> Scenario:
     return load(file, {key.replace("__", "."): value for key, value in overrides.items()})
-
-
-@pytest.mark.whole
-def test_a_csv_of_300_tables_becomes_a_scenario_and_a_prediction_by_two_commands() -> None:
-    draws = random.Random(7)
-    with open("tables.csv", "w", newline="") as stream:
-        rows = csv.writer(stream)
-        rows.writerow(["name", "num_embeddings", "embedding_dim", "pooling_factor"])
-        for number in range(300):
-            dim, ids = draws.choice([32, 64, 128]), draws.choice([1, 2, 5.5])
-            rows.writerow([f"t{number}", int(10 ** draws.uniform(2, 6)), dim, ids])
-    assert command("twinstep", "init", "--tables", "tables.csv", "--hosts", 1).returncode == 0
-    done = command("twinstep", "predict", "job.toml", "--steps", 1, "--out", "run")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("job: predicted, 8 ranks on 1 host")
-    assert len({table.name for table in scenario().workload.tables}) == 300
 
 
 def test_what_the_file_says_is_what_was_asked_for() -> None:
