@@ -48,8 +48,8 @@ class Run(Printed):
     """A run's frames.
 
     Stored frames are `spans`, `metrics`, `plan`, `own_plan`, `memory`, `loads`, `traffic`, `kernels`, `operators` and
-    `what_if`; all others are computed from them. `docs/reports.md` lists every column with its unit. Dtypes are int64,
-    float64, bool and text, also in empty frames, so that frames of several runs concatenate.
+    `what_if`; all others are computed from them. `twinstep docs runs` lists every column with its unit. Dtypes are
+    int64, float64, bool and text, also in empty frames, so that frames of several runs concatenate.
     """
 
     def __init__(self, info: RunInfo, stored: Mapping[str, pd.DataFrame], spans: Spans) -> None:
@@ -210,10 +210,10 @@ class Run(Printed):
     def _of_spans(
         self, find: Callable[[Iterator[Part]], pd.DataFrame], columns: Sequence[str], steps: Sequence[int] | None = None
     ) -> pd.DataFrame:
-        def found() -> pd.DataFrame:
-            return find(self._settled(columns) if steps is None else self.parts(columns, steps, beside=False))
+        def find_frame() -> pd.DataFrame:
+            return find(self._settle(columns) if steps is None else self.parts(columns, steps, beside=False))
 
-        return found() if steps is None else self._once(find.__name__, steps, found)
+        return find_frame() if steps is None else self._once(find.__name__, steps, find_frame)
 
     def late_ranks_of(self, steps: Sequence[int]) -> pd.DataFrame:
         """Return the ranks that others waited for in these steps."""
@@ -233,7 +233,7 @@ class Run(Printed):
         parts = functools.partial(self.parts, stragglers.COLUMNS, steps, beside=False)
         return self._once("stragglers", steps, lambda: stragglers.stragglers(parts, self.links, context))
 
-    def _settled(self, columns: Sequence[str]) -> Iterator[Part]:
+    def _settle(self, columns: Sequence[str]) -> Iterator[Part]:
         """Yield all spans; spans of warm-up steps are not marked as a part's own."""
         for part in self.parts(columns, beside=True):
             own = ~np.isin(frames.ints(part.spans, "step"), self.warm_up) if self.warm_up else True
@@ -252,7 +252,7 @@ class Run(Printed):
 
     def waited_for_of(self, step: int) -> pd.DataFrame:
         """Return `waited_for` of this step only."""
-        return critical_path.waited_for(self.critical_path_of(step))
+        return critical_path.sum_waits(self.critical_path_of(step))
 
     def table_costs_of(self, step: int) -> pd.DataFrame:
         """Return each table's cost as estimated by the planner and as spent by this step."""
@@ -268,7 +268,7 @@ class Run(Printed):
 
     def _spans_of(self, step: int) -> pd.DataFrame:
         """Return the spans of a step that costs of tables are computed from."""
-        found = [part.owned() for part in self.parts(table_costs.COSTS_COLUMNS, [step], beside=False)]
+        found = [part.own_spans() for part in self.parts(table_costs.COSTS_COLUMNS, [step], beside=False)]
         return pd.concat(found, ignore_index=True)
 
     @cached_property
@@ -369,7 +369,7 @@ class Run(Printed):
     @cached_property
     def waited_for(self) -> pd.DataFrame:
         """The critical path added up by operation."""
-        return critical_path.waited_for(self.critical_path)
+        return critical_path.sum_waits(self.critical_path)
 
     def _paths(self, step: int | None = None) -> pd.DataFrame:
         """Return the critical path of one step, or of all steps."""

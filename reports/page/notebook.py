@@ -22,7 +22,7 @@ _HEIGHT = 420  # px, until the frame's script knows
 
 def fragment(report: Report, of: Any) -> str:
     """Return a report without its figures as HTML that can stand in any page, in that page's colours."""
-    shown = (section.shown(of, "page") for section in report.sections)
+    shown = (section.show(of, "page") for section in report.sections)
     sections = [draw_section(one) for one in map(_without_figures, shown) if one is not None]
     return _inline(report.lines(of), sections)
 
@@ -68,7 +68,7 @@ def plot(run: Run, name: str) -> Plot:
         ReportError: no section has the name, or there is nothing to draw.
     """
     view = RunView.of(run)
-    sections = {one.name: shown for one in RUN.sections if (shown := one.shown(view, "page")) is not None}
+    sections = {one.name: shown for one in RUN.sections if (shown := one.show(view, "page")) is not None}
     drawn = {key: replace(one, blocks=found) for key, one in sections.items() if (found := _figures(one))}
     if name in drawn:
         section = draw_section(replace(drawn[name], folded=False))

@@ -58,7 +58,7 @@ def _environment() -> Environment:
         "light": theme.LIGHT,
         "dark": theme.DARK,
     }
-    found.filters |= {"item": _item, "embedded": _embedded, "kind": lambda block: type(block).__name__.lower()}
+    found.filters |= {"item": _item, "embedded": _embed, "kind": lambda block: type(block).__name__.lower()}
     found.filters |= {"sentences": sentences, "grid": lambda table: table.grid("page")}
     found.filters |= {"note": _note, "loads": theme.loads}
     found.tests["link"] = lambda cell: isinstance(cell, PageLink)
@@ -83,10 +83,10 @@ def _bokeh() -> str:
 
 def _item(chart: Chart | Timeline) -> Markup:
     """Return a chart as Bokeh's script reads it."""
-    return _embedded(json_item(chart.model, target=None))
+    return _embed(json_item(chart.model, target=None))
 
 
-def _embedded(value: Any) -> Markup:
+def _embed(value: Any) -> Markup:
     """Return JSON for a script element, with the characters escaped that could end it."""
     words = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return Markup(words.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))

@@ -17,7 +17,7 @@ Drawn = Iterable[Chart | Picture | Timeline | Words] | str
 
 def draw_sections(report: Report, of: Any) -> list[Shown]:
     """Return the sections of a page, with their figures."""
-    shown = (section.shown(of, "page") for section in report.sections)
+    shown = (section.show(of, "page") for section in report.sections)
     return [draw_section(one) for one in shown if one is not None]
 
 

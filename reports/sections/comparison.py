@@ -120,7 +120,7 @@ def crowding_lines(measured: Run) -> list[str]:
         return []
     return [
         f"measured with {text.count_words(info.world_size, 'rank')} on {text.count_words(info.cores, 'core')}:"
-        " predictions that assume a core for each rank are too fast (docs/calibration.md)"
+        " predictions that assume a core for each rank are too fast (twinstep docs calibration)"
     ]
 
 

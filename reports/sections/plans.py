@@ -71,7 +71,7 @@ class SimulatedPlan:
     def loads(self) -> pd.DataFrame:
         """The load of each rank by sharding type and phase, in ns."""
         parts = self.run.parts(LOAD_COLUMNS, [typical_step(self.run) or 0], beside=False)
-        return rank_loads(pd.concat([part.owned() for part in parts], ignore_index=True))
+        return rank_loads(pd.concat([part.own_spans() for part in parts], ignore_index=True))
 
     @cached_property
     def tables(self) -> pd.DataFrame:
@@ -339,7 +339,8 @@ def _command(view: PlansView) -> Iterator[Words]:
 def _next(view: PlansView) -> Iterator[Words]:
     yield Words(
         f"Plan: {view.file}: TorchRec's ShardingPlan as JSON, with the sharding type, kernel and ranks of each table."
-        "\nUse it in TorchRec: load_plan in docs/planner.md makes of it what DistributedModelParallel(plan=...) takes."
+        "\nUse it in TorchRec: load_plan in `twinstep docs planner` makes of it what"
+        " DistributedModelParallel(plan=...) takes."
     )
 
 

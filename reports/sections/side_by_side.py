@@ -135,7 +135,7 @@ def _settings(view: BesideView, width: int = 0) -> Iterator[ReportTable]:
     """Yield settings that differ, a column for each run; `width` cuts values, but not to the same words."""
     rows = words.settings_shown(view.found)
     if width:
-        rows = [[key, *map(text.told_apart(dict.fromkeys(own), width).__getitem__, own)] for key, *own in rows]
+        rows = [[key, *map(text.shorten_distinctly(dict.fromkeys(own), width).__getitem__, own)] for key, *own in rows]
     columns = [Column("setting", kept=_KEY), *(Column(mark, kept=9) for mark in view.marks)]
     title, name = f"Settings that differ; {view.found.same_settings:,} identical", "Settings that differ"
     count, left = len(rows), len(columns)
@@ -387,6 +387,6 @@ class PrintedRuns(Printed, SideBySide):
         return BESIDE, BesideView(self, [""] * len(self.runs))
 
 
-def printed(found: SideBySide) -> PrintedRuns:
+def printed_runs(found: SideBySide) -> PrintedRuns:
     """Return the same comparison, to be printed."""
     return PrintedRuns(**{field.name: getattr(found, field.name) for field in fields(found)})

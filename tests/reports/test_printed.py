@@ -22,7 +22,7 @@ from reports.terminal import text
 from reports.terminal.render import render_report
 from scenarios.seam.trace import Recording
 from tests.lanes import examples
-from tests.reports.recordings import by_hand, info, recordings, thinned, with_spans
+from tests.reports.recordings import by_hand, info, recordings, thin, with_spans
 
 PLOTS = "verdict, tables, links, steps, timeline, parts, hidden, critical-path, ranks, memory, numbers"
 
@@ -56,7 +56,7 @@ def shown(run: Run) -> tuple[list[str], str]:
     return repr(run).splitlines(), " ".join(" ".join(Balanced(run._repr_html_()).said).split())
 
 
-@pytest.mark.parametrize("recording", [by_hand(), thinned(), by_hand(complete=False, error="rank 1 was lost")])
+@pytest.mark.parametrize("recording", [by_hand(), thin(), by_hand(complete=False, error="rank 1 was lost")])
 def test_a_run_is_shown_as_its_first_screen(recording: Recording) -> None:
     run = Run.of(recording)
     lines, words = shown(run)

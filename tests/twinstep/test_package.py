@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.twinstep import test_own_rooms
+from twinstep.docs.cli import pages
 
 ROOT = Path(__file__).parents[2]
 users = test_own_rooms.folder  # a fixture: a folder with a reports.py and others
@@ -24,7 +25,7 @@ PACKAGES = ("twinstep", "sim", "real", "scenarios", "reports")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, built of the source distribution."""
     source = tmp_path_factory.mktemp("source")
-    for name in PACKAGES:
+    for name in (*PACKAGES, "docs"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
@@ -47,7 +48,7 @@ def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return site
 
 
-def installed(site: Path, folder: Path, *words: str) -> str:
+def install(site: Path, folder: Path, *words: str) -> str:
     """What Python prints that finds this project in `site` alone."""
     environment = {**os.environ, "PYTHONPATH": str(site)}
     line = [sys.executable, *words]
@@ -74,6 +75,12 @@ def test_the_wheels_metadata_has_license_and_command(site: Path) -> None:
     assert "twinstep = twinstep.__main__:script" in (about / "entry_points.txt").read_text()
 
 
+def test_docs_prints_pages_of_the_wheel(site: Path, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "contributing" / "seam.md").read_text(encoding="utf-8")
+    assert install(site, tmp_path, "-m", "twinstep", "docs", "seam") == page
+    assert install(site, tmp_path, "-m", "twinstep", "docs").count("\n") == len(pages()) + 4
+
+
 @pytest.mark.slow
 def test_an_installed_wheel_answers_in_a_folder_with_modules_of_its_packages_names(
     wheel: Path, users: Path, tmp_path_factory: pytest.TempPathFactory
@@ -82,16 +89,16 @@ def test_an_installed_wheel_answers_in_a_folder_with_modules_of_its_packages_nam
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True, timeout=110)
     (own,) = venv.glob("lib/python*/site-packages")
     (own / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
-    install = ["--python", str(venv / "bin" / "python"), "install", "--quiet", "--no-deps", "--no-index", str(wheel)]
-    subprocess.run([sys.executable, "-m", "pip", *install], check=True, timeout=110)
+    line = ["--python", str(venv / "bin" / "python"), "install", "--quiet", "--no-deps", "--no-index", str(wheel)]
+    subprocess.run([sys.executable, "-m", "pip", *line], check=True, timeout=110)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
     def said(words: str) -> str:
-        line = f"{venv}/bin/{words}"
+        typed = f"{venv}/bin/{words}"
         done = subprocess.run(
-            shlex.split(line), cwd=users, env=environment, capture_output=True, text=True, timeout=200, check=False
+            shlex.split(typed), cwd=users, env=environment, capture_output=True, text=True, timeout=200, check=False
         )
-        assert (done.returncode, done.stderr) == (0, ""), line
+        assert (done.returncode, done.stderr) == (0, ""), typed
         return done.stdout
 
     (users / "tables.csv").write_text("name,rows,dim,ids_per_sample\nuser,5000,64,1\nitem,9000,64,20\n")

@@ -69,7 +69,13 @@ def headline(run: Run, spread: str = "") -> list[str]:
             lines.append("waiting for ranks without kept spans counts as transfer")
     lines += filter(None, [warm_up(run)])
     if len(timed):
-        lines += [*_step_time(timed, run), *on_cpu(run.info), *left_out(run.info), *sync_words(run), *arithmetic(run)]
+        lines += [
+            *_step_time(timed, run),
+            *on_cpu(run.info),
+            *tell_left_out(run.info),
+            *sync_words(run),
+            *arithmetic(run),
+        ]
         idle = bound_by_host(run)
         lines += [*filter(None, [idle]), *would_help(info, is_bound_by_host=bool(idle))]
         lines += filter(None, [costs_line(run), waiting(run, steady_kept(run))])
@@ -284,7 +290,7 @@ def on_cpu(info: RunInfo) -> list[str]:
     return [f"CPU work of the hosts: {'; '.join(map(text.printable, info.on_cpu))}"] if info.on_cpu else []
 
 
-def left_out(info: RunInfo) -> list[str]:
+def tell_left_out(info: RunInfo) -> list[str]:
     """Return a line on the parts of steps that are not predicted; [] where there were none."""
     data, words = info.scenario.get("data"), [*map(text.printable, info.left_out)]
     is_ours = info.world == "sim" and info.scenario.get("program") == "dlrm"
