@@ -173,3 +173,16 @@ def test_a_wrong_answer_is_asked_again_and_none_ends_it(monkeypatch: pytest.Monk
     answering(monkeypatch, iter(["t.csv"]))
     done = command("twinstep", "init")
     assert (done.returncode, done.stderr.count("expected an answer")) == (2, 1)
+
+
+@pytest.mark.parametrize("answers", range(5))
+def test_ctrl_c_at_a_question_writes_nothing(answers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def given() -> Iterator[str]:
+        yield from [""] * answers
+        raise KeyboardInterrupt
+
+    Path("tables.csv").write_text(TABLES)
+    answering(monkeypatch, given())
+    done = command("twinstep", "init")
+    assert (done.returncode, done.stderr) == (130, "interrupted; nothing was written\n")
+    assert [*Path().iterdir()] == [Path("tables.csv")]
