@@ -11,9 +11,13 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import current_thread, main_thread
 from typing import NoReturn
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+
+NOTHING = "interrupted; nothing was written"
 
 
 class Interrupted(KeyboardInterrupt):
@@ -54,10 +58,11 @@ def _has_directory() -> bool:
     return True
 
 
-def code_of(interruption: KeyboardInterrupt) -> int:
-    """Return an interrupted command's exit code, and print its message, if any."""
-    if str(interruption):
-        print(interruption, file=sys.stderr)
+def code_of(interruption: KeyboardInterrupt, said: str = "") -> int:
+    """Return an interrupted command's exit code, and print its message, or `said` if it has none."""
+    if words := str(interruption) or said:
+        after_echo = "\n" if said == words and sys.stderr.isatty() else ""  # a terminal shows ^C
+        print(f"{after_echo}{words}", file=sys.stderr)
     return 128 + int(getattr(interruption, "number", signal.SIGINT))
 
 
@@ -75,7 +80,9 @@ def hold_signals() -> Iterator[list[int]]:
 
 
 def _find_heeded() -> list[signal.Signals]:
-    """Return the signals that this process was not started to ignore, as by nohup."""
+    """Return the signals that this process was not started to ignore, as by nohup; outside the main thread none."""
+    if current_thread() is not main_thread():  # where Python sets no handlers
+        return []
     return [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
 
 

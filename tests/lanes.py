@@ -39,6 +39,7 @@ WHOLE = (
     "test_fingerprints.py",
     "test_interruption.py",
     "test_notebook.py",
+    "test_stranger.py",
     "test_whole_way.py",
     "twinstep/test_facade.py",
     "twinstep/test_main.py",

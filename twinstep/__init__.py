@@ -64,7 +64,7 @@ __all__ = [
 
 @with_overrides
 def predict(path_or_scenario: Given, **overrides: Any) -> Run:
-    """Predict a scenario's steps with the simulator, as `python -m sim` does; the run is in memory only.
+    """Predict a scenario's steps with the simulator, as `twinstep predict` does; the run is in memory only.
 
     Raises:
         ScenarioError: mistakes in the scenario or the overrides, one sentence each.
@@ -80,7 +80,7 @@ def predict(path_or_scenario: Given, **overrides: Any) -> Run:
 
 @with_overrides
 def measure(path_or_scenario: Given, **overrides: Any) -> Run:
-    """Run a scenario on processes of this machine, one per rank, as `python -m real` does; the run is in memory only.
+    """Run a scenario on processes of this machine, one per rank, as `twinstep run` does; the run is in memory only.
 
     Raises:
         ScenarioError: mistakes in the scenario or the overrides, one sentence each.
@@ -108,7 +108,7 @@ def measure(path_or_scenario: Given, **overrides: Any) -> Run:
 
 
 def load(folder: str | os.PathLike[str]) -> Run:
-    """Open a run folder of `python -m sim`, `python -m real` or `python -m reports kineto`; the folder must stay.
+    """Open a run folder of `twinstep predict`, `run` or `report kineto`; the folder must stay.
 
     Raises:
         ReportError: it is missing, damaged, or written by a newer release.
@@ -121,9 +121,9 @@ def load(folder: str | os.PathLike[str]) -> Run:
 def compare(first: Run, second: Run) -> Comparison | SideBySide:
     """Compare two runs; printed, the result shows its tables, and its frames are attributes.
 
-    A predicted and a measured run of one scenario, in either order, give the `Comparison` of `python -m reports
-    compare`: signed errors by operation, step and size. Two predicted or two measured runs, also of different
-    scenarios, give the `SideBySide` of `python -m reports RUN RUN`: what differs, relative to the first.
+    A predicted and a measured run of one scenario, in either order, give the `Comparison` of `twinstep compare`:
+    signed errors by operation, step and size. Two predicted or two measured runs, also of different scenarios, give
+    the `SideBySide` of `twinstep report RUN RUN`: what differs, relative to the first.
 
     Raises:
         ReportError: the predicted and the measured run are of different scenarios.
@@ -239,7 +239,7 @@ def profiles() -> pd.DataFrame:
 
 
 def step() -> None:
-    """Mark the end of a training step in a script that `python -m sim` or `python -m real` runs; do nothing elsewhere.
+    """Mark the end of a training step in a script that `twinstep predict` or `run` runs; do nothing elsewhere.
 
     A script that imports twinstep marks its steps by this call alone, unless `--step-every` is given. Every rank calls
     it at the end of each of its steps; work before the first call and after the last one belongs to no step.
@@ -257,7 +257,7 @@ def sweep(
     scheduler: str = "",
     again: bool = False,
 ) -> pd.DataFrame:
-    """Simulate the points of a study file that its folder lacks, as `python -m sim sweep` does (twinstep docs studies).
+    """Simulate the points of a study file that its folder lacks, as `twinstep sweep` does (twinstep docs studies).
 
     A script that calls this function needs `if __name__ == "__main__":`, because its worker processes load the script,
     too. The frame is that of `study`.
@@ -287,7 +287,7 @@ def search(
     scheduler: str = "",
     again: bool = False,
 ) -> pd.DataFrame:
-    """Search a study's space for its best points, as `python -m sim search` does; return the points tried.
+    """Search a study's space for its best points, as `twinstep search` does; return the points tried.
 
     `trials` replaces the study's number of trials; other arguments and errors are those of `sweep`.
     """

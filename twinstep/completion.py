@@ -11,10 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from twinstep.__main__ import Command
+from typing import Any
 
 _SHELLS = ("bash", "zsh", "fish")
 # How each shell lists words and files; a name with "_file" in it has bash treat its words as paths.
@@ -52,7 +49,7 @@ def _whole_parser() -> ArgumentParser:
     commands = whole.add_subparsers()
     ready = _ready()
     for name, command in COMMANDS.items():
-        own = _parser_of(command)
+        own = _parser_of(command.module, command.words)
         _mark(own, ready)
         commands.add_parser(name, help=command.about, parents=[own], add_help=False)
     return whole
@@ -80,14 +77,14 @@ def _catching() -> Iterator[None]:
         ArgumentParser.parse_args = usual  # type: ignore[method-assign]
 
 
-def _parser_of(command: Command) -> ArgumentParser:
-    """Return a command's parser, which its module makes."""
+def _parser_of(module: str, words: Sequence[str]) -> ArgumentParser:
+    """Return the parser that a command's module makes."""
     with _catching():
         try:
-            import_module(command.module).main([*command.words], prog="twinstep")
+            import_module(module).main([*words], prog="twinstep")
         except _Caught as caught:
             parser = caught.parser
-    for word in command.words:  # commands of `python -m reports` and `python -m scenarios`
+    for word in words:  # commands of `python -m reports` and `python -m scenarios`
         parser = _commands_of(parser).get(word, parser)
     return parser
 

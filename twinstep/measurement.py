@@ -111,9 +111,9 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=prog,
         description="Run a scenario or script on real processes: on this machine, or as one rank under torchrun or "
-        "srun. Further commands: 'python -m real emulate' creates emulated hosts, 'calibrate' measures this machine "
+        "srun. Further commands: 'twinstep emulate' creates emulated hosts, 'calibrate' measures this machine "
         "and writes its profile, 'validate' compares predictions with measurements, 'regret' measures how good the "
-        "choices of a study are, 'check' compares the results of real ranks with those of the simulator.",
+        "choices of a study are, 'check-ranks' compares the results of real ranks with those of the simulator.",
     )
     parser.add_argument(
         "scenario",
@@ -163,7 +163,7 @@ def _job(options: argparse.Namespace, of_script: Sequence[str] | None, *, is_fir
     if is_first:
         check_free(out)
         for spool in find_left_behind(out.parent):
-            command = f"python -m reports recover {shlex.quote(str(spool))}"
+            command = f"twinstep report recover {shlex.quote(str(spool))}"
             print_notes([f"{spool}: left by a run that was killed; '{command}' makes it a run"])
         if options.emulate is None:  # under --emulate they would not apply
             is_asked = place() is None and not (options.quiet or options.json)

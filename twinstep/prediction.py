@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scenarios.collector import loading
-from scenarios.interruption import code_of
+from scenarios.interruption import NOTHING, code_of
 
 if TYPE_CHECKING:
     from reports.run import Run
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m sim") ->
             print(error, file=sys.stderr)
             return 1 if isinstance(error, ProgramError | NoStepError) else 2
     except KeyboardInterrupt as interruption:
-        return code_of(interruption)
+        return code_of(interruption, NOTHING)
 
 
 _COMMANDS = ("sweep", "search", "curves")  # a scenario with such a name is written ./sweep

@@ -11,6 +11,7 @@ from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scenarios.interruption import NOTHING, code_of
 from scenarios.progress_line import folded
 from scenarios.seam.errors import ScenarioError
 from twinstep.new_file import write_new
@@ -28,11 +29,14 @@ def main(arguments: Sequence[str] | None = None, prog: str = "twinstep init") ->
     from scenarios.config.toml.mistakes import report_mistakes
 
     options = _parser(prog).parse_args(arguments)
-    with report_mistakes():
-        is_asked = not any(value is not None for value in vars(options).values())
-        if is_asked and sys.stdin is not None and sys.stdin.isatty():
-            _ask_all(options)
-        write_scenario(_draft(options))
+    try:
+        with report_mistakes():
+            is_asked = not any(value is not None for value in vars(options).values())
+            if is_asked and sys.stdin is not None and sys.stdin.isatty():
+                _ask_all(options)
+            write_scenario(_draft(options))
+    except KeyboardInterrupt as interruption:
+        return code_of(interruption, NOTHING)
     return 0
 
 

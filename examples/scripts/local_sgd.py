@@ -1,7 +1,7 @@
 """Ranks train by themselves, and average their parameters every few steps (post-local SGD).
 
 torchrun --nproc-per-node 4 local_sgd.py
-python -m sim --hosts 2 --gpus-per-host 2 --profile emulated_200mbit --steps 8 local_sgd.py
+twinstep predict --hosts 2 --gpus-per-host 2 --profile emulated_200mbit --steps 8 local_sgd.py
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Each rank holds some layers; micro-batches go through them, one forward and one backward at a time (1F1B).
 
 torchrun --nproc-per-node 2 pipeline_parallel.py
-python -m sim --hosts 2 --gpus-per-host 1 --profile emulated_200mbit --steps 5 pipeline_parallel.py
+twinstep predict --hosts 2 --gpus-per-host 1 --profile emulated_200mbit --steps 5 pipeline_parallel.py
 """
 
 import argparse

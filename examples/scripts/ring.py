@@ -1,7 +1,7 @@
 """Gradients averaged by hand: a ring of sends and receives, as in introductions to torch.distributed.
 
 torchrun --nproc-per-node 4 ring.py
-python -m sim --hosts 4 --gpus-per-host 1 --profile emulated_200mbit --steps 5 ring.py
+twinstep predict --hosts 4 --gpus-per-host 1 --profile emulated_200mbit --steps 5 ring.py
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Tensor parallelism within a host, data parallelism (FSDP2) over hosts, on a mesh of two dimensions.
 
 torchrun --nproc-per-node 4 tensor_parallel.py
-python -m sim --hosts 2 --gpus-per-host 2 --profile emulated_200mbit --steps 5 tensor_parallel.py
+twinstep predict --hosts 2 --gpus-per-host 2 --profile emulated_200mbit --steps 5 tensor_parallel.py
 """
 
 import argparse

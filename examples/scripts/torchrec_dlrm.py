@@ -1,8 +1,8 @@
 """TorchRec's DLRM on random data: tables sharded by DistributedModelParallel, the rest under DistributedDataParallel.
 
     torchrun --nproc-per-node 4 torchrec_dlrm.py --sharding table_row_wise
-    python -m sim --hosts 2 --gpus-per-host 2 --profile emulated_200mbit --steps 5 torchrec_dlrm.py
-    python -m sim --hosts 2 --gpus-per-host 8 --profile dgx_h100 --steps 5 torchrec_dlrm.py --sharding-group 8
+    twinstep predict --hosts 2 --gpus-per-host 2 --profile emulated_200mbit --steps 5 torchrec_dlrm.py
+    twinstep predict --hosts 2 --gpus-per-host 8 --profile dgx_h100 --steps 5 torchrec_dlrm.py --sharding-group 8
 
 Needs TorchRec (twinstep docs scripts: how to install it). Without --sharding its EmbeddingShardingPlanner chooses.
 """

@@ -1,7 +1,7 @@
 """A small language model under DistributedDataParallel, gradients of two micro-batches a step.
 
 torchrun --nproc-per-node 2 transformer_ddp.py
-python -m sim --hosts 2 --gpus-per-host 1 --profile emulated_200mbit --steps 5 transformer_ddp.py
+twinstep predict --hosts 2 --gpus-per-host 1 --profile emulated_200mbit --steps 5 transformer_ddp.py
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """A transformer whose parameters are sharded over all ranks (FSDP2), or over the ranks of a host (HSDP).
 
 torchrun --nproc-per-node 4 transformer_fsdp2.py
-python -m sim --hosts 2 --gpus-per-host 2 --profile emulated_200mbit --steps 5 transformer_fsdp2.py --hybrid
+twinstep predict --hosts 2 --gpus-per-host 2 --profile emulated_200mbit --steps 5 transformer_fsdp2.py --hybrid
 """
 
 import argparse

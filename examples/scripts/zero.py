@@ -1,7 +1,7 @@
 """DistributedDataParallel with an optimizer whose state is sharded over the ranks (ZeRO, stage 1).
 
 torchrun --nproc-per-node 2 zero.py
-python -m sim --hosts 2 --gpus-per-host 1 --profile emulated_200mbit --steps 5 zero.py
+twinstep predict --hosts 2 --gpus-per-host 1 --profile emulated_200mbit --steps 5 zero.py
 """
 
 import argparse

@@ -111,9 +111,9 @@ def _up(options: argparse.Namespace) -> int:
         print(hosts.name)
         return 0
     print(f"{hosts.name}: {_describe(fabric)}")
-    print(f"  python -m real SCENARIO --emulate {hosts.name}")
-    print(f"  python -m real emulate exec {hosts.name} 0 -- COMMAND")
-    print(f"  python -m real emulate down {hosts.name}")
+    print(f"  twinstep run SCENARIO --emulate {hosts.name}")
+    print(f"  twinstep emulate exec {hosts.name} 0 -- COMMAND")
+    print(f"  twinstep emulate down {hosts.name}")
     return 0
 
 

@@ -226,7 +226,7 @@ def _read(path: Path) -> EmulatedHosts:
         owner = Owner(**record["owner"]) if record["owner"] is not None else None
         return EmulatedHosts(name=path.stem, fabric=EmulatedFabric(**record["fabric"]), owner=owner)
     except (ValueError, KeyError, TypeError):  # of another version, or somebody else's
-        raise EmulationError(f"{path}: expected a record as 'python -m real emulate up' writes it") from None
+        raise EmulationError(f"{path}: expected a record as 'twinstep emulate up' writes it") from None
 
 
 def _this_process() -> Owner:

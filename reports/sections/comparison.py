@@ -53,7 +53,7 @@ class Comparison(Printed):
     """A prediction and a measurement with their errors, (predicted - measured) / measured; nan if one side is missing.
 
     `operations` are those of one rank in one step, `calls` single ones by size; `errors_by_size` groups calls by kind.
-    Printed, it shows the tables of `python -m reports compare`.
+    Printed, it shows the tables of `twinstep compare`.
     """
 
     predicted: Run

@@ -379,7 +379,7 @@ BESIDE = model.Report(
 
 
 class PrintedRuns(Printed, SideBySide):
-    """A comparison of runs that, printed, shows the tables of `python -m reports RUN RUN`."""
+    """A comparison of runs that, printed, shows the tables of `twinstep report RUN RUN`."""
 
     __slots__ = ()
 

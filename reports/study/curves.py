@@ -187,7 +187,7 @@ def batches_between(overlaps: pd.DataFrame, threshold: float) -> list[int]:
 
 
 def curves_of(folder: Path) -> dict[str, pd.DataFrame]:
-    """Return the curves in a folder of `python -m sim curves`, by name; with `overlap` also `hiding`.
+    """Return the curves in a folder of `twinstep curves`, by name; with `overlap` also `hiding`.
 
     Raises:
         ReportError: one of them is damaged.

@@ -20,7 +20,7 @@ def command(about: Mapping[str, Any], fidelity: str) -> str:
     given = dict(about.get("set", {}))
     if any(about["stages"]) and fidelity in _PLAYED:
         given["run.fidelity"] = fidelity
-    return " ".join(["python -m sim", shlex.quote(about["scenario"]), *(option(*one) for one in given.items())])
+    return " ".join(["twinstep predict", shlex.quote(about["scenario"]), *(option(*one) for one in given.items())])
 
 
 def option(key: str, value: object) -> str:

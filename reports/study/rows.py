@@ -203,9 +203,9 @@ def about_of(folder: Path) -> dict[str, Any]:
         about = given_file.read_json(folder / STUDY_FILE)
         newer = about["schema_version"] > SCHEMA_VERSION
     except OSError:
-        raise ReportError(f"{folder}: no such study; expected a folder of 'python -m sim sweep'") from None
+        raise ReportError(f"{folder}: no such study; expected a folder of 'twinstep sweep'") from None
     except (ValueError, KeyError, TypeError):
-        raise ReportError(f"{folder / STUDY_FILE}: expected what 'python -m sim sweep' writes") from None
+        raise ReportError(f"{folder / STUDY_FILE}: expected what 'twinstep sweep' writes") from None
     if newer:
         raise ReportError(f"{folder}: written by a newer release; expected schema {SCHEMA_VERSION} or less")
     assert isinstance(about, dict)

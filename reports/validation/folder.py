@@ -87,7 +87,7 @@ def _content(path: Path) -> dict[str, Any]:
         content = given_file.read_json(path)
     except OSError as error:
         raise ReportError(
-            f"{path}: could not be read: {error.strerror}; expected what 'python -m real validate' wrote"
+            f"{path}: could not be read: {error.strerror}; expected what 'twinstep validate' wrote"
         ) from None
     except ValueError as error:
         raise ReportError(f"{path}: not JSON: {error}") from None

@@ -16,8 +16,7 @@ from scenarios.workloads.dlrm.tables.fbgemm_limits import DIM_STEP, ROW_DTYPES, 
 from scenarios.workloads.effort import Effort
 
 _CALIBRATE = (
-    "to predict this machine, run `python -m real calibrate --out here.toml --ranks-per-host 2` and use --profile"
-    " here.toml"
+    "to predict this machine, run `twinstep calibrate --out here.toml --ranks-per-host 2` and use --profile here.toml"
 )
 _MOST_NAMES = 8  # in a sentence
 

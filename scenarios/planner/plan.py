@@ -52,7 +52,7 @@ def plan_tables(scenario: Scenario) -> Plan:
         return given_plan(scenario, topology)
     if planner.choose == "simulated":
         raise ScenarioError(
-            f"{scenario.path}: sharding.choose = 'simulated': expected python -m sim, whose run folder has the plan"
+            f"{scenario.path}: sharding.choose = 'simulated': expected twinstep predict, whose run folder has the plan"
             " that it finds, plan.json, to be the sharding.plan elsewhere"
         )
     pinned = place_pinned(scenario, topology)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,22 +41,6 @@ def refuse(*words: object) -> list[str]:
 
 def scenario(file: str = "job.toml", **overrides: object) -> Scenario:
     return load(file, {key.replace("__", "."): value for key, value in overrides.items()})
-
-
-@pytest.mark.whole
-def test_a_csv_of_300_tables_becomes_a_scenario_and_a_prediction_by_two_commands() -> None:
-    draws = random.Random(7)
-    with open("tables.csv", "w", newline="") as stream:
-        rows = csv.writer(stream)
-        rows.writerow(["name", "num_embeddings", "embedding_dim", "pooling_factor"])
-        for number in range(300):
-            dim, ids = draws.choice([32, 64, 128]), draws.choice([1, 2, 5.5])
-            rows.writerow([f"t{number}", int(10 ** draws.uniform(2, 6)), dim, ids])
-    assert command("twinstep", "init", "--tables", "tables.csv", "--hosts", 1).returncode == 0
-    done = command("twinstep", "predict", "job.toml", "--steps", 1, "--out", "run")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("job: predicted, 8 ranks on 1 host")
-    assert len({table.name for table in scenario().workload.tables}) == 300
 
 
 def test_what_the_file_says_is_what_was_asked_for() -> None:
@@ -191,3 +173,16 @@ def test_a_wrong_answer_is_asked_again_and_none_ends_it(monkeypatch: pytest.Monk
     answering(monkeypatch, iter(["t.csv"]))
     done = command("twinstep", "init")
     assert (done.returncode, done.stderr.count("expected an answer")) == (2, 1)
+
+
+@pytest.mark.parametrize("answers", range(5))
+def test_ctrl_c_at_a_question_writes_nothing(answers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def given() -> Iterator[str]:
+        yield from [""] * answers
+        raise KeyboardInterrupt
+
+    Path("tables.csv").write_text(TABLES)
+    answering(monkeypatch, given())
+    done = command("twinstep", "init")
+    assert (done.returncode, done.stderr) == (130, "interrupted; nothing was written\n")
+    assert [*Path().iterdir()] == [Path("tables.csv")]

@@ -58,5 +58,5 @@ def test_a_sweep_is_a_frame_whose_rows_are_predictions(tmp_path: Path, monkeypat
     assert frame["step_ns"].iloc[-1] == last.steps["step_ns"].median()
     pd.testing.assert_frame_equal(twinstep.study(tmp_path / "out"), frame)
     assert twinstep.load(tmp_path / "out" / frame["run"].iloc[-1]).info.digest == last.info.digest
-    with pytest.raises(twinstep.ReportError, match=r"none: no such study; expected a folder of 'python -m sim sweep'$"):
+    with pytest.raises(twinstep.ReportError, match=r"none: no such study; expected a folder of 'twinstep sweep'$"):
         twinstep.study(tmp_path / "none")

@@ -134,7 +134,7 @@ def _check(spans: Any, calls: Set[str]) -> None:
     if unknown:
         raise ReportError(
             f"the step has {' and '.join(unknown)}, and a run does not keep to whom; expected one of"
-            " `python -m sim --record`"
+            " `twinstep predict --record`"
         )
 
 

@@ -48,12 +48,8 @@ def sweep_command(arguments: Sequence[str], prog: str, *, search: bool = False) 
         done = len(study_frame(folder))
         is_asked = search and not _is_small(study)
         total = study.search.most_trials + study.has_baseline if is_asked else sum(1 for _ in points_of(study))
-        print(
-            f"{folder}: interrupted with {done:,} of {total:,} points; {shlex.join([*prog.split(), *arguments])}"
-            " goes on",
-            file=sys.stderr,
-        )
-        return code_of(interruption)
+        again = shlex.join([*prog.split(), *arguments])
+        return code_of(interruption, f"{folder}: interrupted with {done:,} of {total:,} points; {again} goes on")
     except ScenarioError as error:  # from a scheduler, or from Slurm
         print(error, file=sys.stderr)
         return 2

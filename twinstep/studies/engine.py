@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 import dask
 from distributed import Client, Future, KilledWorker, LocalCluster
 
+from scenarios.interruption import Interrupted, hold_signals
 from scenarios.seam.errors import ScenarioError
 
 T = TypeVar("T")
@@ -92,16 +93,21 @@ def _client(where: Where, stack: ExitStack) -> Client:
         return _client_of(where.scheduler)
     if where.slurm is not None:
         return Client(stack.enter_context(_slurm(where.slurm, where.jobs)))
-    # One thread per process, because a worker runs one point at a time (see `play`).
-    cluster = LocalCluster(
-        n_workers=where.jobs,
-        threads_per_worker=1,
-        processes=True,
-        dashboard_address=None,
-        silence_logs=logging.CRITICAL,
-        preload=[PRELOAD],
-    )
-    return Client(stack.enter_context(cluster))
+    with hold_signals() as signals:
+        # Interrupted while it begins, a cluster could not be closed. One thread per process, because a worker runs one
+        # point at a time (see `play`).
+        cluster = LocalCluster(
+            n_workers=where.jobs,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address=None,
+            silence_logs=logging.CRITICAL,
+            preload=[PRELOAD],
+        )
+        stack.enter_context(cluster)
+    if signals:
+        raise Interrupted(signals[0])
+    return Client(cluster)
 
 
 def _client_of(scheduler: str) -> Client:

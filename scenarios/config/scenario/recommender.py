@@ -389,7 +389,7 @@ class Planner:
     plan: Annotated[
         PlanFile | None,
         Key(
-            doc="Plan in JSON, as TorchRec or `python -m scenarios plan` writes it. The plan overrides the tables'"
+            doc="Plan in JSON, as TorchRec or `twinstep plan` writes it. The plan overrides the tables'"
             " sharding, types, sort_by and balance_modules. Relative to this file. Default: none.",
             accepts=File,
         ),

@@ -35,7 +35,7 @@ class RecordedRun:
     """
 
     file: Annotated[
-        Path, Key(doc="A run folder of `python -m sim --record`, or its `recording.json.gz`. Required.", accepts=str)
+        Path, Key(doc="A run folder of `twinstep predict --record`, or its `recording.json.gz`. Required.", accepts=str)
     ] = field(metadata={"is_of_playing": True})
     sha256: str
     uses_host_path: bool

@@ -47,7 +47,7 @@ class RecordingProgram(Program):
 
     async def __call__(self, rank: Rank) -> None:
         if rank.device.type != "meta":
-            raise ProgramError(f"{self.options.file}: expected `python -m sim`: a recording has nothing to compute")
+            raise ProgramError(f"{self.options.file}: expected `twinstep predict`: a recording has nothing to compute")
         played = _PlayedRank(rank, self._tasks[self._ranks[rank.rank]], self.options.file)
         self._playing[rank.rank] = played
         await played.task(0)

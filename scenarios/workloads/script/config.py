@@ -72,7 +72,7 @@ class Script:
     ] = field(default=True, metadata={"is_of_playing": True})
     unrecorded_steps: Annotated[
         CountOrZero | None,
-        "Steps that `python -m real` times with the recording off, after `run.steps` recorded and two untimed"
+        "Steps that `twinstep run` times with the recording off, after `run.steps` recorded and two untimed"
         " ones. Default: `run.steps` on GPUs, 0 on CPUs; always 0 if `step_every` names a collective.",
     ] = field(default=None, metadata={"is_of_playing": True})
     step_every: Annotated[

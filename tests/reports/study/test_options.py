@@ -28,8 +28,8 @@ def test_the_command_of_a_point_gives_its_very_scenario(tmp_path: Path) -> None:
     points = list(points_of(study))
     for point in points:
         line = " ".join([command(about, "flows"), *(option(*one) for one in point.values.items())])
-        python, module, sim, path, *options = shlex.split(line)
-        assert (python, module, sim) == ("python", "-m", "sim")
+        twinstep, predict, path, *options = shlex.split(line)
+        assert (twinstep, predict) == ("twinstep", "predict")
         assert set(options[::2]) == {"--set"}
         scenario, own = load(path, parse_values(options[1::2])), resolve(study, point).scenario
         assert own is not None
@@ -47,5 +47,5 @@ def test_arrays_and_tables_are_as_the_frame_has_them_or_as_they_are() -> None:
 
 def test_of_a_study_in_stages_the_command_has_the_fidelity_of_the_last_one() -> None:
     about = {"scenario": "a b.toml", "stages": ["estimate", "links"]}
-    assert command(about, "links") == "python -m sim 'a b.toml' --set run.fidelity=links"
-    assert command(about, "estimate") == "python -m sim 'a b.toml'"
+    assert command(about, "links") == "twinstep predict 'a b.toml' --set run.fidelity=links"
+    assert command(about, "estimate") == "twinstep predict 'a b.toml'"

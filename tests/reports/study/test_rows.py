@@ -139,7 +139,7 @@ def test_folders_that_are_none_and_files_that_are_damaged_are_a_sentence(tmp_pat
     (tmp_path / "other" / "file").touch()
     with pytest.raises(ReportError, match=r"other: expected a study's folder, or a new one$"):
         keep(tmp_path / "other")
-    with pytest.raises(ReportError, match=r"none: no such study; expected a folder of 'python -m sim sweep'$"):
+    with pytest.raises(ReportError, match=r"none: no such study; expected a folder of 'twinstep sweep'$"):
         study_frame(tmp_path / "none")
     keep(tmp_path / "s", row(1))
     parts_of(tmp_path / "s")[0].write_bytes(b"PAR1")

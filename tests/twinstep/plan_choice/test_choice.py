@@ -159,7 +159,9 @@ def test_kernels_of_shards_add_up_to_those_of_ranks(kind: str, tmp_path: Path) -
 
 
 def test_elsewhere_it_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(ScenarioError, match=r"sharding.choose = 'simulated': expected python -m sim, whose run folder"):
+    with pytest.raises(
+        ScenarioError, match=r"sharding.choose = 'simulated': expected twinstep predict, whose run folder"
+    ):
         build(load(file_of(tmp_path, '[sharding]\nchoose = "simulated"\n')))
     (tmp_path / "plan.json").write_text("{}")
     with pytest.raises(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Iterator
+from contextlib import nullcontext
 from importlib.util import find_spec
 from multiprocessing import get_context
 from multiprocessing.forkserver import ensure_running
@@ -57,6 +59,20 @@ def test_a_call_of_which_workers_die_ends_and_says_so(client: Client, tmp_path: 
     )
     assert (tmp_path / "bad").stat().st_size == engine.DEATHS
     assert dict(play_all(client, count, iter([WorkItem(str(tmp_path / "good"), 1)]), lambda workers: None)) == {1: 1}
+
+
+def test_ctrl_c_while_workers_start_ends_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+
+    def interrupted(**options: object) -> nullcontext[None]:
+        signal.raise_signal(signal.SIGINT)
+        found.append("started")
+        return nullcontext(found.append("entered"))
+
+    monkeypatch.setattr(engine, "LocalCluster", interrupted)
+    with pytest.raises(KeyboardInterrupt), workers(Where(jobs=2)):
+        found.append("used")
+    assert found == ["started", "entered"]
 
 
 def test_workers_of_a_scheduler_that_is_there_are_used(client: Client, tmp_path: Path) -> None:

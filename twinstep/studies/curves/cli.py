@@ -68,8 +68,7 @@ def curves_command(arguments: Sequence[str], prog: str) -> int:
     try:
         play_curves(of, wanted, options.jobs, quiet=options.quiet or options.json)
     except KeyboardInterrupt as interruption:
-        print(f"{folder}: interrupted; {shlex.join([*prog.split(), *arguments])} goes on", file=sys.stderr)
-        return code_of(interruption)
+        return code_of(interruption, f"{folder}: interrupted; {shlex.join([*prog.split(), *arguments])} goes on")
     except ScenarioError as error:
         print(error, file=sys.stderr)
         return 2

@@ -219,7 +219,7 @@ def test_a_click_on_a_point_shows_it_in_the_table_with_its_command(page: Browser
         dearest[["usd_per_1e9_samples", "samples_per_s"]].tolist(), rel=0.03
     )
     command = page.find(".detail pre").get_attribute("textContent") or ""
-    assert command.startswith("python -m sim criteo_dlrm_2x4 --set run.steps=6 --set ")
+    assert command.startswith("twinstep predict criteo_dlrm_2x4 --set run.steps=6 --set ")
     assert f"--set cluster.hosts={chosen[HOSTS]} " in command
     assert f"--set 'cluster.nic.rate={chosen[RATE]}'" in command
 

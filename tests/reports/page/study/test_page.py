@@ -37,7 +37,7 @@ def test_the_named_points_and_the_best_stand_there(tmp_path: Path) -> None:
     listed = [line.split()[0] for line in words.split("\n") if re.match(r"#\d+ \d", line)]
     assert listed == [f"#{index}" for index in best["index"].head(10)]
     assert "scenario error 3 #5 wide.toml: rank 3 needs 45 GiB of 40" in words
-    assert "python -m sim criteo_dlrm_2x4 --set run.steps=6 --set cluster.hosts=" in words
+    assert "twinstep predict criteo_dlrm_2x4 --set run.steps=6 --set cluster.hosts=" in words
 
 
 def test_a_study_of_which_nothing_came_out_says_so(tmp_path: Path) -> None:
