@@ -50,7 +50,7 @@ def test_every_signal_ends_a_command_with_its_code(number: int) -> None:
 
 
 def test_a_prediction_that_is_told_to_stop_leaves_nothing(tmp_path: Path) -> None:
-    process = start("sim", LIBRARY / "all_to_all_4x2.toml", "--steps", 200_000, "--out", tmp_path / "run")
+    process = start("sim", LIBRARY / "all_to_all_4x2.toml", "--steps", 20_000, "--out", tmp_path / "run")
     wait_for(process, tmp_path, ".run.partial/spans.parquet")
     code, said = signal_twice(process, signal.SIGTERM, 3)
     assert (code, "Traceback" in said) == (143, False)

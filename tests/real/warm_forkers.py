@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
+from importlib import import_module
 from typing import Any, NoReturn
 from unittest import mock
 
@@ -71,7 +72,15 @@ def _be_forker(be_real: Any, ranks: type[forker._Ranks]) -> NoReturn:
     os._exit(0)
 
 
+def _load() -> None:
+    """Load also what ranks import while they play, each by itself: for scripts, for `dlrm`, and to write a run."""
+    for module in ("torch._dynamo", "scenarios.workloads.dlrm.tables.embedding_cpu", "reports.writer"):
+        import_module(module)
+    _load_torch()
+
+
 if __name__ == "__main__":
+    _load_torch, forker._load = forker._load, _load
     forker._be_real = partial(_be_forker, forker._be_real, forker._Ranks)
     forker._Ranks = Forkers  # type: ignore[misc]
     forker.main(sys.argv[1:])

@@ -53,17 +53,15 @@ def ran(folder: Path, *words: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("verb", ["predict", pytest.param("measure", marks=pytest.mark.real)])
-@pytest.mark.parametrize(("first", "second"), [("twinstep", "reports"), ("reports", "twinstep")])
+@pytest.mark.parametrize(
+    ("first", "second", "verb"),
+    [("twinstep", "reports", "predict"), pytest.param("reports", "twinstep", "measure", marks=pytest.mark.real)],
+)
 def test_twinstep_and_modules_of_its_packages_names_work_together(
     folder: Path, first: str, second: str, verb: str
 ) -> None:
     (folder / "both.py").write_text(BOTH.format(first=first, second=second, verb=verb))
     assert ran(folder, "both.py") == "theirs theirs 1 2 Run True\n"
-
-
-def test_the_command_predicts_in_such_a_folder(folder: Path) -> None:
-    assert ran(folder, "-m", "twinstep", "predict", "exchange.toml", "--quiet", "--out", "run") == "run\n"
 
 
 @pytest.mark.parametrize("command", ["predict", pytest.param("run", marks=pytest.mark.real)])

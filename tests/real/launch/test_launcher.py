@@ -95,7 +95,7 @@ def _in_the_project(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_rank_that_is_killed_is_named_and_the_steps_before_are_kept(tmp_path: Path, check: Check) -> None:
     began_s = time.monotonic()
     given = job(tmp_path / "run", "is_killed", check=check)
-    assert end(given, (sys.executable, "-m", "real")) == "rank 1 was killed by SIGKILL in step 2"
+    assert end(given) == "rank 1 was killed by SIGKILL in step 2"
     assert time.monotonic() - began_s < START_S
     assert steps_kept(given.out) == [(rank, step) for rank in range(2) for step in range(2)]
     metrics = store.load(given.out).metrics
@@ -309,37 +309,32 @@ def test_srun_starts_the_ranks_and_the_loss_of_one_ends_all(tmp_path: Path, prog
     assert steps_kept(tmp_path / "run") == [(rank, step) for rank in range(2) for step in range(2)]
 
 
-def test_a_port_that_is_taken_is_one_sentence(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("size", "code", "sentence"),
+    [
+        (2, 1, "rank 0 cannot listen at 127.0.0.1:{port}: Address already in use; expected a free MASTER_PORT\n"),
+        (3, 2, f"{SCENARIO}: 1 hosts of 2 GPUs are 2 ranks, but srun started 3\n"),
+    ],
+    ids=["a port that is taken", "another number of ranks"],
+)
+def test_a_rank_that_srun_cannot_start_is_one_sentence(
+    size: int, code: int, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        done = _run([sys.executable, "-m", "real", str(SCENARIO), "--out", str(tmp_path / "run")], _srun(0, 2, port))
-    sentence = f"rank 0 cannot listen at 127.0.0.1:{port}: Address already in use; expected a free MASTER_PORT\n"
-    assert (done.returncode, done.stderr) == (1, sentence)
-
-
-def test_number_of_started_ranks_must_be_the_scenarios(tmp_path: Path) -> None:
-    done = _run(
-        [sys.executable, "-m", "real", str(SCENARIO), "--out", str(tmp_path / "run")], _srun(0, 3, _free_port())
-    )
-    sentence = f"{SCENARIO}: 1 hosts of 2 GPUs are 2 ranks, but srun started 3\n"
-    assert (done.returncode, done.stderr) == (2, sentence)
+        for name, value in _srun(0, size, port).items():
+            monkeypatch.setenv(name, value)
+        done = command_of("real", SCENARIO, "--out", tmp_path / "run")
+    assert (done.returncode, done.stderr) == (code, sentence.format(port=port))
 
 
 def test_a_mistake_in_the_scenario_is_said_before_any_process_starts(tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.toml"
     wrong.write_text(SCENARIO.read_text().replace("steps = 3", "steps = 0"))
-    done = _run([sys.executable, "-m", "real", str(wrong), "--out", str(tmp_path / "run")], {})
+    done = command_of("real", wrong, "--out", tmp_path / "run")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"{wrong}: run.steps = 0: expected ")
     assert [path.name for path in tmp_path.iterdir()] == ["wrong.toml"]
-
-
-def test_a_folder_that_exists_is_never_written_to(tmp_path: Path) -> None:
-    done = _run([sys.executable, "-m", "real", str(SCENARIO), "--out", str(tmp_path)], {})
-    assert (done.returncode, done.stderr) == (
-        2,
-        f"{tmp_path}: exists already; nothing is ever overwritten, give another folder\n",
-    )
 
 
 def _run(command: Sequence[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
