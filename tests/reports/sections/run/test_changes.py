@@ -68,7 +68,7 @@ def test_changes_of_every_prediction_are_bars_where_no_others_were_requested() -
     assert found is not None
     bars, words = found.blocks
     assert [group.bars for group in bars.groups] == [[("graphs", 0.25, "-25 ns (-25.0 %)")]]
-    assert words.text.startswith("No changes were requested")
+    assert words.text.startswith("Further changes are not simulated")
 
 
 def test_twice_the_gpus_are_ranked_apart_and_gain_per_gpu() -> None:
