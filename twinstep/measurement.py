@@ -155,14 +155,14 @@ def _job(options: argparse.Namespace, of_script: Sequence[str] | None, *, is_fir
     scenario = scenario_given(options, overrides_of(options, _OVERRIDES), of_script)
     if options.emulate is not None and place() is not None:
         raise ScenarioError("--emulate: expected without torchrun or srun, as it starts the ranks itself")
-    from real.supervise.recovery import left_behind
+    from real.supervise.recovery import find_left_behind
     from reports.store.run_folder import fresh_folder
     from reports.terminal.present import check_free
 
     out = options.out or fresh_folder(Path("runs"), f"{scenario.name}-real")
     if is_first:
         check_free(out)
-        for spool in left_behind(out.parent):
+        for spool in find_left_behind(out.parent):
             command = f"python -m reports recover {shlex.quote(str(spool))}"
             print_notes([f"{spool}: left by a run that was killed; '{command}' makes it a run"])
         if options.emulate is None:  # under --emulate they would not apply

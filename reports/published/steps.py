@@ -106,7 +106,7 @@ def join(rows: Iterable[StepRow], predict: Predict, profile: str | None = None) 
         key = tuple(getattr(row, name) for name in SETTING)
         if key not in known:
             known[key] = outcome_of(row, predict, profile, "ms")
-        each.append(_joined(row, known[key]))
+        each.append(_join_row(row, known[key]))
     return frame_of_columns({name: [one[name] for one in each] for name in PREDICTED}, PREDICTED)
 
 
@@ -137,7 +137,7 @@ def name_of(row: Mapping[Any, Any]) -> str:
     return " ".join(filter(None, (said, row["round"], own)))
 
 
-def _joined(row: StepRow, outcome: StepPrediction | str) -> dict[str, Any]:
+def _join_row(row: StepRow, outcome: StepPrediction | str) -> dict[str, Any]:
     known = dataclasses.asdict(row)
     if isinstance(outcome, str):
         return known | {"predicted_ms": math.nan, "error": math.nan, "profile": "", "reason": outcome}

@@ -282,7 +282,7 @@ class ReportSection:
         parts = (part if isinstance(part, SectionPart) else SectionPart(part) for part in self.parts)
         return [part.blocks for part in parts if output in part.outputs]
 
-    def shown(self, of: Any, output: Output) -> Shown | None:
+    def show(self, of: Any, output: Output) -> Shown | None:
         """Return the section as it is for an output; None where it has nothing of it."""
         parts = self.parts_for(output)
         if parts and (why := self.absent(of)):

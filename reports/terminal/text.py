@@ -19,8 +19,7 @@ from rich.text import Text
 
 P = ParamSpec("P")
 
-WIDTH = 80
-_LEAST_WIDTH = 40
+WIDTH, _LEAST_WIDTH = 80, 40
 _GAP = 2  # between columns
 _TEXT_LEAST, _NAME_LEAST = 14, 20  # least letters of a column of text, and of the first one
 _SEEN = 5  # letters that make a difference between two names easy to see
@@ -101,7 +100,7 @@ def interval(low: float, high: float, form: Callable[[float], str] = duration) -
     return "-" if math.isnan(low) else f"{form(low)} to {form(high)}"
 
 
-def between(low: float, high: float) -> str:
+def format_range(low: float, high: float) -> str:
     """ "7.90-8.41 ms"; with two units where they differ."""
     first, second = duration(low), duration(high)
     if first == second:
@@ -162,7 +161,7 @@ def fold(words: str, width: int) -> list[str]:
     return [line.replace(_JOINT, " ") for lines in folded for line in lines]
 
 
-def told_apart(names: Iterable[str], width: int) -> dict[str, str]:
+def shorten_distinctly(names: Iterable[str], width: int) -> dict[str, str]:
     """Return names cut to fit such that no two become equal: in the middle, else near it.
 
     Where no single cut keeps names distinct, the differing part is kept between two cuts; failing that they are
@@ -245,7 +244,7 @@ class _Fitted:
         """Return the header, a rule and the rows; a first cell wider than its column has a line of its own."""
         head = [shorten(self.columns[at], width) for at, width in zip(columns, widths, strict=True)]
         short = [
-            told_apart(dict.fromkeys(row[at] for row in self.rows), width)
+            shorten_distinctly(dict.fromkeys(row[at] for row in self.rows), width)
             for at, width in zip(columns[1:], widths[1:], strict=True)
         ]
         lines = [self._line(columns, widths, head), "─" * _wide(widths)]
@@ -366,6 +365,7 @@ def show(renderable: RenderableType, stream: TextIO) -> None:
         width=width or (None if on_terminal else WIDTH),
         no_color=None if on_terminal else True,
         force_terminal=None if on_terminal else False,
+        force_jupyter=False,  # else a notebook shows what is only to be a string
         highlight=False,
         markup=False,
         emoji=False,

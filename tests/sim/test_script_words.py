@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reports.store import run_folder as store
-from tests.commands import command, unfolded
+from tests.commands import command, unfold
 from tests.sim.test_script_steps import ON_CPU, run, script
 
 USES = """
@@ -176,7 +176,7 @@ def test_a_warning_of_all_ranks_is_shown_once_with_the_number_of_the_others(
     body += "logging.getLogger('torch.x').warning('of torch')\nfor _ in range(3):\n    step()\n    sgd.step()\n"
     done = run(tmp_path, script(tmp_path, body, head=ON_CPU))
     assert done.returncode == 0, done.stderr
-    said = unfolded(done.stderr)
+    said = unfold(done.stderr)
     of_ranks = capfd.readouterr().err
     assert [of_ranks.count(words) for words in ("UserWarning: this", "of torch", "root:of the script")] == [1, 1, 2]
     for kind in ("UserWarning", "warning"):

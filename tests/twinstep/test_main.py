@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from twinstep.__main__ import _COMMANDS, main
+from twinstep.__main__ import COMMANDS, main
 from twinstep.prediction import main as sim
 from twinstep.scenario_files import main as scenarios
 
 
-def helped(prog: str, words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+def read_help(prog: str, words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     with pytest.raises(SystemExit) as leaving:
         main([*words, "--help"], prog)
     assert leaving.value.code == 0
@@ -26,21 +26,21 @@ def wide(printed: str) -> list[str]:
     return [line for line in printed.splitlines() if len(line) > 80 and " " in line.strip()]
 
 
-@pytest.mark.parametrize("command", _COMMANDS)
+@pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("prog", ["twinstep", "python -m twinstep"])
 def test_help_names_the_command_that_was_called_in_80_columns(
     command: str, prog: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    said = helped(prog, [command], capsys)
+    said = read_help(prog, [command], capsys)
     assert said.startswith(f"usage: {prog} {command} [-h]")
     own = re.findall(r"^    ([a-z]+)\b", said, re.MULTILINE) if " COMMAND ..." in said else []
-    assert wide("".join([said, *(helped(prog, [command, word], capsys) for word in own)])) == []
+    assert wide("".join([said, *(read_help(prog, [command, word], capsys) for word in own)])) == []
 
 
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
-    listed = helped("twinstep", [], capsys)
-    assert {line.split()[0] for line in listed.splitlines() if line.startswith("    ")} >= set(_COMMANDS)
+    listed = read_help("twinstep", [], capsys)
+    assert {line.split()[0] for line in listed.splitlines() if line.startswith("    ")} >= set(COMMANDS)
 
 
 @pytest.mark.parametrize("command", ["predict", "run", "validate"])

@@ -219,7 +219,7 @@ class _Measuring:
     def _know(self, point: MeasurablePoint) -> None:
         """Read the rounds of a point that earlier commands have measured."""
         number = 1
-        while (row := self._rows.known(point.digest, _round_name(number))) is not None:
+        while (row := self._rows.find_row(point.digest, _round_name(number))) is not None:
             self._take({**row, "index": point.index, "values": point.values})
             number += 1
 

@@ -83,7 +83,7 @@ def _show(options: Namespace, report: Report, joined: pd.DataFrame, present: Map
 
 def _check_csv_options(options: Namespace) -> None:
     """Refuse options that only nccl-tests' output has, and a file to write that is there already."""
-    given = _taken(nccl_tests.RunHeader, options)
+    given = _copy_fields(nccl_tests.RunHeader, options)
     if given != nccl_tests.NOTHING:
         raise ReportError(nccl_tests.needless(given))
     if options.csv is not None:
@@ -112,7 +112,7 @@ def calibrate(options: Namespace) -> None:
 
 def _measurements(options: Namespace, out: Path | None) -> Measurements:
     """Return the files' measurements, after checks of other options, to fail before the long work."""
-    found = nccl_tests.read_files(options.files, _taken(nccl_tests.RunHeader, options))
+    found = nccl_tests.read_files(options.files, _copy_fields(nccl_tests.RunHeader, options))
     if out is not None:
         replace.check_free(out)
     if options.profile is not None:
@@ -129,7 +129,7 @@ def _figures(name: str) -> Figures:
         found = load_profile(name)
     except ScenarioError as error:
         raise ReportError(str(error)) from None
-    return _taken(Figures, found)
+    return _copy_fields(Figures, found)
 
 
 def _predict(row: PublishedRow, profile_name: str | None, figures: Figures | None = None) -> Prediction:
@@ -146,7 +146,7 @@ def _predict(row: PublishedRow, profile_name: str | None, figures: Figures | Non
         found = predict(**known, profile=profile_name)
     except ScenarioError as error:
         raise ReportError("; ".join(error.sentences)) from None
-    return _taken(Prediction, found)
+    return _copy_fields(Prediction, found)
 
 
 def _predict_kernel(row: PublishedTime, profile_name: str | None) -> KernelPrediction:
@@ -154,7 +154,7 @@ def _predict_kernel(row: PublishedTime, profile_name: str | None) -> KernelPredi
     from twinstep.published.operators.predict import predict
 
     try:
-        return _taken(KernelPrediction, predict(row.form, row.cells, profile_name))
+        return _copy_fields(KernelPrediction, predict(row.form, row.cells, profile_name))
     except ScenarioError as error:
         raise ReportError("; ".join(error.sentences)) from None
 
@@ -192,6 +192,6 @@ def _predict_step(row: StepRow, profile_name: str | None) -> StepPrediction:
     return StepPrediction(predicted_ms=predicted_ms, scenario=made.name, profile=made.cluster.profile)
 
 
-def _taken(kind: type[T], source: object) -> T:
+def _copy_fields(kind: type[T], source: object) -> T:
     """Return an instance of dataclass `kind` with its fields' values taken from the source's attributes."""
     return kind(**{field.name: getattr(source, field.name) for field in dataclasses.fields(kind)})  # type: ignore[arg-type]

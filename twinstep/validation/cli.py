@@ -226,10 +226,10 @@ class _Session:
     def _measure(self, scenario: Scenario, rounds: Rounds, plays: list[Play], bar: ProgressLine) -> None:
         """Append rounds to `plays` until the median is precise enough or --rounds is reached."""
 
-        def heard(number: int, step: int) -> None:
+        def hear(number: int, step: int) -> None:
             bar.show(f"{scenario.name}: measuring, round {number}", step, scenario.run.steps)
 
-        with closing(rounds(heard)) as folders:
+        with closing(rounds(hear)) as folders:
             for folder in folders:
                 plays.append(Play.of(store.load(folder)))
                 is_known = len(plays) >= _LEAST_ROUNDS and Plays(plays).is_known_to(self._options.precision)

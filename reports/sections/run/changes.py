@@ -182,7 +182,7 @@ def options(changes: pd.DataFrame) -> list[str]:
     return [f"{row['change']}: {row['options']}" for row in records(done) if row["options"]]
 
 
-def saved(changes: pd.DataFrame) -> Iterator[RankedBars]:
+def saving_bars(changes: pd.DataFrame) -> Iterator[RankedBars]:
     """Yield bars of the time that each change saves of a step for as many samples, the largest of each group first."""
     done = changes.iloc[1:][(changes["status"].iloc[1:] == "done").to_numpy(bool)]
     drawn = done[done["group"].isin(list(_DRAWN)).to_numpy(bool)]
@@ -203,7 +203,7 @@ def _bar(change: str, share: float, step_ns: float) -> RankedBar:
     return RankedBar(change, share, f"-{text.duration(share * step_ns)} ({text.signed_percent(-share)})")
 
 
-def _advised(run: Run) -> Iterator[RankedBars]:
+def _advice_bars(run: Run) -> Iterator[RankedBars]:
     """Yield bars of the changes that are simulated with every prediction."""
     saving = [one for one in run.info.advice if one.saved_ns > 0]
     if saving:
@@ -214,7 +214,7 @@ def _advised(run: Run) -> Iterator[RankedBars]:
 
 
 def _bars(view: RunView) -> Iterator[Block]:
-    bars = [*saved(rank_changes(view.run))] if len(view.run.what_if) else [*_advised(view.run)]
+    bars = [*saving_bars(rank_changes(view.run))] if len(view.run.what_if) else [*_advice_bars(view.run)]
     yield from bars
     if not len(view.run.what_if):
         yield Words(_NOT_ASKED)
@@ -225,7 +225,7 @@ def _bars(view: RunView) -> Iterator[Block]:
 
 
 def _absent(view: RunView) -> str:
-    if len(view.run.what_if) or any(_advised(view.run)):
+    if len(view.run.what_if) or any(_advice_bars(view.run)):
         return ""
     return _NOT_ASKED if view.run.info.world == "sim" else "Not predicted."
 

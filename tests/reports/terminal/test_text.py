@@ -108,7 +108,7 @@ EXCHANGES = [
 
 
 def test_names_are_cut_where_they_differ_least():
-    assert list(text.told_apart(EXCHANGES, 29).values()) == [
+    assert list(text.shorten_distinctly(EXCHANGES, 29).values()) == [
         "table_wise.output_dist.all_…s",
         "table_wise.output_dist_back…s",
         "table_row_wise…ll @embeddings",
@@ -119,7 +119,7 @@ def test_names_are_cut_where_they_differ_least():
 
 @given(st.sets(st.sampled_from(EXCHANGES) | st.text("ab.é漢", max_size=30), max_size=12), st.integers(8, 60))
 def test_names_that_differ_never_print_the_same(names: set[str], width: int):
-    short = text.told_apart(sorted(names), width)
+    short = text.shorten_distinctly(sorted(names), width)
     assert len({*short.values()}) == len(names)
     assert all(short[name] == name for name in names if cell_len(name) <= width)
     shown = text.as_text(text.table("T", ["name", "number"], [[name, "1" * 30] for name in sorted(names)]))

@@ -22,7 +22,7 @@ from reports.compare.comparison import compare
 from reports.store import run_folder as store
 from scenarios.workloads.build import build
 from sim.run import simulate
-from tests.scenarios.workloads.own import NO_STEP, stepless, written
+from tests.scenarios.workloads.own import NO_STEP, stepless, write_scenario
 from tests.twinstep.validation.small import scenario_file
 from twinstep.validation.cli import validate
 
@@ -231,7 +231,7 @@ def test_a_prediction_without_a_step_is_not_measured(tmp_path: Path, capsys: pyt
         'program = "script"\nscript = {path = "train.py"}\ncluster = {profile = "cpu_local", hosts = 1,'
         " gpus_per_host = 2}\n"
     )
-    files = [str(written(tmp_path, stepless())), str(of_script)]
+    files = [str(write_scenario(tmp_path, stepless())), str(of_script)]
     assert validate([*files, "--out", str(tmp_path / "out")]) == 1
     (first, second) = without_notes(capsys.readouterr().err).splitlines()
     assert first == f"my: {NO_STEP}"

@@ -33,7 +33,7 @@ def show_once(folder: Path, rank: str) -> None:
             own.add(given)
         return given in own
 
-    def shown(
+    def show_unless_shown(
         message: Warning | str,
         category: type[Warning],
         filename: str,
@@ -44,13 +44,13 @@ def show_once(folder: Path, rank: str) -> None:
         if is_shown(f"{filename}:{lineno}: {category.__name__}", str(message)):
             show(message, category, filename, lineno, file, line)
 
-    def handled(self: logging.Logger, record: logging.LogRecord) -> None:
+    def handle_unless_shown(self: logging.Logger, record: logging.LogRecord) -> None:
         is_library = record.levelno == logging.WARNING and record.name.partition(".")[0] in _LIBRARIES
         if not is_library or is_shown(f"{record.pathname}:{record.lineno}: warning", record.getMessage()):
             handle(self, record)
 
-    warnings.showwarning = shown
-    logging.Logger.handle = handled  # type: ignore[method-assign]
+    warnings.showwarning = show_unless_shown
+    logging.Logger.handle = handle_unless_shown  # type: ignore[method-assign]
 
 
 def print_counts(folder: Path) -> None:

@@ -49,7 +49,7 @@ def test_bars_are_the_time_saved_of_a_step_for_as_many_samples() -> None:
     slower = dataclasses.replace(faster, change="slower", group="setting", step_ns=200.0, speed=0.5)
     hosts = dataclasses.replace(faster, change="twice the hosts", group="more")
     run = Run.of(dataclasses.replace(recording, what_if=[first, faster, batch, slower, hosts]))
-    [found] = changes.saved(changes.rank_changes(run))
+    [found] = changes.saving_bars(changes.rank_changes(run))
     assert [(group.title, group.bars) for group in found.groups] == [
         ("Free: settings", [("twice the batch", pytest.approx(0.2), "-20 ns (-20.0 %)")]),
         ("Bought: hardware", [("GPUs twice as fast", pytest.approx(0.2), "-20 ns (-20.0 %)")]),
@@ -64,7 +64,7 @@ def test_changes_of_every_prediction_are_bars_where_no_others_were_requested() -
         for name, share in (("graphs", 0.25), ("none", 0.0))
     )
     run = Run.of(dataclasses.replace(recording, info=dataclasses.replace(recording.info, advice=advice)))
-    found = changes.CHANGES.shown(RunView.of(run), "page")
+    found = changes.CHANGES.show(RunView.of(run), "page")
     assert found is not None
     bars, words = found.blocks
     assert [group.bars for group in bars.groups] == [[("graphs", 0.25, "-25 ns (-25.0 %)")]]
@@ -125,6 +125,6 @@ def test_a_run_that_nobody_asked_has_none() -> None:
     run = Run.of(by_hand())
     assert changes.best(run) == ""
     for output in ("terminal", "page"):
-        section = changes.CHANGES.shown(RunView.of(run), output)
+        section = changes.CHANGES.show(RunView.of(run), output)
         assert section is not None
         assert "--what-if" in section.absent

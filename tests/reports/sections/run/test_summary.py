@@ -18,7 +18,7 @@ from reports.terminal.render import render_report
 from scenarios.seam.memory import ACTIVATIONS
 from scenarios.seam.trace import Advice, MemoryRow, Recording
 from tests.lanes import examples
-from tests.reports.recordings import SCENARIO, by_hand, info, recordings, span, thinned, with_changes, with_spans
+from tests.reports.recordings import SCENARIO, by_hand, info, recordings, span, thin, with_changes, with_spans
 
 
 def screen(recording: Recording) -> list[str]:
@@ -93,7 +93,7 @@ def test_a_run_without_steps_says_so_and_one_that_ended_early_why() -> None:
 
 
 def test_draws_and_spans_left_out_are_said() -> None:
-    run = Run.of(thinned())
+    run = Run.of(thin())
     view = RunView.of(run, draws=Plays([Play.of(run)]))
     lines = text.as_text(render_report(SUMMARY, view)).splitlines()
     assert "10th to 90th percentile 100 ns, the same in every draw" in fact(lines, "step time")
