@@ -23,7 +23,7 @@ _MOST = 0.9999
 _LEAST_WIDTH = 40
 
 
-def folded(words: str, first: str = "", later: str | None = None) -> str:
+def fold_paragraph(words: str, first: str = "", later: str | None = None) -> str:
     """Return a paragraph folded at the terminal's width, or at 80 columns in a pipe; no word, such as a path, is cut.
 
     Args:
@@ -40,7 +40,7 @@ def folded(words: str, first: str = "", later: str | None = None) -> str:
 def print_notes(sentences: Iterable[str]) -> None:
     """Print notes to stderr, each behind "note: ", its further lines indented as far."""
     for sentence in sentences:
-        print(folded(sentence, "note: "), file=sys.stderr)
+        print(fold_paragraph(sentence, "note: "), file=sys.stderr)
 
 
 class ProgressLine:

@@ -23,6 +23,6 @@ def command(room: str, *words: object) -> CompletedProcess[str]:
     return CompletedProcess([room, *line], code, out.getvalue(), err.getvalue())
 
 
-def unfolded(printed: str) -> str:
+def unfold(printed: str) -> str:
     """Return what was printed with each note on one line."""
     return re.sub(r"\n {6}(?=\S)", " ", printed)

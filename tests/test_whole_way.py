@@ -11,7 +11,7 @@ import pytest
 
 from reports.compare.comparison import compare
 from reports.store import run_folder as store
-from tests.commands import command
+from tests.commands import command, unfold
 from tests.conftest import LibraryRun
 
 ROOT = Path(__file__).parent.parent
@@ -131,7 +131,7 @@ def test_notes_say_what_a_scenario_does_not_do(runs: Path, tmp_path: Path) -> No
     changes = '[run]\nlibrary = "gloo"\n[compression]\nstart_powerSGD_iter = 9\n'
     file.write_text(f'include = "{base}"\n{changes}')
     done = command("sim", file, "--out", runs / "never", "--quiet")
-    assert (done.returncode, done.stderr.splitlines()) == (
+    assert (done.returncode, unfold(done.stderr).splitlines()) == (
         0,
         [
             f"note: {file}: compression.start_powerSGD_iter = 9: nothing is compressed in 4 steps;"

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TextIO
 
 from scenarios.interruption import code_of
-from scenarios.progress_line import folded, print_notes
+from scenarios.progress_line import fold_paragraph, print_notes
 from twinstep.new_file import write_new
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def list_library() -> None:
         scenario = load(path)
         cluster = scenario.cluster
         size = f"{cluster.hosts} x {cluster.host.gpus} {cluster.host.gpu.name}"
-        print(path.stem, folded(f"{scenario.program} on {size}: {describe(path)}", _INDENT), sep="\n")
+        print(path.stem, fold_paragraph(f"{scenario.program} on {size}: {describe(path)}", _INDENT), sep="\n")
     print(f"files: {path.with_name('NAME.toml')}")
 
 
@@ -191,7 +191,7 @@ def list_profiles(files: Sequence[str] = ()) -> None:
         nic = f"{host.nics.count} x {format_rate(host.nics.link.bytes_per_s)} to the network"
         gpu = f"{host.gpus} x {host.gpu.name} with {format_bytes(host.gpu.memory_bytes)}"
         inside = f"{format_rate(host.inside.gpu_bytes_per_s(host.gpus))} {host.inside.kind}"
-        print(name, folded(f"{describe(path)}\n{gpu}, {inside}, {nic}", _INDENT), sep="\n")
+        print(name, fold_paragraph(f"{describe(path)}\n{gpu}, {inside}, {nic}", _INDENT), sep="\n")
         if (measured := load_measured(name)) is not None:
             _print_measured(measured)
         for table in host.gpu.kernel_tables:
@@ -216,23 +216,25 @@ def _print_kernel_table(name: str, gpu: Gpu) -> None:
 
     table = about_table(name, gpu)
     counted = f"{table.rows:,} measured operators of {'; '.join(table.machines)}: {'; '.join(table.sources)}"
-    print(folded(counted, _INDENT))
+    print(fold_paragraph(counted, _INDENT))
     for each in table.quality:
         place = "with each shape left out in turn" if each.is_whole else "between the table's shapes"
         errors = f"{each.law_error:.1%} by the law alone, {each.table_error:.1%} {place}"
-        print(folded(f"{each.operator}, {each.measured:,} shapes: mean error {errors}", 2 * _INDENT))
+        print(fold_paragraph(f"{each.operator}, {each.measured:,} shapes: mean error {errors}", 2 * _INDENT))
 
 
 def _print_measured(measured: Measured) -> None:
     from scenarios.config.units import format_bytes
 
     cpu = f" ({measured.cpu})" if measured.cpu else ""
-    print(folded(f"measured on {measured.machine}{cpu}, {measured.date}, by {measured.command}", _INDENT))
+    print(fold_paragraph(f"measured on {measured.machine}{cpu}, {measured.date}, by {measured.command}", _INDENT))
     for group in measured.groups:
         sizes = f"{format_bytes(group.least_bytes)} to {format_bytes(group.most_bytes)}"
         errors = f"typical error {group.typical_error:.0%}, {group.median_error:+.0%} in the median"
         spread = "" if group.spread is None else f", spread {group.spread:.0%}"
-        print(folded(f"{group.name}, {sizes}: {errors}, {group.worst_error:+.0%} at worst{spread}", 2 * _INDENT))
+        print(
+            fold_paragraph(f"{group.name}, {sizes}: {errors}, {group.worst_error:+.0%} at worst{spread}", 2 * _INDENT)
+        )
 
 
 def print_schema() -> None:

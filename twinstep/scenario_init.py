@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scenarios.interruption import NOTHING, code_of
-from scenarios.progress_line import folded
+from scenarios.progress_line import fold_paragraph
 from scenarios.seam.errors import ScenarioError
 from twinstep.new_file import write_new
 
@@ -80,9 +80,9 @@ def write_scenario(draft: ScenarioDraft) -> None:
     tables = f"{draft.count:,} table{'s' * (draft.count != 1)} ({size} in float32)"
     print(f"{out}: {tables} on {draft.hosts} x {draft.gpus_per_host} {draft.gpu}")
     first = ", ".join(f"{lines[n].partition(' =')[0]} (line {n + 1})" for n in marked)
-    print(folded(first, "check first: ", ""))
+    print(fold_paragraph(first, "check first: ", ""))
     if advice := _too_large(scenario):
-        print(folded(advice, "note: "))
+        print(fold_paragraph(advice, "note: "))
     print(f"next: twinstep predict {out}")
     print(f"then: twinstep plan {out}, which looks for a faster plan of the tables")
 

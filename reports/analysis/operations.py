@@ -38,6 +38,8 @@ OPERATIONS = {
     **dict.fromkeys(RATES, "float"),
     "role": "str",
 }
+# A layer's number in the path of a module, and how much longer than the shortest repeated layers may take as one row.
+_LAYER, _ALIKE = r"(?<=\.)\d+(?=\.|$)", 1.25
 FORMULAS = {
     **dict.fromkeys(KEYS, "str"),
     "calls": "int",
@@ -77,6 +79,26 @@ class _RankCalls:
             sums=names.assign(**sums, role=roles, steps=steps, rows=np.bincount(groups, weight, count)),
             ranks=of_ranks.assign(rank=ranks["rank"], rank_count=ranks["rank_count"]),
         )
+
+
+def fold_layers(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return `operations` with repeated layers that take about as long as one row, such as "layers.*.norm x 16".
+
+    Times, calls and bytes of such a row are sums over its layers, `RATES` are medians.
+    """
+    paths = frame.assign(path=frame["label"].str.replace(_LAYER, "*", regex=True))
+    layers = paths.groupby(["path", "kind", "stream"], sort=False)["mean_ns"]
+    count = layers.transform("size")
+    is_folded = ((count > 1) & (layers.transform("max") <= _ALIKE * layers.transform("min"))).to_numpy(bool)
+    if not is_folded.any():
+        return frame
+    keys = [*KEYS, "part"]
+    each = frame.assign(label=paths["path"] + " x " + count.astype(str))[is_folded].groupby(keys, sort=False)
+    others = dict.fromkeys(["ranks", "steps", "role"], "first") | dict.fromkeys(RATES, "median")
+    folded = each.agg({name: others.get(name, "sum") for name in OPERATIONS if name not in keys}).reset_index()
+    for share in ("hidden", "wait"):
+        folded[f"{share}_share"] = (folded[f"{share}_ns"] / folded["mean_ns"]).fillna(0.0)
+    return pd.concat([frame[~is_folded], folded[list(OPERATIONS)]], ignore_index=True)
 
 
 def operations(parts: Iterable[Part]) -> pd.DataFrame:

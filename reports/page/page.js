@@ -173,10 +173,14 @@
     for (const link of document.querySelectorAll("nav a")) link.addEventListener("click", () => unfold(link.hash));
     addEventListener("hashchange", () => follow(timelines));
     isDark.addEventListener("change", dressAll);
+    let unfolded = [];
     for (const [event, value] of [["beforeprint", true], ["afterprint", false]]) {
       addEventListener(event, () => {
         isPrinting = value;
         dressAll();
+        // Paper unfolds nothing; the style does so where a browser knows what is in a fold.
+        if (value) unfolded = [...document.querySelectorAll("details:not([open])")];
+        for (const fold of unfolded) fold.open = value;
       });
     }
     document.documentElement.dataset.ready = "yes";

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict
 from functools import cache
 from importlib.resources import files
@@ -60,7 +61,7 @@ def _environment() -> Environment:
     }
     found.filters |= {"item": _item, "embedded": _embed, "kind": lambda block: type(block).__name__.lower()}
     found.filters |= {"sentences": sentences, "grid": lambda table: table.grid("page")}
-    found.filters |= {"note": _note, "loads": theme.loads}
+    found.filters |= {"note": _note, "loads": theme.loads, "breakable": _breakable}
     found.tests["link"] = lambda cell: isinstance(cell, PageLink)
     return found
 
@@ -70,6 +71,11 @@ def _note(table: ReportTable) -> str:
     left_out = table.grid("page").left_out
     more = f"{left_out:,} more are in {table.file}." if table.file else f"{left_out:,} more are not shown."
     return " ".join(filter(None, [table.note, more if left_out else ""]))
+
+
+def _breakable(words: str) -> Markup:
+    """Return the head of a column, which may break after each point and underscore, as keys do."""
+    return Markup("<wbr>").join(re.split(r"(?<=[._])", words))
 
 
 def _text(name: str) -> Markup:

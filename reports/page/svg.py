@@ -15,6 +15,7 @@ from reports.sections.model import Bar
 from reports.terminal import text
 
 _BAR = 52  # px
+_SEEN = 0.0005  # the least share of a whole that is not 0.0 %
 
 
 def element(name: str, inside: Iterable[Markup | str] = (), **attributes: object) -> Markup:
@@ -60,5 +61,6 @@ def bar(one: Bar) -> Picture:
         color = theme.WHATS[piece.name]
         boxes.append(box(left, 0, width, _BAR, f"{said}, {text.percent(piece.share)}", fill=color))
         left += width
-    legend = [(theme.WHATS[piece.name], f"{piece.name} {text.percent(piece.share)}") for piece in one.pieces]
+    seen = [piece for piece in one.pieces if piece.share >= _SEEN]
+    legend = [(theme.WHATS[piece.name], f"{piece.name} {text.percent(piece.share)}") for piece in seen]
     return Picture(one.name, one.title, drawing(_BAR, boxes, one.title), one.note, legend)

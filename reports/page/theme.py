@@ -32,6 +32,12 @@ WHATS = {
     **{by_role.GRADIENTS: "#b5483c", by_role.EXCHANGES: "#dcb35f", by_role.REDUCTIONS: "#c4527a"},
     **{by_role.TRANSFERS: "#a8577f", by_role.LAUNCHING: "#6b7480", by_role.WAITING: WAIT, by_role.HOST: IDLE},
 }
+# The sharding types of tables, in colours that differ for colour-blind readers, too (M. Okabe and K. Ito, Color
+# Universal Design, 2008).
+SHARDINGS = {
+    **{"table_wise": "#0072b2", "row_wise": "#e69f00", "table_row_wise": "#d55e00", "column_wise": "#009e73"},
+    **{"data_parallel": "#cc79a7", "table_column_wise": "#56b4e9", "grid_shard": "#b8a600"},
+}
 # The two sides of a comparison.
 PREDICTED = "#3d7fc4"
 MEASURED = "#c4527a"

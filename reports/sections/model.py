@@ -188,6 +188,14 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True)
+class Fold:
+    """Blocks that a page shows only on request."""
+
+    title: str
+    blocks: Sequence[Block]
+
+
+@dataclass(frozen=True, slots=True)
 class View:
     """A place on the page that a JavaScript of its own fills; `note` tells readers how to read the drawing."""
 
@@ -205,7 +213,7 @@ class Figure(NamedTuple):
     of: Any
 
 
-Block = Facts | ReportTable | Words | Bar | RankedBars | Listing | View | Figure
+Block = Facts | ReportTable | Words | Bar | RankedBars | Listing | Fold | View | Figure
 
 
 @dataclass(frozen=True, slots=True)

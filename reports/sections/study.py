@@ -49,7 +49,7 @@ _WIDTH = 40  # letters of a value in a table
 _TIMES = frozenset({"step_ns", "samples_per_s", "usd_per_1e9_samples", "kwh_per_1e9_samples"})
 _NUMBERS = re.compile(r"\d[\d.,]*")
 # Shown at first; a reader adds others.
-FIRST = ("step_ns", "samples_per_s", "usd_per_1e9_samples", "kwh_per_1e9_samples", "exposed_share",
+FIRST = ("step_ns", "uncertainty_share", "samples_per_s", "usd_per_1e9_samples", "kwh_per_1e9_samples", "exposed_share",
           "memory_spare_bytes", "world_size")  # fmt: skip
 _NAMES = {
     "best": "best: by {goal}",
@@ -108,9 +108,9 @@ class StudyView:
         return [place[index] for index in rows["index"].tolist()]
 
     def labels(self, width: int = 0) -> dict[str, list[str]]:
-        """Return each point's values of the keys as text, by their short names; cut to `width` if it is given."""
-        each = {title: labels_of(self.frame, key, self.about) for key, title in self.keys.items()}
-        return {title: [text.shorten(one, width or len(one)) for one in own] for title, own in each.items()}
+        """Return each point's values of the keys as text, by key; cut to `width` if it is given."""
+        each = {key: labels_of(self.frame, key, self.about) for key in self.keys}
+        return {key: [text.shorten(one, width or len(one)) for one in own] for key, own in each.items()}
 
     def points(self, rows: pd.DataFrame) -> list[Cell]:
         """Return points' names, as links to their runs' pages where there are any."""
@@ -129,7 +129,7 @@ def _show_named_points(view: StudyView) -> Iterator[Block]:
     yield ReportTable("Named points", ["", *named], rows, raw=raw)
     titles = [SHOWN[goal.column][0] for goal in view.goals]
     yield Words("", [_NAMES[name].format(goal=titles[0], goals=" and ".join(titles)) for name in named])
-    lines, labels = [], dict(zip(view.keys, view.labels().values(), strict=True))
+    lines, labels = [], view.labels()
     for name, one, fidelity in zip(named, at, points["fidelity"], strict=True):
         values = {key: own[one] for key, own in labels.items() if own[one] != ABSENT and name != "baseline"}
         lines.append(f"# {name}\n{' '.join([command(about, fidelity), *(option(*each) for each in values.items())])}")
@@ -171,7 +171,7 @@ def _beside_baseline(view: StudyView) -> Iterator[Block]:
     base = baseline_of(frame)
     shown = whole if not len(base) or 0 in whole["index"].tolist() else pd.concat([whole, base])
     base_value, at = float(base[goal.column].iloc[0]) if len(base) else float("nan"), view.at(shown)
-    cells = {name: [own[one] for one in at] for name, own in view.labels().items()}
+    cells = {view.keys[key]: [own[one] for one in at] for key, own in view.labels().items()}
     differing = {name: own for name, own in cells.items() if len(set(own)) > 1}
     numbers = _numbers_shown(len(differing), goals)
     columns = ["", *differing, *(SHOWN[one][0] if one else "change" for one in numbers)]

@@ -26,6 +26,7 @@ from scenarios.seam.trace import Recording, Span
 from scenarios.workloads.build import build
 from sim.run import RunProgress, play, simulate
 from sim.span_filter import Keeping, chosen_numbers
+from tests.commands import unfold
 from tests.small import Play, cluster, scenario
 from twinstep.prediction import main
 from twinstep.reporting.cli import main as show
@@ -271,7 +272,7 @@ def test_leftovers_of_a_killed_prediction_are_named_and_removed(
     (left / "spans.parquet").touch()
     (of_others / "film").touch()
     assert main([str(FILE), "--out", str(tmp_path / "run"), "--quiet"]) == 0
-    assert f"note: {left}: left by a command that was killed; removed\n" in capsys.readouterr().err
+    assert f"note: {left}: left by a command that was killed; removed\n" in unfold(capsys.readouterr().err)
     assert sorted(os.listdir(tmp_path)) == [of_others.name, "run"]
 
 

@@ -27,7 +27,7 @@ from scenarios.workloads.script import program as script_program
 from scenarios.workloads.script.command import load_given
 from scenarios.workloads.script.recording import hints
 from sim.run import simulate
-from tests.commands import command
+from tests.commands import command, unfold
 from tests.small import with_free_host
 from twinstep.scenario_files import check_files
 
@@ -227,11 +227,11 @@ def test_ranks_of_each_class_are_as_if_they_were_recorded(
     monkeypatch.setattr(hints, "LONG_S", 0.0)
     each = play(made)
     hint = r"note: (\d) ranks, of (\d) classes, ran one by one in \d+ s; --ranks alike runs one rank"
-    assert (found := re.search(hint, capfd.readouterr().err))
+    assert (found := re.search(hint, unfold(capfd.readouterr().err)))
     assert classes.startswith("{} ranks of {} classes".format(*found.groups()))
     monkeypatch.setattr(script_program, "MOST_PROCESSES", 2)
     extended = play(made)
-    assert f"note: {classes}\n" in capfd.readouterr().err
+    assert f"note: {classes}\n" in unfold(capfd.readouterr().err)
     assert "".join(f", rank {rank} for {count}" for rank, count, _ in sorted(extended.info.rank_classes)) in (
         f", {classes.split(': ')[1]}"
     )
@@ -267,7 +267,7 @@ def test_memory_is_checked_for_all_ranks_that_classes_leave(
     assert check_files([str(file)]) == 0
     printed = capsys.readouterr()
     assert printed.out == f"{file}: ok\n"
-    assert printed.err == (
+    assert unfold(printed.err) == (
         f"note: {file}: run.ranks = 'alike': the number of simulated hosts, and the memory that they need, are known"
         " only after the script has run\n"
     )

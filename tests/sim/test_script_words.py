@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reports.store import run_folder as store
-from tests.commands import command
+from tests.commands import command, unfold
 from tests.sim.test_script_steps import ON_CPU, run, script
 
 USES = """
@@ -170,13 +170,17 @@ def test_an_argument_parser_that_gives_up_is_named(tmp_path: Path) -> None:
 
 
 def test_a_warning_of_all_ranks_is_shown_once_with_the_number_of_the_others(
-    tmp_path: Path,
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    body = "import warnings\nwarnings.warn('this model is old')\nfor _ in range(3):\n    step()\n    sgd.step()\n"
+    body = "import logging, warnings\nwarnings.warn('this model is old')\nlogging.warning('of the script')\n"
+    body += "logging.getLogger('torch.x').warning('of torch')\nfor _ in range(3):\n    step()\n    sgd.step()\n"
     done = run(tmp_path, script(tmp_path, body, head=ON_CPU))
     assert done.returncode == 0, done.stderr
-    note = r"\nnote: .*train.py:\d+: UserWarning: this model is old: also given by 1 other rank\n"
-    assert re.search(note, done.stderr)
+    said = unfold(done.stderr)
+    of_ranks = capfd.readouterr().err
+    assert [of_ranks.count(words) for words in ("UserWarning: this", "of torch", "root:of the script")] == [1, 1, 2]
+    for kind in ("UserWarning", "warning"):
+        assert re.search(rf"\nnote: .*train.py:\d+: {kind}: also given by 1 other rank\n", said)
 
 
 def test_stated_samples_give_a_rate(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from scenarios.config.load import load
 from scenarios.config.scenario import Recommender, Scenario
-from tests.commands import command, unfolded
+from tests.commands import command, unfold
 from twinstep.scenario_draft import CHECK
 
 TABLES = "name,rows,dim,ids_per_sample\nuser,5000,64,1\nitem,9000,64,20.5\n"
@@ -27,7 +27,7 @@ def make(tables: str, *words: object) -> tuple[list[str], str]:
     Path("tables.csv").write_text(tables)
     done = command("twinstep", "init", "--tables", "tables.csv", *words)
     assert (done.returncode, done.stderr) == (0, "")
-    lines = unfolded(done.stdout).splitlines()
+    lines = unfold(done.stdout).splitlines()
     return lines, Path(lines[0].partition(": ")[0]).read_text()
 
 

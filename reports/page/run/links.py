@@ -27,7 +27,7 @@ def hosts(view: RunView) -> list[Chart | Words]:
         why = "no traffic between hosts" if len(run.traffic) else "not available for this run"
         return [Words(f"Load from host to host: {why}.")]
     names = _names(matrix)
-    if len(names) <= _PAIR and not run.info.host_counts:
+    if len(names) <= _PAIR and all(count == 1 for _, count in run.info.host_counts):
         return []  # the picture of the cluster shows as much
     words = [[text.size(value) for value in row] for row in np.nan_to_num(matrix.bytes_carried).tolist()]
     unit, factor = text.size_unit(float(np.nanmax(matrix.bytes_carried)))

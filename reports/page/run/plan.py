@@ -22,7 +22,7 @@ _RANKS = 48
 _HEIGHT, _ABOVE, _BELOW = 260, 34, 20  # px of columns, of the mark above them, of ranks' numbers below them
 _AXIS = 0.09  # the share of the width that the axis takes
 _LEAST = 2.0  # px of a block: lower ones are one block
-_NAMED, _LINE, _LETTERS = 16, 12, 130  # ranks and px from which blocks have names; letters across the whole picture
+_NAMED, _LINE, _LETTERS = 10, 12, 130  # ranks and px from which blocks have names; letters across the whole picture
 
 
 def plan(view: RunView) -> list[Picture]:
@@ -39,9 +39,8 @@ def plan(view: RunView) -> list[Picture]:
     ranks = costs.groupby("rank")["total_ns"].sum()
     ranks = ranks.reindex(ranks.index.union(run.rank_counts.index), fill_value=0.0)
     peers = run.rank_counts.reindex(ranks.index, fill_value=1)
-    types = dict(zip(costs["sharding_type"].drop_duplicates(), theme.EVERY, strict=False))
     shown = _ranks_to_show(ranks)
-    columns = _Columns(costs, ranks, peers, types, shown)
+    columns = _Columns(costs, ranks, peers, shown)
     note = f"Height, in {'ms' if columns.unit_ns > 1e3 else 'us'}: look-up, update and exchange of the rank's shards"
     if len(shown) < len(ranks):
         noun = "simulated ranks" if (peers > 1).any() else "ranks"
@@ -52,8 +51,16 @@ def plan(view: RunView) -> list[Picture]:
         f"Slowest: rank {text.representative(slowest, int(peers[slowest]))}, {text.duration(float(ranks.max()))},"
         f" {float(ranks.max()) / mean:.2f} times the mean rank's {text.duration(mean)} (dashed)."
     )
-    legend = [(color, name) for name, color in types.items()]
-    return [Picture("plan", f"The plan: what tables cost on each rank, {of}", drawn, f"{note}.", legend, said)]
+    title = f"The plan: what tables cost on each rank, {of}"
+    return [Picture("plan", title, drawn, f"{note}.", list(_legend(costs)), said)]
+
+
+def _legend(costs: pd.DataFrame) -> Iterator[tuple[str, str]]:
+    """Yield the colour of each sharding type, with its tables and its share of the time, the largest first."""
+    types = costs.groupby("sharding_type").agg(ns=("total_ns", "sum"), tables=("table", "nunique"))
+    for row in records(types.sort_values("ns", ascending=False, kind="stable").reset_index()):
+        share, tables = text.percent(row["ns"] / costs["total_ns"].sum()), text.count_words(row["tables"], "table")
+        yield theme.SHARDINGS[row["sharding_type"]], f"{row['sharding_type']}: {tables}, {share} of the time"
 
 
 def _ranks_to_show(ranks: pd.Series) -> list[int]:
@@ -67,11 +74,9 @@ def _ranks_to_show(ranks: pd.Series) -> list[int]:
 class _Columns:
     """A column of blocks for each of `shown`, on an axis from 0 to the slowest rank's time."""
 
-    def __init__(
-        self, costs: pd.DataFrame, ranks: pd.Series, peers: pd.Series, types: dict[str, str], shown: list[int]
-    ) -> None:
+    def __init__(self, costs: pd.DataFrame, ranks: pd.Series, peers: pd.Series, shown: list[int]) -> None:
         self._blocks, self._none = dict(iter(costs.groupby("rank"))), costs.iloc[:0]
-        self._ranks, self._peers, self._types, self._shown = ranks, peers, types, shown
+        self._ranks, self._peers, self._shown = ranks, peers, shown
         self._px = _HEIGHT / float(ranks.max())
         self.unit_ns = 1e6 if float(ranks.max()) >= 1e6 else 1e3
         self._wide = (1 - _AXIS) / len(shown)
@@ -101,13 +106,22 @@ class _Columns:
         inner, gap = 0.84 * self._wide, 0.08 * self._wide
         name = f"rank {text.representative(rank, int(self._peers[rank]))}"
         top, small, rest = float(_ABOVE + _HEIGHT), 0, 0.0
+        if rank == self._ranks.idxmax():
+            yield svg.element(
+                "rect",
+                x=svg.share(left),
+                y=_ABOVE - 4,
+                width=svg.share(self._wide),
+                height=_HEIGHT + 4,
+                class_="slowest",
+            )
         for block in records(self._blocks.get(rank, self._none)):
             height = block["total_ns"] * self._px
             if height < _LEAST:
                 small, rest = small + 1, rest + block["total_ns"]
                 continue
             top -= height
-            color = self._types[block["sharding_type"]]
+            color = theme.SHARDINGS[block["sharding_type"]]
             yield svg.box(left + gap, top, inner, height, f"{name}: {_says(block)}", fill=color, class_="piece")
             letters = int(_LETTERS / len(self._shown))
             if len(self._shown) <= _NAMED and height >= _LINE:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from reports.analysis.operations import fold_layers
 from reports.analysis.step_breakdown import PARTS, ranks_of_step
 from reports.page import charts, theme
 from reports.page.blocks import Chart
@@ -78,7 +79,7 @@ def _parts_bars(run: Run, kept: list[int]) -> Any:
 
 def draw_hidden(view: RunView) -> Iterator[Chart]:
     """Draw the communication that compute hides, the exposed rest, and the computations."""
-    frame = view.run.operations_of(view.kept_steps)
+    frame = fold_layers(view.run.operations_of(view.kept_steps))
     frame = frame.sort_values(["mean_ns", "label", "kind"], ascending=[False, True, True])
     frame = frame.assign(name=operation_names(frame), transfer_ns=frame["exposed_ns"] - frame["wait_ns"])
     of = f"per rank and step, over {view.which}"

@@ -71,7 +71,7 @@ class Levels {
       row.append(make("td", { className: "number", textContent: written(median) }));
       return row;
     });
-    const head = make("caption", { title: key.name }, make("strong", { textContent: key.title }), ` ${this.points.goal.axisTitle}`);
+    const head = make("caption", { title: key.name }, make("strong", {}, ...breakable(key.title)), ` ${this.points.goal.axisTitle}`);
     return make("table", { "data-key": key.name }, head, make("tbody", {}, ...rows));
   }
 

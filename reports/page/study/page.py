@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from reports.page.sections import draw_sections
 from reports.page.study.front import figure
 from reports.page.study.payload import links, payload
 from reports.sections.study import STUDY, StudyView
+from reports.study.rows import COPY
 
 _SCRIPTS = ("study/points.js", "study/parallel.js", "study/levels.js", "study/table.js", "study/study.js")
 _FRONT = "Line: the Pareto front of the points shown. Click a point to select it. Faint points are filtered out."
@@ -22,10 +25,18 @@ def page(frame: pd.DataFrame, about: Mapping[str, Any], folder: Path, away: str 
     """Return the whole page; `folder` is the study's, and `away` the way to it from the page's folder."""
     hrefs = [away + href if href else "" for href in links(frame, folder)]
     view = StudyView(frame, about, hrefs=hrefs)
-    lines = [*STUDY.lines(view), f"Variations of {about['scenario']}."]
+    lines = [*_description(folder), *STUDY.lines(view), f"Variations of {about['scenario']}."]
     foot = ["All numbers are those of the data set in rows/; `twinstep docs studies` describes every column."]
     own = Own(["study/study.css"], _SCRIPTS, payload(frame, about, folder, away)) if len(frame) else Own()
     return Page(title=Path(about["study"]).stem, about=lines, sections=draw_sections(STUDY, view), foot=foot, own=own)
+
+
+def _description(folder: Path) -> list[str]:
+    """Return the description of the study's file; [] if it has none, or cannot be read."""
+    with suppress(OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+        described = tomllib.loads((folder / COPY).read_text(encoding="utf-8")).get("description")
+        return [str(described)] if described else []
+    return []
 
 
 def front(view: StudyView) -> list[Chart]:

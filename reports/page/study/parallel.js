@@ -1,7 +1,7 @@
 // Parallel coordinates: a line for each point on a canvas, under axes that filter by a drag or by keys.
 "use strict";
 
-const TOP = 46, BOTTOM = 14, HEIGHT = 420, LEAST_GAP = 104;
+const TOP = 62, BOTTOM = 14, HEIGHT = 436, LEAST_GAP = 104;
 // Of the room between two values, what the lines through one may take.
 const SPREAD = 0.62;
 const AT_ONCE = 300;
@@ -27,7 +27,7 @@ class Axis {
       on: { pointerdown: (event) => this.down(event), keydown: (event) => this.key(event) },
     });
     this.brush = make("div", { className: "brush", hidden: true });
-    const title = make("span", { className: "title", textContent: cut(column.axisTitle ?? column.title, 24), title: column.name });
+    const title = make("span", { className: "title", title: column.name }, ...breakable(column.axisTitle ?? column.title));
     this.element.append(title, make("i"), ...this.marks(), this.brush);
   }
 

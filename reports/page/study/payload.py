@@ -12,7 +12,7 @@ import pandas as pd
 
 from reports.page import FOLDER, PAGE_FILE
 from reports.sections.study import FIRST
-from reports.study.frame import ABSENT, came_out, goals_of, labels_of, named_points, short_names
+from reports.study.frame import ABSENT, came_out, goals_of, labels_of, named_points
 from reports.study.measures import MEASURES, RATED, SHOWN
 from reports.study.options import command, option
 from reports.terminal import text
@@ -33,7 +33,7 @@ def payload(frame: pd.DataFrame, about: Mapping[str, Any], folder: Path, away: s
     return {
         "index": frame["index"].tolist(),
         "out": [place[index] for index in out.tolist()],
-        "keys": [_key(name, title, frame, about) for name, title in short_names(about["keys"]).items()],
+        "keys": [_key(name, frame, about) for name in about["keys"]],
         "measures": [
             _measure(name, frame[name], about) for name in ordered if name in goals or frame[name].notna().any()
         ],
@@ -66,14 +66,14 @@ def _front_axes(frame: pd.DataFrame, goals: Sequence[str]) -> list[str]:
     return [*goals, *varied, *goals][:2][::-1]
 
 
-def _key(name: str, title: str, frame: pd.DataFrame, about: Mapping[str, Any]) -> dict[str, Any]:
+def _key(name: str, frame: pd.DataFrame, about: Mapping[str, Any]) -> dict[str, Any]:
     labels = labels_of(frame, name, about)
     varied = [one for one, index in zip(labels, frame["index"].tolist(), strict=True) if index > 0]
     ordered = in_order(dict.fromkeys([*varied, *labels]))
     at = {one: code for code, one in enumerate(ordered)}
     return {
         "name": name,
-        "title": title,
+        "title": name,
         "labels": ordered,
         "options": ["" if one == ABSENT else option(name, one) for one in ordered],
         "codes": [at[one] for one in labels],

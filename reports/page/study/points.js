@@ -28,6 +28,9 @@ const SKEWED = 30;
 
 const cut = (words, most) => (words.length <= most ? words : `${words.slice(0, most - 1)}\u2026`);
 
+// Words that may break after each point and underscore, as keys do.
+const breakable = (words) => words.split(/(?<=[._])/).flatMap((part, at) => (at ? [make("wbr"), part] : [part]));
+
 // A column whose rows have one of a few texts: a varied key, or a status.
 class Labelled {
   constructor({ name, title, labels, codes, groups = [], group = [], options = [] }) {

@@ -60,7 +60,7 @@ class Table {
   }
 
   heads() {
-    const head = (column) => make("th", { scope: "col", className: column.isNumber ? "number" : "", "data-column": column.name, "aria-sort": "none" }, make("button", { type: "button", textContent: cut(column.title, 40), title: column.name, on: { click: () => this.press(column) } }));
+    const head = (column) => make("th", { scope: "col", className: column.isNumber ? "number" : "", "data-column": column.name, "aria-sort": "none" }, make("button", { type: "button", title: column.name, on: { click: () => this.press(column) } }, ...breakable(column.title)));
     const field = (column) => {
       const typed = make("input", { type: "search", "data-filter": column.name, "aria-label": `filter by ${column.title}`, on: { input: () => this.type(column, typed.value) } });
       return make("td", {}, typed);

@@ -14,6 +14,7 @@ from reports.sections.model import (
     BarGroup,
     Block,
     Column,
+    Fold,
     Listing,
     RankedBar,
     RankedBars,
@@ -21,6 +22,7 @@ from reports.sections.model import (
     ReportTable,
     Words,
     on_page,
+    on_terminal,
 )
 from reports.sections.run.subject import RunView
 from reports.terminal import text
@@ -41,12 +43,13 @@ _DRAWN = {
     "diagnosis": "Diagnosis: nobody can buy it, but it shows what costs time",
     "": "Changes",
 }
+_NOTHING = "No change saves time."
 _SAVED = "Time that each change saves"
 _SAVED_NOTE = "Bar: time saved; its track: the whole step, {step}."
 _BEST = {"setting": "free", "hardware": "bought", "more": "twice the GPUs", "diagnosis": "diagnosis", "": "change"}
 COLUMNS = ["change", "step", "samples/s", "$", "transfer", "waiting", "gain"]
 _PER_GPU = "gain per GPU"  # a further column, of changes that double the GPUs
-_NOT_ASKED = "No changes were requested: the option --what-if simulates one at a time."
+_NOT_ASKED = "Further changes are not simulated: the option --what-if tries them one at a time."
 SHARES_NOTE = (
     "Transfer and waiting: shares of a step in which the mean rank only communicates, or only waits for other ranks."
 )
@@ -129,7 +132,7 @@ def tables(changes: pd.DataFrame) -> Iterator[ReportTable]:
         own_columns = [*columns, _PER_GPU] if group == "more" else columns
         heads = [Column(column, PAGE) if column in _SHARES else Column(column) for column in own_columns]
         rows, best = [[row[column] for column in own_columns] for row in shown], float(own["gain"].max())
-        yield ReportTable(title, heads, rows, note=SHARES_NOTE, folded=True, raw={"best": best})
+        yield ReportTable(title, heads, rows, note=SHARES_NOTE, raw={"best": best})
 
 
 def _cells(row: dict[str, Any]) -> dict[str, str]:
@@ -179,7 +182,7 @@ def options(changes: pd.DataFrame) -> list[str]:
     return [f"{row['change']}: {row['options']}" for row in records(done) if row["options"]]
 
 
-def saved(changes: pd.DataFrame) -> Iterator[RankedBars]:
+def saving_bars(changes: pd.DataFrame) -> Iterator[RankedBars]:
     """Yield bars of the time that each change saves of a step for as many samples, the largest of each group first."""
     done = changes.iloc[1:][(changes["status"].iloc[1:] == "done").to_numpy(bool)]
     drawn = done[done["group"].isin(list(_DRAWN)).to_numpy(bool)]
@@ -200,7 +203,7 @@ def _bar(change: str, share: float, step_ns: float) -> RankedBar:
     return RankedBar(change, share, f"-{text.duration(share * step_ns)} ({text.signed_percent(-share)})")
 
 
-def _advised(run: Run) -> Iterator[RankedBars]:
+def _advice_bars(run: Run) -> Iterator[RankedBars]:
     """Yield bars of the changes that are simulated with every prediction."""
     saving = [one for one in run.info.advice if one.saved_ns > 0]
     if saving:
@@ -210,12 +213,19 @@ def _advised(run: Run) -> Iterator[RankedBars]:
         yield RankedBars("saved", _SAVED, [BarGroup(_DRAWN["setting"], "setting", bars)], note)
 
 
-def _bars(view: RunView) -> Iterator[RankedBars]:
-    yield from saved(rank_changes(view.run)) if len(view.run.what_if) else _advised(view.run)
+def _bars(view: RunView) -> Iterator[Block]:
+    bars = [*saving_bars(rank_changes(view.run))] if len(view.run.what_if) else [*_advice_bars(view.run)]
+    yield from bars
+    if not len(view.run.what_if):
+        yield Words(_NOT_ASKED)
+        return
+    if not bars:
+        yield Words(_NOTHING)
+    yield Fold("Changes in numbers", [*_blocks(view)])
 
 
 def _absent(view: RunView) -> str:
-    if len(view.run.what_if) or any(_advised(view.run)):
+    if len(view.run.what_if) or any(_advice_bars(view.run)):
         return ""
     return _NOT_ASKED if view.run.info.world == "sim" else "Not predicted."
 
@@ -234,7 +244,7 @@ def _blocks(view: RunView) -> Iterator[Block]:
 CHANGES = ReportSection(
     "what-if",
     "What would help",
-    [on_page(_bars), _blocks],
+    [on_page(_bars), on_terminal(_blocks)],
     absent=_absent,
     data=lambda view: {"what_if": rank_changes(view.run)},
 )

@@ -142,10 +142,14 @@ def path_bar(view: RunView, least: float = LEAST_SHARE) -> Iterator[Bar]:
 
 
 def _what_helps(view: RunView) -> Iterator[Words]:
-    """Yield why compressing gradients cannot help, if so, and which single change gains most."""
-    said = [gradients_hidden(view.run, view.kept_steps), changes.best(view.run)] if view.step is not None else []
-    if any(said):
-        yield Words("\n".join(filter(None, said)))
+    """Yield why compressing gradients cannot help, if so."""
+    if view.step is not None and (said := gradients_hidden(view.run, view.kept_steps)):
+        yield Words(said)
+
+
+def _best(view: RunView) -> Iterator[Words]:
+    if view.step is not None and (said := changes.best(view.run)):
+        yield Words(said)
 
 
 def _dominant(view: RunView) -> Iterator[Words]:
@@ -204,7 +208,7 @@ def _data(view: RunView) -> dict[str, Any]:
 GLANCE = ReportSection(
     "glance",
     "At a glance",
-    [on_terminal(path_bar), on_page(_tiles), _what_helps, _dominant, _stragglers],
+    [on_terminal(path_bar), on_page(_tiles), _what_helps, on_terminal(_best), _dominant, _stragglers],
     absent=_absent,
     absent_in=PAGE,
     data=_data,

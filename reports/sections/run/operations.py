@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from reports.analysis.by_role import whats
+from reports.analysis.operations import fold_layers
 from reports.sections import model
 from reports.sections.model import (
     PAGE,
@@ -41,6 +42,7 @@ _OPERATION_COLUMNS: FrameColumns = {
     "busbw_bytes_per_s": Column("busbw", PAGE),
 }
 _OF_COMMUNICATION = 6  # the first column that only communication has
+_LAYERS_NOTE = "layers.* x 16: repeated layers that take about as long, summed."
 _BANDWIDTH_NOTE = "algbw and busbw as in nccl-tests, from the time at which a call's last rank enters."
 # The difference from which NCCL's own formula is compared with the link model.
 DIFFERS = 0.05
@@ -48,7 +50,7 @@ _FORMULAS_SHOWN, _BANDWIDTHS_SHOWN = 10, 8
 
 
 def _operations(view: RunView) -> Iterator[ReportTable]:
-    frame = view.run.operations_of(view.kept_steps)
+    frame = fold_layers(view.run.operations_of(view.kept_steps))
     frame = frame.sort_values(["median_ns", "label", "kind"], ascending=[False, True, True])
     frame = frame.assign(name=operation_names(frame), transfer_ns=frame["exposed_ns"] - frame["wait_ns"])
 
@@ -66,7 +68,7 @@ def _operations(view: RunView) -> Iterator[ReportTable]:
         list(_OPERATION_COLUMNS.values()),
         rows,
         left=2,
-        note=f"Times are per rank and step, over {view.which}. {_BANDWIDTH_NOTE}",
+        note=f"Times are per rank and step, over {view.which}. {_LAYERS_NOTE} {_BANDWIDTH_NOTE}",
         folded=True,
         raw=raw,
         name="All operations",

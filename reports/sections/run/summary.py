@@ -62,7 +62,8 @@ def next_line(folder: str) -> str:
 
 def _lines(view: RunView) -> list[str]:
     info = view.run.info
-    simulated = f", {len(info.host_counts):,} of them simulated" if info.host_counts else ""
+    is_folded = any(count > 1 for _, count in info.host_counts)
+    simulated = f", {len(info.host_counts):,} of them simulated" if is_folded else ""
     return [f"{identity(view.run)}{simulated}", *ended_early(info)]
 
 

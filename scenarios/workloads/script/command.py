@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 from argparse import SUPPRESS, Action, ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
@@ -11,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from scenarios.progress_line import print_notes
 from scenarios.toml_writer import toml_value
 from scenarios.workloads.recording.file import NAME, read_any
 from scenarios.workloads.recording.recorded import SCRIPT
@@ -192,10 +192,8 @@ def tree_given(given: Path, overrides: Mapping[str, object], scenario: Scenario)
 def _say_what_is_the_scripts(missing: Sequence[str], args: Sequence[str]) -> None:
     found = [name for name in missing if name in args]
     if found:
-        print(
-            f"note: {' and '.join(found)} after the script is the script's; options of this command go before it",
-            file=sys.stderr,
-        )
+        own = " and ".join(found)
+        print_notes([f"{own} after the script is the script's; options of this command go before it"])
 
 
 def scenario_of(

@@ -40,8 +40,8 @@ def start_loading(scenario: Scenario, script: Script) -> None:
     late = [module for package, module in LATE.items() if any(each.split(".")[0] == package for each in shared)]
     loaded = [f"{__package__}.process.subprocess_player", *of_gpus, *shared, *late]
     multiprocessing.get_context("forkserver").set_forkserver_preload(["twinstep", f"{__package__}.process.loaded"])
-    # torch's reducer warns on each rank, from C++, that it has no timer for tensors without values.
-    quiet = {"TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR")} if is_on_gpu else {}
+    # torch warns on each rank, from C++, such as of tensors without values, for which its reducer has no timer.
+    quiet = {"TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR")}
     with without_main(), mock.patch.dict(os.environ, {MODULES: " ".join(loaded), **quiet}):
         server: Any = forkserver._forkserver
         if is_on_gpu and server._forkserver_pid not in _WITH_GPUS:

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import dataclasses
 
+import pandas as pd
 import pytest
 
+from reports.analysis.operations import OPERATIONS, fold_layers
 from reports.run import Run
 from scenarios.seam.trace import Span, Thinned
 from tests.reports.recordings import by_hand, span, with_spans
@@ -68,3 +70,23 @@ def test_where_ranks_were_left_out_bandwidths_are_not_known() -> None:
     run = Run.of(dataclasses.replace(recording, info=dataclasses.replace(recording.info, thinned=kept)))
     assert run.operations["busbw_bytes_per_s"].isna().all()
     assert (run.operations["mean_ns"] > 0).all()
+
+
+def test_repeated_layers_that_take_about_as_long_are_one_row_with_their_sums() -> None:
+    times = {"layers.0.norm": 100.0, "layers.1.norm": 110.0, "layers.0.ff": 100.0, "layers.1.ff": 200.0, "head": 50.0}
+    rows = [
+        dict.fromkeys(OPERATIONS, 0.0)
+        | {"kind": "compute", "label": label, "stream": "main", "part": "compute", "role": ""}
+        | {"ranks": 8, "calls": 2, "mean_ns": ns, "hidden_ns": ns / 2}
+        for label, ns in times.items()
+    ]
+    found = fold_layers(pd.DataFrame(rows)).set_index("label")
+    assert found["mean_ns"].to_dict() == {
+        "layers.*.norm x 2": 210.0, "layers.0.ff": 100.0, "layers.1.ff": 200.0, "head": 50.0
+    }  # fmt: skip
+    assert found.loc["layers.*.norm x 2", ["ranks", "calls", "hidden_ns", "hidden_share"]].tolist() == [
+        8,
+        4,
+        105.0,
+        0.5,
+    ]

@@ -25,7 +25,7 @@ from scenarios.seam.operations.as_json import text_of
 from scenarios.seam.operations.pointwise import contiguous
 from scenarios.seam.operations.rows import Gather
 from scenarios.seam.trace import Recording, Span
-from tests.commands import unfolded
+from tests.commands import unfold
 from tests.reports.recordings import PATIENT, by_hand, info, span
 from twinstep.reporting.cli import main
 
@@ -263,7 +263,7 @@ def described(folder: Path) -> Path:
 def test_a_measured_run_becomes_a_table_of_the_operators_that_computations_are(described, capsys):
     assert main(["times", "described", "--table", "t.parquet"]) == 0
     shown = capsys.readouterr()
-    assert unfolded(shown.err).splitlines() == [
+    assert unfold(shown.err).splitlines() == [
         "note: described: step 0 left out to warm up (--skip 1)",
         "note: described: 77.8 % of the computations' time is in rows; left out: backward 22.2 %",
     ]

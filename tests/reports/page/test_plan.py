@@ -7,11 +7,13 @@ from xml.etree import ElementTree as Xml
 
 import pytest
 
+from reports.page import theme
 from reports.page.blocks import Picture
 from reports.page.run.plan import plan
 from reports.run import Run
 from reports.sections.run.subject import RunView
 from scenarios.seam.trace import Recording
+from scenarios.sharding_kind import ShardingKind
 from tests.reports.analysis.test_table_costs import two_ranks
 
 
@@ -23,7 +25,7 @@ def picture(recording: Recording) -> Picture:
 def blocks(found: Picture) -> dict[str, float]:
     """Return the height (px) of each block by what it says under the mouse."""
     rects = Xml.fromstring(found.svg).iter("rect")
-    return {str(one.findtext("title")): float(one.attrib["height"]) for one in rects}
+    return {said: float(one.attrib["height"]) for one in rects if (said := one.findtext("title"))}
 
 
 def words(found: Picture) -> list[str]:
@@ -40,6 +42,12 @@ def test_blocks_are_as_high_as_what_tables_cost_in_the_step() -> None:
     assert blocks(found) == pytest.approx(expected, abs=0.01)
     assert found.caption == "Slowest: rank 1, 70 ns, 1.08 times the mean rank's 65 ns (dashed)."
     assert "slowest: 1" in words(found)
+    assert found.legend == [(theme.SHARDINGS["column_wise"], "column_wise: 2 tables, 100.0 % of the time")]
+
+
+def test_every_sharding_type_has_a_colour_of_its_own() -> None:
+    assert set(theme.SHARDINGS) == set(ShardingKind)
+    assert len({*theme.SHARDINGS.values()}) == len(theme.SHARDINGS)
 
 
 def test_the_planners_times_take_the_place_of_an_unknown_step() -> None:

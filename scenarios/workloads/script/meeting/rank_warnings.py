@@ -1,19 +1,37 @@
-"""Shows a warning of the script once for all ranks, and counts the other ranks that give it."""
+"""Shows a warning of the script, or of torch's own log, once for all ranks, and counts the other ranks that give it."""
 
 from __future__ import annotations
 
 import hashlib
-import sys
+import logging
 import warnings
 from pathlib import Path
 from typing import TextIO
 
+from scenarios.progress_line import print_notes
+
 _PREFIX = "warning-"
+# Packages whose log is no output of the script's own.
+_LIBRARIES = frozenset({"torch", "torchrec"})
 
 
 def show_once(folder: Path, rank: str) -> None:
     """Show only warnings that no other rank has shown; `folder` is that of all ranks, which keeps what they give."""
-    show, own = warnings.showwarning, set[Path]()
+    show, handle, own = warnings.showwarning, logging.Logger.handle, set[Path]()
+
+    def is_shown(place: str, words: str) -> bool:
+        digest = hashlib.sha256(f"{place}: {words}".encode(errors="replace")).hexdigest()
+        given = folder / f"{_PREFIX}{digest}"
+        try:
+            given.mkdir()
+            own.add(given)
+            (given / "place").write_text(place, encoding="utf-8", errors="replace")
+        except FileExistsError:
+            if given not in own:
+                (given / rank).touch()
+        except OSError:  # no room, or the simulator is gone
+            own.add(given)
+        return given in own
 
     def show_unless_shown(
         message: Warning | str,
@@ -23,30 +41,25 @@ def show_once(folder: Path, rank: str) -> None:
         file: TextIO | None = None,
         line: str | None = None,
     ) -> None:
-        words = f"{filename}:{lineno}: {category.__name__}: {message}"
-        given = folder / f"{_PREFIX}{hashlib.sha256(words.encode(errors='replace')).hexdigest()}"
-        try:
-            given.mkdir()
-            own.add(given)
-            (given / "words").write_text(words.partition("\n")[0], encoding="utf-8", errors="replace")
-        except FileExistsError:
-            if given not in own:
-                (given / rank).touch()
-        except OSError:  # no room, or the simulator is gone
-            own.add(given)
-        if given in own:
+        if is_shown(f"{filename}:{lineno}: {category.__name__}", str(message)):
             show(message, category, filename, lineno, file, line)
 
+    def handle_unless_shown(self: logging.Logger, record: logging.LogRecord) -> None:
+        is_library = record.levelno == logging.WARNING and record.name.partition(".")[0] in _LIBRARIES
+        if not is_library or is_shown(f"{record.pathname}:{record.lineno}: warning", record.getMessage()):
+            handle(self, record)
+
     warnings.showwarning = show_unless_shown
+    logging.Logger.handle = handle_unless_shown  # type: ignore[method-assign]
 
 
 def print_counts(folder: Path) -> None:
     """Print on stderr how many other ranks gave each warning, and forget them."""
     for given in sorted(folder.glob(f"{_PREFIX}*"), key=lambda given: given.stat().st_mtime):
-        words, others = given / "words", [path for path in given.iterdir() if path.name != "words"]
-        if others and words.exists():
+        place, others = given / "place", [path for path in given.iterdir() if path.name != "place"]
+        if others and place.exists():
             count = f"{len(others):,} other rank{'s' if len(others) > 1 else ''}"
-            print(f"note: {words.read_text(encoding='utf-8')}: also given by {count}", file=sys.stderr)
+            print_notes([f"{place.read_text(encoding='utf-8')}: also given by {count}"])
         for path in given.iterdir():
             path.unlink()
         given.rmdir()

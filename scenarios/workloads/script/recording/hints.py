@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
 
 from scenarios.config.scenario import Scenario
+from scenarios.progress_line import print_notes
 from scenarios.seam.errors import ProgramError
 from scenarios.workloads.recording.lines import Logs
 from scenarios.workloads.script.recording.likeness import difference
@@ -50,7 +50,7 @@ def note_classes(classes: Sequence[int]) -> None:
     listed = [f"rank {rank} for {count:,}" for rank, count in counts.most_common(_MOST_LISTED)]
     more = [f"{len(counts) - _MOST_LISTED} more"] if len(counts) > _MOST_LISTED else []
     kinds = "1 class" if len(counts) == 1 else f"{len(counts)} classes"
-    print(f"note: {len(classes):,} ranks of {kinds}, one run of each: {', '.join([*listed, *more])}", file=sys.stderr)
+    print_notes([f"{len(classes):,} ranks of {kinds}, one run of each: {', '.join([*listed, *more])}"])
 
 
 class Hint:
@@ -75,11 +75,8 @@ class Hint:
             if 2 * len(leaders) > size:
                 return
         kinds = "1 class" if len(leaders) == 1 else f"{len(leaders)} classes"
-        print(
-            f"note: {size} ranks, of {kinds}, ran one by one in {took_s:.0f} s;"
-            f" {self._scenario.run.folded_by} runs one rank of each class",
-            file=sys.stderr,
-        )
+        said = f"{size} ranks, of {kinds}, ran one by one in {took_s:.0f} s"
+        print_notes([f"{said}; {self._scenario.run.folded_by} runs one rank of each class"])
 
 
 def _is_like(logs: Logs, one: int, two: int, size: int) -> bool:

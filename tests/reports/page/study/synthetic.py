@@ -76,5 +76,6 @@ def _measures(values: dict[str, Any]) -> dict[str, float]:
         "step_samples": hosts * 4.0 * batch, "compute_ns": compute_ns, "exposed_ns": exposed_ns, "bytes_sent": sent,
         "exposed_share": exposed_ns / step_ns, "memory_bytes": 2.0**30 * 10 + 2e5 * batch,
         "memory_spare_bytes": 2.0**30 * 30 - 2e5 * batch, "median_step_ns": step_ns,
+        "uncertainty_share": 0.125,
         "compute_over_mean": 1.3 if sharding == ["table_wise"] else 1.02,
     }  # fmt: skip

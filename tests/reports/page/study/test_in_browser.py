@@ -34,7 +34,7 @@ PLACE = """((view, box) => [view.frame.x_scale.compute(arguments[0]) / box.width
     view.frame.y_scale.compute(arguments[1]) / box.height])
     ([...Bokeh.index][0], document.querySelector("#chart-front").getBoundingClientRect())"""
 HOSTS, RATE, KIND, SHARDING = "cluster.hosts", "cluster.nic.rate", "compression.kind", "model.tables[*].sharding"
-AXIS_PX, TOP_PX, LENGTH_PX = 420, 46, 360  # of an axis of the parallel coordinates
+AXIS_PX, TOP_PX, LENGTH_PX = 436, 62, 360  # of an axis of the parallel coordinates
 
 
 @pytest.fixture(scope="module")

@@ -40,6 +40,16 @@ def test_the_named_points_and_the_best_stand_there(tmp_path: Path) -> None:
     assert "twinstep predict criteo_dlrm_2x4 --set run.steps=6 --set cluster.hosts=" in words
 
 
+def test_the_description_comes_first_heads_are_whole_keys_and_the_uncertainty_has_a_column(tmp_path: Path) -> None:
+    folder = write_study(tmp_path / "wide", 20)
+    (folder / "study.toml").write_text('description = "Which network pays off?"\n')
+    words = without_scripts(folder)
+    assert words.index("Which network pays off?") < words.index("20 points")
+    heads = next(line for line in words.split("\n") if "samples/s $ per 10^9 step ±" in line)
+    assert heads.replace(". ", ".").replace("_ ", "_").startswith(" ".join(ABOUT["keys"]))
+    assert re.search(r"^±(?: 12.5 %)+$", words, re.MULTILINE)
+
+
 def test_a_study_of_which_nothing_came_out_says_so(tmp_path: Path) -> None:
     folder = write_study(tmp_path / "wide", 6)
     frame = study_frame(folder)

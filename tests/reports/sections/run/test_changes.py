@@ -49,7 +49,7 @@ def test_bars_are_the_time_saved_of_a_step_for_as_many_samples() -> None:
     slower = dataclasses.replace(faster, change="slower", group="setting", step_ns=200.0, speed=0.5)
     hosts = dataclasses.replace(faster, change="twice the hosts", group="more")
     run = Run.of(dataclasses.replace(recording, what_if=[first, faster, batch, slower, hosts]))
-    [found] = changes.saved(changes.rank_changes(run))
+    [found] = changes.saving_bars(changes.rank_changes(run))
     assert [(group.title, group.bars) for group in found.groups] == [
         ("Free: settings", [("twice the batch", pytest.approx(0.2), "-20 ns (-20.0 %)")]),
         ("Bought: hardware", [("GPUs twice as fast", pytest.approx(0.2), "-20 ns (-20.0 %)")]),
@@ -68,7 +68,7 @@ def test_changes_of_every_prediction_are_bars_where_no_others_were_requested() -
     assert found is not None
     bars, words = found.blocks
     assert [group.bars for group in bars.groups] == [[("graphs", 0.25, "-25 ns (-25.0 %)")]]
-    assert words.text.startswith("No changes were requested")
+    assert words.text.startswith("Further changes are not simulated")
 
 
 def test_twice_the_gpus_are_ranked_apart_and_gain_per_gpu() -> None:
