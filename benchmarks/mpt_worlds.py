@@ -3,7 +3,7 @@
 Each model with a vocabulary of 50,368 and of 50,432 words, which few of these worlds divide, on DGX H100s with
 `--ranks alike`, by `data/published_mpt.py` with the micro-batch of llm-foundry's large worlds. Rows are kept in
 `data/mpt_worlds.csv` as they are predicted, in place of those that are there; `--missing` leaves those out. `--write`
-puts them into docs/accuracy/published.md, their MFU beside the published one of `data/published_mpt_worlds.csv`.
+writes the table of docs/accuracy/published.md, with the published MFU of `data/published_mpt_worlds.csv`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,9 @@ from typing import Any
 import pandas as pd
 
 from benchmarks import eager_steps
-from benchmarks.kernel_errors import parts
 
 ROOT = Path(__file__).parent.parent
-DATA, PAGE = ROOT / "benchmarks" / "data", ROOT / "docs" / "accuracy" / "published.md"
-BEGIN = "<!-- benchmarks.mpt_worlds -->"
+DATA, TABLE = ROOT / "benchmarks" / "data", ROOT / "docs" / "accuracy" / "data" / "mpt_worlds.csv"
 SCRIPT, PUBLISHED, PREDICTED = (
     DATA / each for each in ("published_mpt.py", "published_mpt_worlds.csv", "mpt_worlds.csv")
 )
@@ -94,14 +92,15 @@ def read_kept() -> pd.DataFrame:
 
 
 def table() -> str:
-    """Return what is kept as a table of Markdown: a row per world, with both vocabularies' values if they differ."""
+    """Return what is kept as CSV: a row per world, with both vocabularies' values if they differ."""
     rows = read_kept().merge(pd.read_csv(PUBLISHED), on=["model", "ranks"], how="left", suffixes=("", "_published"))
     rows = rows.assign(size=rows["model"].map(list(MODELS).index)).sort_values(["size", "ranks", "vocabulary"])
-    lines = ["| model | ranks | words | step | MFU | published MFU | reserved |", "|---|---|---|---|---|---|---|"]
+    lines = []
     for (_, ranks), same in rows.groupby(["size", "ranks"], sort=False):
         cells = [", ".join(dict.fromkeys(column)) for column in zip(*map(_cells, same.to_dict("records")), strict=True)]
-        lines.append(f"| {same['model'].iloc[0]} | {ranks} | {' | '.join(cells)} |".replace("%", " %"))
-    return "\n".join(lines)
+        lines.append([same["model"].iloc[0], ranks, *(cell.replace("%", " %") for cell in cells)])
+    heads = ["model", "ranks", "words", "step", "MFU", "published MFU", "reserved"]
+    return pd.DataFrame(lines, columns=heads).to_csv(index=False)
 
 
 def _cells(row: Mapping[Hashable, Any]) -> list[str]:
@@ -117,11 +116,10 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, nargs="+", default=WORLDS)
     parser.add_argument("--vocabulary", type=int, nargs="+", default=VOCABULARIES, choices=VOCABULARIES)
     parser.add_argument("--missing", action="store_true", help="only cells that have no row yet")
-    parser.add_argument("--write", action="store_true", help="write what is kept into docs/accuracy/published.md only")
+    parser.add_argument("--write", action="store_true", help="write the table of what is kept only")
     options = parser.parse_args()
     if options.write:
-        before_table, _, after = parts(PAGE.read_text(encoding="utf-8"), BEGIN)
-        PAGE.write_text(f"{before_table}\n{table()}\n{after}", encoding="utf-8")
+        TABLE.write_text(table(), encoding="utf-8")
         return
     if unknown := sorted(set(options.models).difference(MODELS)):
         parser.error(f"{', '.join(unknown)}: expected some of {', '.join(MODELS)}")

@@ -3,7 +3,7 @@
 Rows of `data/published_memory.csv` are Llama 3 as torchtitan trained it, whose logs have the most memory that torch's
 allocator had reserved, and TorchRec's benchmark of its pipelines, which prints what was allocated, too; TorchRec's need
 `make .venv-benchmarks/.installed` and that environment's Python. Each row is a script of our own or TorchRec's, played
-on simulated GPUs; what comes of it is kept in `data/predicted_memory.csv`. `--write` puts all rows that are kept into
+on simulated GPUs; what comes of it is kept in `data/predicted_memory.csv`. `--write` writes the table of
 docs/accuracy/published.md. Rows that are one command are predicted together. A row takes some minutes.
 """
 
@@ -17,12 +17,10 @@ from tempfile import TemporaryDirectory
 import pandas as pd
 
 from benchmarks import eager_steps
-from benchmarks.kernel_errors import parts
 
 ROOT = Path(__file__).parent.parent
-DATA, PAGE = ROOT / "benchmarks" / "data", ROOT / "docs" / "accuracy" / "published.md"
+DATA, TABLE = ROOT / "benchmarks" / "data", ROOT / "docs" / "accuracy" / "data" / "published_memory.csv"
 PUBLISHED, PREDICTED = DATA / "published_memory.csv", DATA / "predicted_memory.csv"
-BEGIN = "<!-- benchmarks.published_memory -->"
 KINDS = ("allocated", "reserved")
 _GIB = 1 << 30
 _PLAYED = ["profile", "hosts", "gpus_per_host", "options", "script"]  # rows that agree in these are one prediction
@@ -57,19 +55,16 @@ def compare() -> pd.DataFrame:
 
 
 def table(rows: pd.DataFrame) -> str:
-    """Return the rows, as of `compare`, as a table of Markdown; a paragraph names those that are not predicted."""
-    heads = [f"{kind}, published | predicted | error" for kind in KINDS]
-    lines = [f"| row | what | {' | '.join(heads)} |", "|---|---|" + 3 * len(KINDS) * "---|"]
-    is_predicted = rows[f"predicted_{KINDS[-1]}"].notna()
-    for _, row in rows[is_predicted].iterrows():
+    """Return those of the rows, as of `compare`, that are predicted, as CSV."""
+    heads = [head for kind in KINDS for head in (f"{kind}, published", f"{kind}, predicted", f"{kind}, error")]
+    lines = []
+    for _, row in rows[rows[f"predicted_{KINDS[-1]}"].notna()].iterrows():
         cells = [row["id"], row["what"]]
         for kind in KINDS:
             published, found, error = (row[name] for name in (f"{kind}_gib", f"predicted_{kind}", f"error_{kind}"))
-            cells += [_size(published), _size(found), "" if pd.isna(error) else f"{error:+.1%}".replace("%", " %")]
-        lines.append(f"| {' | '.join(cells)} |")
-    others = rows[~is_predicted]
-    reasons = others.groupby(others["why_not"].fillna("not run"), sort=False)["id"].agg(", ".join)
-    return "\n".join([*lines, "", "Not predicted:", "", *(f"- {why}: {ids}" for why, ids in reasons.items())])
+            cells += [_size(published), _size(found), "" if pd.isna(error) else f"{100 * error:+.1f} %"]
+        lines.append(cells)
+    return pd.DataFrame(lines, columns=["row", "what", *heads]).to_csv(index=False)
 
 
 def _size(gib: float) -> str:
@@ -81,7 +76,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("ids", nargs="*", metavar="ID", help="rows; default: all that can be predicted")
     parser.add_argument("--missing", action="store_true", help="only rows that are not kept yet")
-    parser.add_argument("--write", action="store_true", help="write what is kept into docs/accuracy/published.md only")
+    parser.add_argument("--write", action="store_true", help="write the table of what is kept only")
     options = parser.parse_args()
     rows = pd.read_csv(PUBLISHED)
     if unknown := sorted(set(options.ids).difference(rows["id"])):
@@ -102,8 +97,7 @@ def main() -> None:
             made.sort_values("id").to_csv(PREDICTED, index=False, float_format="%.2f")
     made_table = table(compare())
     if options.write:
-        before_table, _, after = parts(PAGE.read_text(encoding="utf-8"), BEGIN)
-        PAGE.write_text(f"{before_table}\n{made_table}\n{after}", encoding="utf-8")
+        TABLE.write_text(made_table, encoding="utf-8")
     print(made_table)
 
 

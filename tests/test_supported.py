@@ -1,14 +1,16 @@
-"""The table of what scripts may use in docs/reference/scripts.md: made of the `supports` marks of tests."""
+"""The table of what scripts may use on the page docs/reference/scripts.md: made of the `supports` marks of tests."""
 
 from __future__ import annotations
 
 import ast
+import csv
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-DOCS = ROOT / "docs" / "reference" / "scripts.md"
-HEAD = "| a script uses | CPUs | simulated GPUs | same calls as a real run | held by |\n|---|---|---|---|---|"
+TABLE = ROOT / "docs" / "reference" / "data" / "supported.csv"
+HEAD = ("a script uses", "CPUs", "simulated GPUs", "same calls as a real run", "held by")
 # What a mark may say behind the feature, in the order of the columns; after "refused" one sentence refuses it there.
 WORLDS = ("CPUs", "GPUs", "real")
 
@@ -22,25 +24,27 @@ def marks(path: Path) -> Iterator[tuple[str, list[str]]]:
 
 
 def table() -> str:
-    """Return the table in Markdown, features in alphabetical order, those that are refused last."""
+    """Return the table as CSV, features in alphabetical order, those that are refused last."""
     worlds: dict[str, set[str]] = {}
     files: dict[str, set[str]] = {}
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         for feature, found in marks(path):
             worlds.setdefault(feature, set()).update(found)
             files.setdefault(feature, set()).add(path.relative_to(ROOT / "tests").as_posix())
-    rows = [HEAD]
+    text = StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(HEAD)
     for feature in sorted(worlds, key=lambda name: ("refused" in worlds[name], name.strip("`").lower())):
         unknown = worlds[feature] - {*WORLDS, "refused"}
         assert not unknown, f"{feature}: {unknown} is none of {WORLDS} and refused"
         word = "refused" if "refused" in worlds[feature] else "yes"
         cells = [word if world in worlds[feature] else "" for world in WORLDS]
         held = ", ".join(f"`{name}`" for name in sorted(files[feature]))
-        rows.append(f"| {feature} | {' | '.join(cells)} | {held} |")
-    return "\n".join(rows)
+        rows.writerow([feature, *cells, held])
+    return text.getvalue()
 
 
 def test_the_documentation_has_the_table() -> None:
-    """Whoever adds a mark puts the printed table in place of the one that docs/reference/scripts.md has."""
+    """Whoever adds a mark puts the printed table into docs/reference/data."""
     made = table()
-    assert made in DOCS.read_text(), f"docs/reference/scripts.md: expected this table:\n{made}"
+    assert made == TABLE.read_text(encoding="utf-8"), f"{TABLE}: expected this table:\n{made}"

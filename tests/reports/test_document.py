@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import re
 from pathlib import Path
 
@@ -9,18 +10,20 @@ from reports.run import Run
 from reports.store import run_folder as store
 from tests.reports.recordings import by_hand
 
-DOCUMENT = (Path(__file__).parents[2] / "docs" / "reference" / "runs.md").read_text(encoding="utf-8")
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
+DOCUMENT = (REFERENCE / "runs.md").read_text(encoding="utf-8")
 
 
-def read_documented(name: str) -> list[str]:
-    """The columns that the paragraph of one frame names, in order, without what its parentheses explain."""
-    paragraph = DOCUMENT.split(f"**`{name}`**")[1].split("\n**`")[0].split("\n\n")[0]
-    return list(dict.fromkeys(re.findall(r"`(\w+)`", re.sub(r"\([^)]*\)", "", paragraph))))
+def read_documented(file: str, name: str) -> list[str]:
+    """Return the columns that a table of the page lists of one frame, in order."""
+    with open(REFERENCE / "data" / file, encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    return [column for row in rows if f"`{name}`" in row["frame"] for column in re.findall(r"`(\w+)`", row["columns"])]
 
 
 @pytest.mark.parametrize("name", list(Run.of(by_hand()).derived()))
 def test_every_column_is_documented(name):
-    assert sorted(read_documented(name)) == sorted(getattr(Run.of(by_hand()), name).columns)
+    assert sorted(read_documented("frames.csv", name)) == sorted(getattr(Run.of(by_hand()), name).columns)
 
 
 def test_the_pandas_lines_of_the_document_run(tmp_path):

@@ -6,6 +6,7 @@ Pages are Markdown files. A checkout has them in docs/, an installed wheel among
 from __future__ import annotations
 
 import argparse
+import csv
 import re
 import sys
 from collections.abc import Sequence
@@ -91,9 +92,17 @@ def _installed() -> list[Path]:
 
 
 def _text(path: Path) -> str:
-    """Return a page without what only the site needs: lists of pages, and comments."""
+    """Return a page with its tables, and without what only the site needs: lists of pages, and comments."""
     text = path.read_text(encoding="utf-8")
-    return re.sub(r"```\{(toctree|eval-rst)\}\n.*?^```\n?|<!--.*?-->\n?", "", text, flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"```\{(toctree|eval-rst)\}\n.*?^```\n?|<!--.*?-->\n?", "", text, flags=re.MULTILINE | re.DOTALL)
+    tables = r"(?ms)```\{csv-table\}\n:file: (\S+)\n.*?^```"
+    return re.sub(tables, lambda found: _table(path.parent / found[1]), text)
+
+
+def _table(path: Path) -> str:
+    with open(path, encoding="utf-8", newline="") as stream:
+        head, *rows = csv.reader(stream)
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
 
 
 def _contents(found: Sequence[ManualPage]) -> str:

@@ -55,7 +55,8 @@ from tests.reports.recordings import by_hand, info
 from tests.reports.study.test_curves import CURVE, overlaps
 from tests.reports.study.test_regret import KEYS, points_of
 
-DOCS = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parents[3].joinpath("docs").rglob("*.md"))
+_FOLDER = Path(__file__).parents[3] / "docs"
+DOCS = "".join(path.read_text(encoding="utf-8") for kind in ("md", "csv") for path in _FOLDER.rglob(f"*.{kind}"))
 
 
 def run(*, empty: bool = False, world: str = "sim") -> Run:

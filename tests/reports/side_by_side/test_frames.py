@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -23,8 +21,7 @@ from reports.side_by_side.frames import (
 )
 from scenarios.seam.trace import Recording
 from tests.reports.recordings import SCENARIO, by_hand, info, span, step_of, thin, with_spans
-
-DOCUMENT = (Path(__file__).parents[3] / "docs" / "reference" / "runs.md").read_text(encoding="utf-8")
+from tests.reports.test_document import read_documented
 
 
 def change(scenario: dict[str, Any] | None = None, **changes: Any) -> Recording:
@@ -227,10 +224,5 @@ def test_names_are_those_of_folders_made_unique(tmp_path):
 
 
 def test_every_column_is_documented():
-    chapter = DOCUMENT.split("\n## Several runs\n")[1].split("\n## ")[0]
-    paragraphs = re.findall(r"- \*\*`(\w+)`\*\*:((?:.|\n)*?)(?=\n- \*\*`|\n\n)", chapter)
-    for name, paragraph in paragraphs:
-        listed = re.sub(r"\([^()]*(?:\([^()]*\)[^()]*)*\)", "", paragraph.split(". ")[0])
-        columns = re.findall(r"`(\w+)`", listed)
-        assert columns == list(getattr(of(by_hand()), name).columns), name
-    assert [name for name, _ in paragraphs] == ["settings", "results", "parts", "operations", "plans"]
+    for name in ("settings", "results", "parts", "operations", "plans"):
+        assert read_documented("side_by_side.csv", name) == list(getattr(of(by_hand()), name).columns), name
