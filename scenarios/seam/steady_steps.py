@@ -56,7 +56,10 @@ def _last_regime(names: Sequence[frozenset[_Operation]], work_of: Sequence[int])
 
 
 def _usual(works: Sequence[Work], run: Counter[int], kept: Counter[int]) -> frozenset[_Operation]:
-    """Return the operations of more than half of the kept steps, and of half of them where most of the run has them."""
+    """Return the operations of more than half of the kept steps, and of half of them unless most of the run lacks them.
+
+    Operations of half of the run's steps must also be called once a step on average.
+    """
     steps, calls, in_run = Counter[_Operation](), Counter[_Operation](), Counter[_Operation]()
     for work, count in run.items():
         for operation, times in works[work]:
@@ -64,5 +67,6 @@ def _usual(works: Sequence[Work], run: Counter[int], kept: Counter[int]) -> froz
             steps[operation] += kept[work]
             calls[operation] += kept[work] * times
     half, often = kept.total() / 2, run.total() / 2
-    halved = (one for one, have in steps.items() if have == half and (calls[one] >= 2 * half or in_run[one] > often))
+    halved = (one for one, have in steps.items() if have == half and in_run[one] >= often)
+    halved = (one for one in halved if calls[one] >= 2 * half or in_run[one] > often)
     return frozenset([*halved, *(one for one, have in steps.items() if have > half)])

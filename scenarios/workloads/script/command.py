@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import tempfile
 from argparse import SUPPRESS, Action, ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
@@ -161,7 +162,7 @@ def _of_command(
     from scenarios.workloads.script.config import Script  # noqa: PLC0415
 
     given_here = {"--hosts": hosts, "--gpus-per-host": gpus_per_host, "--profile": values.get("profile")}
-    _say_what_is_the_scripts([name for name, value in given_here.items() if value is None], args)
+    _say_what_is_the_scripts(script, [name for name, value in given_here.items() if value is None], args)
     made = scenario_of(script, args, values, hosts, gpus_per_host, overrides_file=overrides_file)
     if any(values.get(key) is not None for key in ("profile", "cluster.profile")):
         return made
@@ -189,11 +190,14 @@ def tree_given(given: Path, overrides: Mapping[str, object], scenario: Scenario)
         return read_tree(str(file)).tree
 
 
-def _say_what_is_the_scripts(missing: Sequence[str], args: Sequence[str]) -> None:
-    found = [name for name in missing if name in args]
+def _say_what_is_the_scripts(script: Path, missing: Sequence[str], args: Sequence[str]) -> None:
+    """Print a note if options that a command misses stand after the script, with the words in their right order."""
+    found = [at for at, word in enumerate(args) if word in missing]
     if found:
-        own = " and ".join(found)
-        print_notes([f"{own} after the script is the script's; options of this command go before it"])
+        ours = [word for at in found for word in args[at : at + 2]]
+        theirs = [word for at, word in enumerate(args) if not {at, at - 1} & {*found}]
+        names, typed = " and ".join(args[at] for at in found), shlex.join([*ours, str(script), *theirs])
+        print_notes([f"{names} after the script: the script gets what follows it; expected {typed}"])
 
 
 def scenario_of(

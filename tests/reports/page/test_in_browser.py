@@ -105,6 +105,22 @@ def typical(reported: Reported, browser: Browser) -> Run:
     return run
 
 
+# The height of a notebook's frame and whether its chart has a plot, once the chart is drawn.
+FRAMED = """((frame, view) => view && frame.style.height != "420px"
+    && [frame.clientHeight, view.frame.bbox.height > 0])(
+    document.querySelector("iframe"), [...document.querySelector("iframe").contentWindow.Bokeh?.index ?? []][0])"""
+
+
+def test_a_plot_in_a_notebook_is_drawn_in_a_frame_of_its_height(
+    reported: Reported, browser: Browser, tmp_path: Path
+) -> None:
+    page = tmp_path / "notebook.html"
+    page.write_text(reported(TYPICAL)[0].plot("parts")._repr_html_(), encoding="utf-8")
+    browser.open(page)
+    height, is_drawn = browser.wait_until(FRAMED)
+    assert (150 < height < 420, is_drawn, browser.console_errors(), browser.requests()) == (True, True, [], [])
+
+
 UNFOLDED = """(() => {
     document.querySelectorAll("details").forEach(one => one.open = true);
     return true;

@@ -46,6 +46,7 @@ def test_a_pipeline_with_compression_is_steady_between_its_begin_and_its_drain()
 
 def test_occasional_operations_make_no_steady_steps() -> None:
     assert steady("Cn", "C") == [1]
+    assert steady("CB", "CSSS", "C") == [2]
     assert steady(*["C"] * 9, "CS") == list(range(9))
     ten = [*["C"] * 9, "CS"]
     assert steady(*ten * 3) == [step for step in range(30) if step % 10 != 9]

@@ -25,3 +25,16 @@ def test_a_path_that_is_no_text_is_one_sentence(tmp_path: Path) -> None:
     script = tmp_path / "train\udcff.py"
     with pytest.raises(ScenarioError, match="expected a path and arguments in UTF-8"):
         load_given(script, {}, args=[], hosts=1, gpus_per_host=2)
+
+
+def test_options_after_the_script_are_its_own_and_a_note_has_them_before_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import torch\n")
+    scenario = load_given(script, {}, args=["2", "--hosts", "2", "--lr", "0.1", "--profile", "dgx_h100"])
+    assert scenario.options.args == ("2", "--hosts", "2", "--lr", "0.1", "--profile", "dgx_h100")
+    assert " ".join(capsys.readouterr().err.split()) == (
+        "note: --hosts and --profile after the script: the script gets what follows it; expected --hosts 2 --profile"
+        f" dgx_h100 {script} 2 --lr 0.1"
+    )
