@@ -20,7 +20,7 @@ beside = { $(1); } & others=$$!; $(BIN)/python -m tests $(2); tests=$$?; wait $$
 
 DOCS := $(BIN)/python -m sphinx --quiet --nitpicky --fail-on-warning --builder html docs build/docs
 
-.PHONY: run test check check-fast coverage docs resolve torchrec benchmarks scale mutations format clean
+.PHONY: run test check check-fast docs resolve torchrec benchmarks scale mutations format clean
 
 run: $(STAMP)
 	@echo "How long does a training step of MLPerf's recommender (DLRM-DCNv2) take on a host of 8 H100?"
@@ -47,15 +47,6 @@ check-fast: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(call beside,$(BIN)/mypy,--hypothesis-profile quick -m "not real and not emulated and not browser and not whole and not slow")
-
-# Which lines the tests run, with those of processes that they start: a report, no bar (cost: docs/testing.md).
-coverage: $(STAMP)
-	$(BIN)/python -m pip install --quiet "coverage==7.17.5"
-	rm -rf build/coverage && mkdir -p build/coverage
-	-$(BIN)/python -m coverage run -m tests --hypothesis-profile check -m "not slow"
-	$(BIN)/python -m coverage combine --quiet
-	$(BIN)/python -m coverage report --skip-covered --sort cover > build/coverage/report.txt
-	tail -1 build/coverage/report.txt
 
 # Pins that exclude each other fail here, in CI, not in a user's `make torchrec`. `constraints.txt` needs no dry run:
 # .venv is installed from it.
