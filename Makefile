@@ -15,8 +15,8 @@ BENCH_PIP := -m pip install --quiet --constraint benchmarks/constraints.txt
 # TorchRec and SimGrid come without what they ask for: TorchRec wants fbgemm's build for CUDA.
 BENCH_NEEDS := "torch==2.13.0" --editable ".[dev,torchrec]" matplotlib setuptools wheel pybind11
 
-# mypy beside the tests, which wait for processes half of the time.
-typed = $(BIN)/mypy & types=$$!; $(BIN)/python -m tests $(1); tests=$$?; wait $$types && exit $$tests
+# Commands beside the tests, which wait for processes a part of the time.
+beside = { $(1); } & others=$$!; $(BIN)/python -m tests $(2); tests=$$?; wait $$others && exit $$tests
 
 DOCS := $(BIN)/python -m sphinx --quiet --fresh-env --nitpicky --fail-on-warning --builder html docs build/docs
 
@@ -35,8 +35,7 @@ test: $(STAMP)
 check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(DOCS)
-	$(call typed,--hypothesis-profile check -m "not slow")
+	$(call beside,$(BIN)/mypy && $(DOCS),--hypothesis-profile check -m "not slow")
 
 # The site, in build/docs/index.html. A broken link, anchor or reference is an error.
 docs: $(STAMP)
@@ -47,7 +46,7 @@ docs: $(STAMP)
 check-fast: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(call typed,--hypothesis-profile quick -m "not real and not emulated and not browser and not whole and not slow")
+	$(call beside,$(BIN)/mypy,--hypothesis-profile quick -m "not real and not emulated and not browser and not whole and not slow")
 
 # Pins that exclude each other fail here, in CI, not in a user's `make torchrec`. `constraints.txt` needs no dry run:
 # .venv is installed from it.

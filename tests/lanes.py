@@ -48,15 +48,21 @@ WHOLE = (
     "vectors/test_runner.py",
 )
 
-# Modules that wait for other processes: they begin first, before those that only compute.
+# Modules that wait for other processes: they begin first, before those that only compute. Scripts' ranks are such
+# processes: they fork from a server of their worker, which takes 3 s to start.
 WAITING = (
     "contract",
     "properties",
     "real",
+    "sim/test_every_call",
+    "sim/test_gpu",
+    "sim/test_script",
+    "sim/test_torchrec",
     "test_",
     "twinstep/calibration",
     "twinstep/regret",
     "twinstep/validation",
+    "twinstep/what_ifs",
     "vectors",
 )
 # Modules of all that numba compiles.
@@ -66,27 +72,31 @@ COMPILING = (
     "scenarios/workloads/dlrm/tables/test_embedding_cpu.py",
     "sim/engine/test_max_min_compiled.py",
 )
-# Modules that take longest, in seconds of a core from 45 down to 12: they go first, so that workers end together.
+# Modules that take longest, in seconds of a core from 45 down to 10: they go first, so that workers end together.
 LONGEST = (
-    "real/launch/test_launcher.py",
-    "real/script/test_measured.py",
+    "reports/page/test_in_browser.py",
     "sim/test_dlrm_worlds.py",
+    "test_whole_way.py",
+    "real/script/test_measured.py",
+    "real/launch/test_launcher.py",
     "scenarios/workloads/dlrm/test_pipelines.py",
-    "sim/test_links_against_flows.py",
-    "sim/test_dlrm_fbgemm.py",
-    "sim/test_dlrm_steps.py",
-    "sim/test_dlrm_optimizers.py",
-    "sim/test_script.py",
-    "real/ddp/test_hooks.py",
-    "twinstep/reporting/test_cli.py",
-    "scenarios/workloads/dlrm/test_replication.py",
-    "sim/test_gpu_script.py",
+    "twinstep/regret/test_cli.py",
     "twinstep/plan_choice/test_comparison.py",
     "twinstep/plan_choice/test_choice.py",
+    "real/ddp/test_hooks.py",
+    "test_fingerprints.py",
+    "twinstep/test_own_rooms.py",
+    "twinstep/reporting/test_cli.py",
+    "sim/test_dlrm_fbgemm.py",
+    "sim/test_script.py",
+    "sim/test_dlrm_steps.py",
+    "sim/test_dlrm_optimizers.py",
+    "sim/test_links_against_flows.py",
+    "test_interruption.py",
+    "scenarios/workloads/dlrm/test_replication.py",
     "scenarios/workloads/dlrm/test_accumulation.py",
-    "sim/test_dlrm_precision.py",
+    "sim/test_gpu_script.py",
     "scenarios/test_no_compiler.py",
-    "twinstep/studies/search/test_journal.py",
 )
 
 # How long an example takes depends on what else the machine does.

@@ -15,6 +15,7 @@ import pytest
 import reports
 from reports.analysis.step_breakdown import PARTS, parts_of_step, steady_kept, steady_steps
 from reports.run import Run
+from tests.commands import command
 
 ROOT = Path(__file__).parent.parent
 SCRIPT = ROOT / "docs" / "how_to" / "from_run_to_answers.py"
@@ -31,7 +32,7 @@ def python(*words: object) -> str:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "one"
-    python("-m", "sim", SCENARIO, "--steps", 6, "--out", folder, "--quiet")
+    assert command("sim", SCENARIO, "--steps", 6, "--out", folder, "--quiet").returncode == 0
     return folder
 
 

@@ -6,8 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 BEGIN = """
 import sys, torch
 from scenarios.no_compiler import without_compiler
@@ -42,19 +40,24 @@ with without_compiler():
 """)
 
 
-@pytest.mark.parametrize(
-    "use",
-    [
+def test_who_asks_for_the_compiler_gets_torchs_own():
+    uses = [
         "assert compiles()",
         "from torch._dynamo.decorators import disable",  # a module that must not run twice
         "assert torch.compiler.disable()(compiles)._torchdynamo_disable",  # an answer that is kept
-    ],
-)
-def test_who_asks_for_the_compiler_gets_torchs_own(use: str):
+    ]
     python(f"""
+import os
+for use in {uses}:
+    if child := os.fork():
+        assert os.waitpid(child, 0)[1] == 0, use
+    else:
+        break
+else:
+    sys.exit()
 with without_compiler():
     torch.optim.SGD([torch.ones(1)])
-    {use}
+    exec(use)
     assert is_loaded()
     for name, module in list(sys.modules.items()):
         if name.startswith("torch._dynamo"):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.commands import command as run_command
 from twinstep.__main__ import COMMANDS, main
 from twinstep.prediction import main as sim
 from twinstep.scenario_files import main as scenarios
@@ -95,6 +94,5 @@ def test_an_unknown_command_is_refused_and_the_release_is_told(capsys: pytest.Ca
 def test_run_starts_the_ranks(tmp_path: Path) -> None:
     file, out = tmp_path / "exchange.toml", tmp_path / "run"
     file.write_text('program = "all_to_all"\ncluster = {profile = "cpu_local", hosts = 2}\nexchange = {size = "8 B"}\n')
-    line = [sys.executable, "-m", "twinstep", "run", str(file), "--steps", "1", "--out", str(out), "--quiet"]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=110, check=False)
+    done = run_command("twinstep", "run", file, "--steps", 1, "--out", out, "--quiet")
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{out}\n", "")

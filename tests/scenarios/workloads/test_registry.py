@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from scenarios.seam.errors import ScenarioError
 from scenarios.workloads import locate
 from scenarios.workloads.build import build
 from sim.run import simulate
+from tests.commands import command
 
 ROOT = Path(__file__).parents[3]
 MINE = """
@@ -153,14 +153,7 @@ def test_options_change_the_digest(tmp_path: Path) -> None:
 @pytest.mark.real
 def test_a_program_in_the_scenarios_folder_runs_on_real_ranks(tmp_path: Path) -> None:
     path, out = write(tmp_path), tmp_path / "run"
-    done = subprocess.run(
-        [sys.executable, "-m", "real", str(path), "--out", str(out), "--quiet"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    done = command("real", path, "--out", out, "--quiet")
     assert done.returncode == 0, done.stderr
     real = run_folder.load(out)
     simulated = simulate(load(path), build(load(path)))
