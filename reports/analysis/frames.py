@@ -108,18 +108,18 @@ class Overlaps:
     @property
     def hidden_ns(self) -> Ints:
         """Time (ns) of each communication in which its rank computes, on any stream; else 0."""
-        return np.where(self.communicates, self.computing.covered(self.starts, self.ends), 0).astype(np.int64)
+        return np.where(self.communicates, self.computing.covered_ns(self.starts, self.ends), 0).astype(np.int64)
 
     @property
     def late_ns(self) -> Ints:
         """Time (ns) of each communication before others have entered in which its rank does not compute; else 0."""
-        late = self.ready - self.starts - self.computing.covered(self.starts, self.ready)
+        late = self.ready - self.starts - self.computing.covered_ns(self.starts, self.ready)
         return np.where(self.communicates, late, 0).astype(np.int64)
 
     @property
     def wait_ns(self) -> Ints:
         """Time (ns) of each communication in which its rank waits for others and does nothing else; else 0."""
-        waits = self.ready - self.starts - self.working.covered(self.starts, self.ready)
+        waits = self.ready - self.starts - self.working.covered_ns(self.starts, self.ready)
         return np.where(self.communicates, waits, 0).astype(np.int64)
 
 
@@ -171,18 +171,18 @@ def outline(parts: Iterable[Part]) -> Outline:
     """Return the outline of spans with `OUTLINE_COLUMNS`, reading a part at a time."""
     owns, bare, uses, hosts, bounds, is_folded = [], [], [], set[int](), [], False
     for part in parts:
-        spans = part.owned()
+        spans = part.own_spans()
         is_step, is_within = texts(spans, "kind") == STEP, ints(spans, "step") >= 0
         owns.append(spans[is_step & is_within])
         bare.append(spans[is_step & ~is_within])
-        uses.append(_used(spans, np.flatnonzero(~is_step & is_within)))
+        uses.append(_count_calls(spans, np.flatnonzero(~is_step & is_within)))
         hosts.update(spans["host"].unique().tolist())
         is_folded = is_folded or bool((ints(spans, "rank_count") > 1).any())
         if len(spans):
             bounds.append((int(ints(spans, "start_ns").min()), int(ints(spans, "end_ns").max())))
     return Outline(
         own=pd.concat(owns),
-        unrecorded=_numbered_by_label(pd.concat(bare)),
+        unrecorded=_number_by_label(pd.concat(bare)),
         used=pd.concat(uses),
         hosts=len(hosts),
         is_folded=is_folded,
@@ -191,7 +191,7 @@ def outline(parts: Iterable[Part]) -> Outline:
     )
 
 
-def _used(spans: pd.DataFrame, rows: Ints) -> pd.DataFrame:
+def _count_calls(spans: pd.DataFrame, rows: Ints) -> pd.DataFrame:
     """Return the operations of these rows by step, with the largest number of calls of any rank."""
     steps, firsts = number_groups(*(texts(spans, key)[rows] for key in KEYS), ints(spans, "step")[rows])
     calls, of_ranks = number_groups(steps, ints(spans, "rank")[rows])
@@ -200,7 +200,7 @@ def _used(spans: pd.DataFrame, rows: Ints) -> pd.DataFrame:
     return spans[[*KEYS, "step"]].iloc[rows[firsts]].assign(calls=most)
 
 
-def _numbered_by_label(unrecorded: pd.DataFrame) -> pd.DataFrame:
+def _number_by_label(unrecorded: pd.DataFrame) -> pd.DataFrame:
     """Return the spans of steps whose labels have numbers, such as "step 7", with these numbers as their step."""
     numbers = unrecorded["label"].astype(object).str.extract(r"^step (\d{1,18})$", expand=False)
     known = numbers.notna().to_numpy(bool)
@@ -214,7 +214,7 @@ def ranks(parts: Iterable[Part]) -> pd.DataFrame:
     Communication that is not hidden, `exposed_ns`, is either `transfer_ns` or, while others have not entered,
     `wait_ns`. `compute_over_mean` is a rank's compute time over the mean of all ranks.
     """
-    spent = [_spent(part) for part in parts]
+    spent = [_times_of(part) for part in parts]
     steps = {name: np.concatenate([own[name] for own, _, _ in spent]) for name in spent[0][0]}
     numbers, firsts = number_groups(*(steps[key] for key in _RANK_KEYS))
     columns = {key: steps[key][firsts] for key in _RANK_KEYS}
@@ -225,11 +225,11 @@ def ranks(parts: Iterable[Part]) -> pd.DataFrame:
     mean = np.average(columns["compute_ns"], weights=columns["rank_count"]) if len(firsts) else 0.0
     ratio = columns["compute_ns"] / mean if mean else np.ones(len(firsts))
     senders, sizes = (np.concatenate([one[at] for one in spent]) for at in (1, 2))
-    sent = _summed_bytes(columns["rank"], senders, sizes)
+    sent = _sum_bytes(columns["rank"], senders, sizes)
     return frame_of_columns({**columns, "bytes_sent": sent, "compute_over_mean": ratio}, RANKS)
 
 
-def _summed_bytes(ranks: Ints, senders: Ints, bytes_sent: Ints) -> Floats:
+def _sum_bytes(ranks: Ints, senders: Ints, bytes_sent: Ints) -> Floats:
     """Return the bytes that each of `ranks` sent; nan if a trace lacks the bytes of some of its spans."""
     known, places = np.unique(np.concatenate([ranks, senders]), return_inverse=True)
     of_senders = places[len(ranks) :]
@@ -237,7 +237,7 @@ def _summed_bytes(ranks: Ints, senders: Ints, bytes_sent: Ints) -> Floats:
     return summed[places[: len(ranks)]].astype(np.float64)
 
 
-def _spent(part: Part) -> tuple[dict[str, Ints], Ints, Ints]:
+def _times_of(part: Part) -> tuple[dict[str, Ints], Ints, Ints]:
     """Return the columns of each rank's steps of a part; and of each communication, also outside steps, the sender and
     its bytes.
     """
@@ -246,11 +246,11 @@ def _spent(part: Part) -> tuple[dict[str, Ints], Ints, Ints]:
     window = (texts(spans, "kind") == STEP) & (ints(spans, "step") >= 0) & part.own
 
     def inside(found: Union) -> Ints:
-        return found.covered(starts[window], ends[window])
+        return found.covered_ns(starts[window], ends[window])
 
     communicates = overlaps.communicates
     communicating, computing = union(starts[communicates], ends[communicates]), inside(overlaps.computing)
-    busy, working = inside(overlaps.computing.joined(communicating)), inside(overlaps.working)
+    busy, working = inside(overlaps.computing.join(communicating)), inside(overlaps.working)
     own = {
         **{key: ints(spans, key)[window] for key in _RANK_KEYS},
         "steps": np.ones(len(busy), np.int64),
@@ -269,7 +269,7 @@ def _spent(part: Part) -> tuple[dict[str, Ints], Ints, Ints]:
 def rank_memory(memory: pd.DataFrame) -> pd.DataFrame:
     """Return one row per rank: memory used in the fullest phase of a step and the capacity; the fullest rank first."""
     by_rank = memory.groupby("rank", sort=True)
-    used = pd.DataFrame({phase: _held_in(memory, phase) for phase in PHASES})
+    used = pd.DataFrame({phase: _memory_in_phase(memory, phase) for phase in PHASES})
     of_device = memory["capacity_bytes"].where(memory["phases"] != IN_HOST, 0)
     fullest, capacity = used.max(axis=1), of_device.groupby(memory["rank"], sort=True).max()
     share = np.divide(fullest, capacity, out=np.zeros(len(fullest)), where=(capacity > 0).to_numpy(bool))
@@ -296,7 +296,7 @@ def memory_at_peak(memory: pd.DataFrame, by_rank: pd.DataFrame) -> pd.DataFrame:
     return memory[there]
 
 
-def _held_in(memory: pd.DataFrame, phase: str) -> pd.Series:
+def _memory_in_phase(memory: pd.DataFrame, phase: str) -> pd.Series:
     sizes = memory["size_bytes"].where(_is_there(memory, phase), 0)
     held: pd.Series = sizes.groupby(memory["rank"], sort=True).sum()
     return held

@@ -80,16 +80,16 @@ class _RankCalls:
         cells, cell = number_groups(numbers, spent["step"], spent["rank"])
         count = len(firsts)
         groups, rank, weight = numbers[cell], spent["rank"][cell], spent["rank_count"][cell]
-        sums = {name: _summed(groups, _summed(cells, spent[name], len(cell)) * weight, count) for name in _SUMMED}
+        sums = {name: _sum_by(groups, _sum_by(cells, spent[name], len(cell)) * weight, count) for name in _SUMMED}
         # A step is in one part only, so counts add up.
         steps = number_groups(groups, spent["step"][cell])[1]
         ranks = number_groups(groups, rank)[1]
         return cls(
             names={key: spent[key][firsts] for key in KEYS},
             roles=spent["role"][firsts],
-            sums={**sums, "steps": _summed(groups[steps], 1, count), "rows": _summed(groups, weight, count)},
+            sums={**sums, "steps": _sum_by(groups[steps], 1, count), "rows": _sum_by(groups, weight, count)},
             groups=groups,
-            time_ns=_summed(cells, spent["duration_ns"], len(cell)),
+            time_ns=_sum_by(cells, spent["duration_ns"], len(cell)),
             weight=weight,
             ranks=(groups[ranks], rank[ranks], weight[ranks]),
         )
@@ -107,7 +107,7 @@ def operations(parts: Iterable[Part]) -> pd.DataFrame:
     names = {key: np.concatenate([one.names[key] for one in calls]) for key in KEYS}
     numbers, firsts = number_groups(*names.values())
     count = len(firsts)
-    sums = {name: _summed(numbers, np.concatenate([one.sums[name] for one in calls]), count) for name in calls[0].sums}
+    sums = {name: _sum_by(numbers, np.concatenate([one.sums[name] for one in calls]), count) for name in calls[0].sums}
     places = np.split(numbers, np.cumsum([len(one.roles) for one in calls])[:-1])
     groups = np.concatenate([place[one.groups] for place, one in zip(places, calls, strict=True)])
     times, weight = (np.concatenate([getattr(one, name) for one in calls]) for name in ("time_ns", "weight"))
@@ -139,7 +139,7 @@ def operations(parts: Iterable[Part]) -> pd.DataFrame:
     return frame_of_columns(columns, OPERATIONS)
 
 
-def _summed(groups: Ints, values: npt.NDArray[Any] | int, count: int) -> Floats:
+def _sum_by(groups: Ints, values: npt.NDArray[Any] | int, count: int) -> Floats:
     """Return the sum of the values of each group."""
     return np.bincount(groups, np.broadcast_to(values, groups.shape), count).astype(np.float64)
 
