@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from reports.analysis.frames import COMPUTE, STEP
+from reports.analysis.frames import COMPUTE, STEP, ints, number_groups, texts
 from reports.store.columns import frame_of_columns
 from reports.store.parts import Part
 from scenarios.seam import roles
@@ -71,11 +71,12 @@ def what(kind: str, kernel: str, role: str) -> str:
     return _COMPUTED.get(role) or _OF_KERNEL.get(kernel) or _BESIDE.get(role) or _BY_ITSELF.get(kernel, OTHER)
 
 
-def whats(frame: pd.DataFrame) -> npt.NDArray[np.object_]:
-    """Return the class of each row of a frame with `kind`, `kernel` and `role`."""
-    numbers, known = pd.factorize(pd.MultiIndex.from_frame(frame[["kind", "kernel", "role"]]))
-    found = np.array([what(*map(str, key)) for key in known], object)
-    return found[numbers] if len(frame) else np.zeros(0, object)
+def whats(columns: pd.DataFrame | Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.object_]:
+    """Return the class of each row of columns that have `kind`, `kernel` and `role`."""
+    keys = [np.asarray(columns[name], object) for name in ("kind", "kernel", "role")]
+    numbers, firsts = number_groups(*keys)
+    known = zip(*(key[firsts] for key in keys), strict=True)
+    return np.array([what(*map(str, key)) for key in known], object)[numbers]
 
 
 def by_what(path: pd.DataFrame) -> pd.DataFrame:
@@ -119,14 +120,13 @@ def flops(parts: Iterable[Part]) -> pd.DataFrame:
     found: dict[str, npt.NDArray[np.float64]] = {}
     steps = 0
     for part in parts:
-        spans = part.own_spans()
-        inside = spans[(spans["step"] >= 0).to_numpy(bool)]
-        steps += int(inside.loc[(inside["kind"] == STEP).to_numpy(bool), "rank_count"].sum())
-        model = inside[
-            inside["kernel"].isin([*_ARITHMETIC, "module"]).to_numpy(bool) & (inside["flops"] > 0).to_numpy(bool)
-        ]
-        model = model[np.equal(whats(model), DENSE).astype(bool)]
-        summed = model[amounts].mul(model["rank_count"], axis=0).groupby(model["dtype"]).sum()
+        spans, inside = part.spans, (ints(part.spans, "step") >= 0) & part.own
+        steps += int(ints(spans, "rank_count")[inside & (texts(spans, "kind") == STEP)].sum())
+        is_product = spans["kernel"].isin([*_ARITHMETIC, "module"]).to_numpy(bool)
+        rows = np.flatnonzero(inside & is_product & (spans["flops"].to_numpy(float) > 0))
+        rows = rows[whats({name: texts(spans, name)[rows] for name in ("kind", "kernel", "role")}) == DENSE]
+        model = spans[[*amounts, "dtype"]].iloc[rows]
+        summed = model[amounts].mul(ints(spans, "rank_count")[rows], axis=0).groupby(model["dtype"]).sum()
         for dtype, *of_dtype in summed.itertuples(name=None):
             found[str(dtype)] = found.get(str(dtype), np.zeros(len(amounts))) + of_dtype
     known = sorted(found)

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from reports.analysis.by_role import HOST, whats
-from reports.analysis.frames import COMPUTE, STEP, ints, last_members
+from reports.analysis.frames import COMPUTE, STEP, Overlaps, ints, texts
 from reports.analysis.intervals import Ints, union
 from reports.analysis.waits import standing_still
 from reports.store.columns import frame_of_columns
@@ -98,23 +98,23 @@ class _ByEnd:
 class _Spans:
     """The span columns that the walk reads, and for each collective the row of the member that entered last."""
 
-    def __init__(self, spans: pd.DataFrame) -> None:
+    def __init__(self, spans: pd.DataFrame, last_member: Ints) -> None:
         self.rank, self.sequence = ints(spans, "rank"), ints(spans, "sequence")
         self.issued, self.start, self.end = ints(spans, "issued_ns"), ints(spans, "start_ns"), ints(spans, "end_ns")
         self.stream: Ints = pd.factorize(spans["stream"])[0].astype(np.int64)
-        kind = spans["kind"]
+        kind = texts(spans, "kind")
         from_ns, until_ns = ints(spans, "wait_from_ns"), ints(spans, "wait_until_ns")
         waited = (until_ns > from_ns) & (from_ns < self.end)  # a real await takes some ns even if the work is complete
-        working = (kind != STEP).to_numpy(bool)
+        working = kind != STEP
         self.by_end = _ByEnd(self, working)
-        self.holding = _ByEnd(self, working & (waited | (kind == COMPUTE).to_numpy(bool)))
-        self.last_member = last_members(spans)
+        self.holding = _ByEnd(self, working & (waited | (kind == COMPUTE)))
+        self.last_member = last_member
 
 
 def critical_path(spans: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     """Return the path of every step in `steps`, by time, with columns `PATH`; `share` is of the step's time."""
-    walked = _Spans(spans)
-    waited = standing_still(spans)
+    overlaps = Overlaps.of(spans)
+    walked, waited = _Spans(spans, overlaps.last_member), standing_still(spans, overlaps)
     parts = [
         _walk(walked, int(rank), int(start), int(end))
         for rank, start, end in zip(steps["last_rank"], steps["start_ns"], steps["end_ns"], strict=True)
@@ -220,9 +220,8 @@ def _split(
     launching, durations = np.zeros(len(rows), np.int64), np.asarray(columns["duration_ns"], np.int64)
     launching[rows >= 0] = ints(spans, "launch_ns")[rows[rows >= 0]]
     waiting = np.where(columns["part"] == "communication", 0, waiting)
-    described = pd.DataFrame({name: columns[name] for name in ("kind", "kernel", "role")})
     return {
-        "what": whats(described),
+        "what": whats(columns),
         "waiting_ns": waiting,
         "launching_ns": np.minimum(launching, durations - waiting),
     }
@@ -233,7 +232,7 @@ def _describe_segments(spans: pd.DataFrame, segments: list[PathSegment]) -> dict
     known, found = rows >= 0, {}
     for name, unknown in (("kind", HOST), *((name, "") for name in ("label", "stream", "kernel", "dtype", "role"))):
         found[name] = np.full(len(rows), unknown, object)
-        found[name][known] = spans[name].iloc[rows[known]].to_numpy(object)
+        found[name][known] = texts(spans, name)[rows[known]]
     own = (found["kind"] == COMPUTE) | (found["kind"] == HOST)
     return {
         **found,

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
-from reports.analysis.intervals import Ints, RankAxis, Union, union
+from reports.analysis.intervals import Floats, Ints, RankAxis, Union, union
 from reports.store.columns import frame_of_columns
 from reports.store.parts import Bools, Part
 from scenarios.seam.memory import PHASES, is_there
@@ -24,7 +26,8 @@ KEYS = ["kind", "label", "stream"]
 # Columns of the spans that the functions below read.
 OUTLINE_COLUMNS = [*KEYS, "step", "rank", "host", "rank_count", "start_ns", "end_ns"]
 _MEMBER = ["group", "call"]
-RANK_COLUMNS = ["kind", "kernel", "step", "rank", "host", "rank_count", "start_ns", "end_ns", "bytes_sent", *_MEMBER]
+_RANK_KEYS = ["rank", "host", "rank_count"]
+RANK_COLUMNS = ["kind", "kernel", "step", *_RANK_KEYS, "start_ns", "end_ns", "bytes_sent", *_MEMBER]
 
 RANKS = {
     **dict.fromkeys(["rank", "host", "rank_count", "steps", "step_ns", "compute_ns", "communication_ns"], "int"),
@@ -49,9 +52,15 @@ def ints(frame: pd.DataFrame, column: str) -> Ints:
     return frame[column].to_numpy(np.int64)
 
 
+def texts(frame: pd.DataFrame, column: str) -> npt.NDArray[np.object_]:
+    """Return one column as str: comparing and choosing rows takes a twentieth of what pandas' text columns take."""
+    return frame[column].to_numpy(object)
+
+
 def is_collective(spans: pd.DataFrame) -> Bools:
     """Return which spans are calls that all members of a group have counted."""
-    return (ints(spans, "call") >= 0) & (spans["group"] != "").to_numpy(bool)
+    is_grouped: Bools = texts(spans, "group") != ""
+    return is_grouped & (ints(spans, "call") >= 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +84,11 @@ class Overlaps:
     @classmethod
     def of(cls, spans: pd.DataFrame) -> Overlaps:
         """Return the overlaps of spans that hold all members of each collective."""
-        kind, ranks, start_ns, end_ns = (
-            spans["kind"],
-            ints(spans, "rank"),
-            ints(spans, "start_ns"),
-            ints(spans, "end_ns"),
-        )
-        is_compute = (kind == COMPUTE).to_numpy(bool)
-        computes = is_compute & ~spans["kernel"].isin([LOADING, COPYING]).to_numpy(bool)
-        communicates = ~is_compute & (kind != STEP).to_numpy(bool)
+        kind, kernel = texts(spans, "kind"), texts(spans, "kernel")
+        ranks, start_ns, end_ns = (ints(spans, name) for name in ("rank", "start_ns", "end_ns"))
+        is_compute = kind == COMPUTE
+        computes = is_compute & (kernel != LOADING) & (kernel != COPYING)
+        communicates = ~is_compute & (kind != STEP)
         last_member = last_members(spans)
         ready_ns = np.clip(start_ns[last_member], start_ns, end_ns)  # clocks of real hosts may disagree a little
         axis = RankAxis.of(ranks, start_ns, end_ns)
@@ -124,15 +129,19 @@ def last_members(spans: pd.DataFrame) -> Ints:
     Members of a collective are in one step, because spans are read by steps.
     """
     last, start_ns = np.arange(len(spans)), ints(spans, "start_ns")
-    members = np.flatnonzero(is_collective(spans) & (spans["kind"] != STEP).to_numpy(bool))
-    same = ["group", "call", "step"]
-    calls = spans[same].iloc[members].groupby(same).ngroup().to_numpy(np.int64)
+    members = np.flatnonzero(is_collective(spans) & (texts(spans, "kind") != STEP))
+    calls, _ = number_groups(*(each[members] for each in call_columns(spans)))
     # The last of each call is taken; the negative rank makes that the lowest one in ties.
     order = np.lexsort((-ints(spans, "rank")[members], start_ns[members], calls))
     final = np.append(np.diff(calls[order]) != 0, True)[: len(order)]
     entered_last = members[order[final]]  # one row per call, in the order of the calls' numbers
     last[members] = entered_last[calls]
     return last
+
+
+def call_columns(spans: pd.DataFrame) -> tuple[npt.NDArray[Any], ...]:
+    """Return the columns that are equal for all members of one call."""
+    return texts(spans, "group"), ints(spans, "call"), ints(spans, "step")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,16 +172,14 @@ def outline(parts: Iterable[Part]) -> Outline:
     owns, bare, uses, hosts, bounds, is_folded = [], [], [], set[int](), [], False
     for part in parts:
         spans = part.own_spans()
-        kind = spans["kind"]
-        is_step, is_within = (kind == STEP).to_numpy(bool), (spans["step"] >= 0).to_numpy(bool)
+        is_step, is_within = texts(spans, "kind") == STEP, ints(spans, "step") >= 0
         owns.append(spans[is_step & is_within])
         bare.append(spans[is_step & ~is_within])
-        calls = spans[~is_step & is_within].groupby([*KEYS, "step", "rank"], sort=False).size().rename("calls")
-        uses.append(calls.groupby([*KEYS, "step"], sort=False).max().reset_index())
+        uses.append(_count_calls(spans, np.flatnonzero(~is_step & is_within)))
         hosts.update(spans["host"].unique().tolist())
-        is_folded = is_folded or bool((spans["rank_count"] > 1).any())
+        is_folded = is_folded or bool((ints(spans, "rank_count") > 1).any())
         if len(spans):
-            bounds.append((int(spans["start_ns"].min()), int(spans["end_ns"].max())))
+            bounds.append((int(ints(spans, "start_ns").min()), int(ints(spans, "end_ns").max())))
     return Outline(
         own=pd.concat(owns),
         unrecorded=_number_by_label(pd.concat(bare)),
@@ -182,6 +189,15 @@ def outline(parts: Iterable[Part]) -> Outline:
         first_ns=min((first for first, _ in bounds), default=0),
         last_ns=max((last for _, last in bounds), default=0),
     )
+
+
+def _count_calls(spans: pd.DataFrame, rows: Ints) -> pd.DataFrame:
+    """Return the operations of these rows by step, with the largest number of calls of any rank."""
+    steps, firsts = number_groups(*(texts(spans, key)[rows] for key in KEYS), ints(spans, "step")[rows])
+    calls, of_ranks = number_groups(steps, ints(spans, "rank")[rows])
+    most = np.zeros(len(firsts), np.int64)
+    np.maximum.at(most, steps[of_ranks], np.bincount(calls))
+    return spans[[*KEYS, "step"]].iloc[rows[firsts]].assign(calls=most)
 
 
 def _number_by_label(unrecorded: pd.DataFrame) -> pd.DataFrame:
@@ -198,26 +214,36 @@ def ranks(parts: Iterable[Part]) -> pd.DataFrame:
     Communication that is not hidden, `exposed_ns`, is either `transfer_ns` or, while others have not entered,
     `wait_ns`. `compute_over_mean` is a rank's compute time over the mean of all ranks.
     """
-    each = [_sum_times(part) for part in parts]
-    keys = ["rank", "host", "rank_count"]
-    summed = pd.concat([own for own, _ in each]).groupby(keys, sort=True).sum().reset_index()
-    by_rank = pd.concat([bytes_sent for _, bytes_sent in each]).groupby("rank")["bytes_sent"]
-    sent = by_rank.sum().where(by_rank.count() == by_rank.size())  # nan if a trace lacks the bytes of some spans
+    spent = [_times_of(part) for part in parts]
+    steps = {name: np.concatenate([own[name] for own, _, _ in spent]) for name in spent[0][0]}
+    numbers, firsts = number_groups(*(steps[key] for key in _RANK_KEYS))
+    columns = {key: steps[key][firsts] for key in _RANK_KEYS}
+    for name in steps.keys() - columns.keys():
+        columns[name] = np.zeros(len(firsts), np.int64)
+        np.add.at(columns[name], numbers, steps[name])
     # Weighted: a representative stands for all ranks of its class.
-    mean = np.average(summed["compute_ns"], weights=summed["rank_count"]) if len(summed) else 0.0
-    ratio = summed["compute_ns"].to_numpy(float) / mean if mean else np.ones(len(summed))
-    bytes_sent = np.where(summed["rank"].isin(sent.index), summed["rank"].map(sent), 0.0)
-    return frame_of_columns(
-        {**{str(name): summed[name] for name in summed}, "bytes_sent": bytes_sent, "compute_over_mean": ratio}, RANKS
-    )
+    mean = np.average(columns["compute_ns"], weights=columns["rank_count"]) if len(firsts) else 0.0
+    ratio = columns["compute_ns"] / mean if mean else np.ones(len(firsts))
+    senders, sizes = (np.concatenate([one[at] for one in spent]) for at in (1, 2))
+    sent = _sum_bytes(columns["rank"], senders, sizes)
+    return frame_of_columns({**columns, "bytes_sent": sent, "compute_over_mean": ratio}, RANKS)
 
 
-def _sum_times(part: Part) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return each rank's steps of a part summed, and the bytes that it sent, also outside steps."""
+def _sum_bytes(ranks: Ints, senders: Ints, bytes_sent: Ints) -> Floats:
+    """Return the bytes that each of `ranks` sent; nan if a trace lacks the bytes of some of its spans."""
+    known, places = np.unique(np.concatenate([ranks, senders]), return_inverse=True)
+    of_senders = places[len(ranks) :]
+    summed = np.bincount(of_senders, np.where(bytes_sent < 0, np.nan, bytes_sent), len(known))
+    return summed[places[: len(ranks)]].astype(np.float64)
+
+
+def _times_of(part: Part) -> tuple[dict[str, Ints], Ints, Ints]:
+    """Return the columns of each rank's steps of a part; and of each communication, also outside steps, the sender and
+    its bytes.
+    """
     spans, overlaps = part.spans, Overlaps.of(part.spans)
     starts, ends = overlaps.starts, overlaps.ends
-    window = (spans["kind"] == STEP).to_numpy(bool) & (ints(spans, "step") >= 0) & part.own
-    own = spans.loc[window, ["rank", "host", "rank_count"]]
+    window = (texts(spans, "kind") == STEP) & (ints(spans, "step") >= 0) & part.own
 
     def inside(found: Union) -> Ints:
         return found.covered_ns(starts[window], ends[window])
@@ -225,20 +251,19 @@ def _sum_times(part: Part) -> tuple[pd.DataFrame, pd.DataFrame]:
     communicates = overlaps.communicates
     communicating, computing = union(starts[communicates], ends[communicates]), inside(overlaps.computing)
     busy, working = inside(overlaps.computing.join(communicating)), inside(overlaps.working)
-    own = own.assign(
-        steps=1,
-        step_ns=(ends - starts)[window],
-        compute_ns=computing,
-        communication_ns=inside(communicating),
-        hidden_ns=computing + inside(communicating) - busy,
-        exposed_ns=busy - computing,
-        transfer_ns=working - computing,
-        wait_ns=busy - working,
-        idle_ns=(ends - starts)[window] - busy,
-    )
-    summed = own.groupby(["rank", "host", "rank_count"], sort=True).sum().reset_index()
-    sent = spans.loc[communicates & part.own, ["rank", "bytes_sent"]]
-    return summed, sent.assign(bytes_sent=sent["bytes_sent"].where(sent["bytes_sent"] >= 0))
+    own = {
+        **{key: ints(spans, key)[window] for key in _RANK_KEYS},
+        "steps": np.ones(len(busy), np.int64),
+        "step_ns": (ends - starts)[window],
+        "compute_ns": computing,
+        "communication_ns": inside(communicating),
+        "hidden_ns": computing + inside(communicating) - busy,
+        "exposed_ns": busy - computing,
+        "transfer_ns": working - computing,
+        "wait_ns": busy - working,
+        "idle_ns": (ends - starts)[window] - busy,
+    }
+    return own, ints(spans, "rank")[communicates & part.own], ints(spans, "bytes_sent")[communicates & part.own]
 
 
 def rank_memory(memory: pd.DataFrame) -> pd.DataFrame:
@@ -309,8 +334,14 @@ def metrics_by_step(metrics: pd.DataFrame, counts: pd.Series) -> pd.DataFrame:
     return frame_of_columns(columns, METRICS_BY_STEP)
 
 
-def number_groups(frame: pd.DataFrame, keys: list[str]) -> tuple[Ints, pd.DataFrame]:
-    """Return the group number of each row [rows] and the groups' keys, both in the order of the keys."""
-    grouped = frame.groupby(keys, sort=True)
-    names = grouped.size().reset_index()[keys]
-    return np.asarray(grouped.ngroup(), np.int64), names
+def number_groups(*columns: npt.NDArray[Any]) -> tuple[Ints, Ints]:
+    """Return the group of each row [rows], numbered in the order of the columns' values, and each group's first row.
+
+    Grouping by pandas takes a hundred times as long for the few hundred rows of a short run.
+    """
+    numbers = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        codes, known = pd.factorize(column, sort=True)
+        # Numbered anew after each column, as a product over all of them might not fit 64 bits.
+        numbers = pd.factorize(numbers * len(known) + codes, sort=True)[0].astype(np.int64)
+    return numbers, np.unique(numbers, return_index=True)[1]

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
-from reports.analysis.frames import COMPUTE, KEYS, STEP, Overlaps, ints, is_collective, number_groups
+from reports.analysis.frames import (
+    COMPUTE,
+    KEYS,
+    STEP,
+    Overlaps,
+    call_columns,
+    ints,
+    is_collective,
+    number_groups,
+    texts,
+)
 from reports.analysis.intervals import Floats, Ints
 from reports.analysis.statistics import weighted_quantiles
 from reports.store.columns import frame_of_columns
@@ -17,7 +29,7 @@ from scenarios.seam.traits import TRAITS
 
 _BYTES = ["bytes_in", "bytes_out", "bytes_sent"]
 _TIMES = ["duration_ns", "hidden_ns", "wait_ns"]
-_MOVED = ["moving_ns", "size_bytes", "bus_bytes", "members"]
+_SUMMED = ["calls", "unstated", *_TIMES, *_BYTES, "moving_ns", "size_bytes", "bus_bytes", "members"]
 OPERATION_COLUMNS = [*KEYS, "kernel", "step", "rank", "host", "rank_count", "start_ns", "end_ns", *_BYTES]
 OPERATION_COLUMNS += ["group", "call", "role"]
 # Columns of `operations` that need all members of a collective.
@@ -51,33 +63,37 @@ FORMULAS = {
 class _RankCalls:
     """A part's calls, summed by operation, rank and step: their time, and the number of ranks that a rank represents.
 
-    `groups` are rows of `sums`, which has one row per operation with the sums over all its calls.
+    `groups` are places in the columns of `names`, `roles` and `sums`, which have one row per operation; `sums` are over
+    all its calls. `ranks` are all pairs of such a place and a rank, with the ranks that the rank represents.
     """
 
+    names: dict[str, npt.NDArray[np.object_]]
+    roles: npt.NDArray[np.object_]
+    sums: dict[str, Floats]
     groups: Ints
     time_ns: Floats
     weight: Ints
-    sums: pd.DataFrame
-    ranks: pd.DataFrame
+    ranks: tuple[Ints, Ints, Ints]
 
     @classmethod
     def of(cls, part: Part) -> _RankCalls:
-        of_steps = _in_steps(part)
-        numbers, names = number_groups(of_steps, KEYS)
-        each = _per_rank_and_step(of_steps.assign(operation=numbers))
-        groups, weight, count = ints(each, "operation"), ints(each, "rank_count"), len(names)
-        added = ["calls", "unstated", *_TIMES, *_BYTES, *_MOVED]
-        sums = {name: np.bincount(groups, each[name].to_numpy(float) * weight, count) for name in added}
-        steps = each.groupby("operation")["step"].nunique().to_numpy()  # a step is in one part only, so counts add up
-        roles = of_steps.groupby(numbers, sort=True)["role"].first().to_numpy(object)
-        ranks = each[["operation", "rank", "rank_count"]].drop_duplicates(["operation", "rank"])
-        of_ranks = names.iloc[ranks["operation"]].set_axis(ranks.index)
+        spent = _in_steps(part)
+        numbers, firsts = number_groups(*(spent[key] for key in KEYS))
+        cells, cell = number_groups(numbers, spent["step"], spent["rank"])
+        count = len(firsts)
+        groups, rank, weight = numbers[cell], spent["rank"][cell], spent["rank_count"][cell]
+        sums = {name: _sum_by(groups, _sum_by(cells, spent[name], len(cell)) * weight, count) for name in _SUMMED}
+        # A step is in one part only, so counts add up.
+        steps = number_groups(groups, spent["step"][cell])[1]
+        ranks = number_groups(groups, rank)[1]
         return cls(
+            names={key: spent[key][firsts] for key in KEYS},
+            roles=spent["role"][firsts],
+            sums={**sums, "steps": _sum_by(groups[steps], 1, count), "rows": _sum_by(groups, weight, count)},
             groups=groups,
-            time_ns=each["duration_ns"].to_numpy(float),
+            time_ns=_sum_by(cells, spent["duration_ns"], len(cell)),
             weight=weight,
-            sums=names.assign(**sums, role=roles, steps=steps, rows=np.bincount(groups, weight, count)),
-            ranks=of_ranks.assign(rank=ranks["rank"], rank_count=ranks["rank_count"]),
+            ranks=(groups[ranks], rank[ranks], weight[ranks]),
         )
 
 
@@ -110,45 +126,57 @@ def operations(parts: Iterable[Part]) -> pd.DataFrame:
     bandwidths: members, size, time since the last member entered, algbw and busbw; else nan.
     """
     calls = [_RankCalls.of(part) for part in parts]
-    each = pd.concat([one.sums for one in calls])
-    sums = each.drop(columns="role").groupby(KEYS, sort=True).sum()
-    names, count, rows = sums.index.to_frame(index=False), len(sums), sums["rows"].to_numpy(float)
-    places = [sums.index.get_indexer(pd.MultiIndex.from_frame(one.sums[KEYS])) for one in calls]
-    groups = np.concatenate([place[one.groups] for place, one in zip(places, calls, strict=True)]).astype(np.int64)
-    times = np.concatenate([one.time_ns for one in calls])
-    weight = np.concatenate([one.weight for one in calls])
+    names = {key: np.concatenate([one.names[key] for one in calls]) for key in KEYS}
+    numbers, firsts = number_groups(*names.values())
+    count = len(firsts)
+    sums = {name: _sum_by(numbers, np.concatenate([one.sums[name] for one in calls]), count) for name in calls[0].sums}
+    places = np.split(numbers, np.cumsum([len(one.roles) for one in calls])[:-1])
+    groups = np.concatenate([place[one.groups] for place, one in zip(places, calls, strict=True)])
+    times, weight = (np.concatenate([getattr(one, name) for one in calls]) for name in ("time_ns", "weight"))
     longest = np.zeros(count)
     np.maximum.at(longest, groups, times)
-    ranks = pd.concat([one.ranks for one in calls]).drop_duplicates([*KEYS, "rank"]).groupby(KEYS, sort=True)
-    total, hidden, wait = (sums[name].to_numpy(float) / rows for name in _TIMES)
+    of_ranks = np.concatenate([place[one.ranks[0]] for place, one in zip(places, calls, strict=True)])
+    ranks, counts = (np.concatenate([one.ranks[at] for one in calls]) for at in (1, 2))
+    once = number_groups(of_ranks, ranks)[1]
+    total, hidden, wait = (sums[name] / sums["rows"] for name in _TIMES)
     columns = {
-        **{key: names[key] for key in KEYS},
-        "part": np.where((names["kind"] == COMPUTE).to_numpy(bool), "compute", "communication"),
-        "ranks": ranks["rank_count"].sum(),
+        **{key: names[key][firsts] for key in KEYS},
+        "part": np.where(names["kind"][firsts] == COMPUTE, "compute", "communication"),
+        "ranks": np.bincount(of_ranks[once], counts[once], count),
         "steps": sums["steps"],
         "calls": sums["calls"],
-        "calls_per_step": sums["calls"].to_numpy(float) / rows,
+        "calls_per_step": sums["calls"] / sums["rows"],
         "median_ns": weighted_quantiles(groups, times, weight, count=count, shares=[0.5])[0],
         "mean_ns": total,
         "max_ns": longest,
-        **{column: np.where(sums["unstated"] > 0, np.nan, sums[column].to_numpy(float) / rows) for column in _BYTES},
+        **{column: np.where(sums["unstated"] > 0, np.nan, sums[column] / sums["rows"]) for column in _BYTES},
         "hidden_ns": hidden,
         "exposed_ns": total - hidden,
         "wait_ns": wait,
         "hidden_share": np.divide(hidden, total, out=np.zeros(count), where=total > 0),
         "wait_share": np.divide(wait, total, out=np.zeros(count), where=total > 0),
         **_bandwidths(sums),
-        "role": each.groupby(KEYS, sort=True)["role"].first(),
+        "role": np.concatenate([one.roles for one in calls])[firsts],
     }
     return frame_of_columns(columns, OPERATIONS)
 
 
-def _bandwidths(sums: pd.DataFrame) -> dict[str, Floats]:
-    moved = sums[[*_MOVED, "calls"]].astype(float).where(sums["size_bytes"] > 0)
-    moved = moved.where(moved["moving_ns"] > 0)
-    each = {name: (moved[name] / moved["calls"]).to_numpy(float) for name in ("members", "size_bytes", "moving_ns")}
+def _sum_by(groups: Ints, values: npt.NDArray[Any] | int, count: int) -> Floats:
+    """Return the sum of the values of each group."""
+    return np.bincount(groups, np.broadcast_to(values, groups.shape), count).astype(np.float64)
+
+
+def _bandwidths(sums: Mapping[str, Floats]) -> dict[str, Floats]:
+    known = (sums["size_bytes"] > 0) & (sums["moving_ns"] > 0)
+
+    def ratio(of: str, over: str) -> Floats:
+        return np.asarray(np.divide(sums[of], sums[over], out=np.full(len(known), np.nan), where=known))
+
     rates = {"algbw_bytes_per_s": "size_bytes", "busbw_bytes_per_s": "bus_bytes"}
-    return each | {name: (moved[of] / moved["moving_ns"] * 1e9).to_numpy(float) for name, of in rates.items()}
+    return {
+        **{name: ratio(name, "calls") for name in ("members", "size_bytes", "moving_ns")},
+        **{name: ratio(of, "moving_ns") * 1e9 for name, of in rates.items()},
+    }
 
 
 def formulas(parts: Iterable[Part]) -> pd.DataFrame:
@@ -159,15 +187,15 @@ def formulas(parts: Iterable[Part]) -> pd.DataFrame:
     represented weights both medians. `difference` is median over formula - 1.
     """
     calls = pd.concat([_known_calls(part) for part in parts]).reset_index()
-    groups, names = number_groups(calls, KEYS)
-    weights = ints(calls, "rank_count")
+    keys = [texts(calls, key) for key in KEYS]
+    (groups, firsts), weights = number_groups(*keys), ints(calls, "rank_count")
     medians = {
-        name: weighted_quantiles(groups, calls[name].to_numpy(float), weights, count=len(names), shares=[0.5])[0]
+        name: weighted_quantiles(groups, calls[name].to_numpy(float), weights, count=len(firsts), shares=[0.5])[0]
         for name in ("taken_ns", "formula_ns")
     }
     columns = {
-        **{key: names[key] for key in KEYS},
-        "calls": np.bincount(groups, minlength=len(names)),
+        **{key: column[firsts] for key, column in zip(KEYS, keys, strict=True)},
+        "calls": np.bincount(groups, minlength=len(firsts)),
         "median_ns": medians["taken_ns"],
         "formula_ns": medians["formula_ns"],
         "difference": medians["taken_ns"] / medians["formula_ns"] - 1,
@@ -184,22 +212,26 @@ def _known_calls(part: Part) -> pd.DataFrame:
     return known.groupby([*KEYS, "group", "call"], sort=True)[["taken_ns", "formula_ns", "rank_count"]].max()
 
 
-def _in_steps(part: Part) -> pd.DataFrame:
-    spans = part.spans
-    kept = ((spans["kind"] != STEP) & (spans["step"] >= 0)).to_numpy(bool) & part.own
-    columns = [*KEYS, "role", "step", "rank", "rank_count", *_BYTES]
-    duration, overlaps = spans["end_ns"] - spans["start_ns"], Overlaps.of(spans)
-    spent = spans[columns].assign(calls=1, duration_ns=duration, hidden_ns=overlaps.hidden_ns, wait_ns=overlaps.late_ns)
+def _in_steps(part: Part) -> dict[str, npt.NDArray[Any]]:
+    """Return the columns of the spans in a part's own steps, and what is summed of them."""
+    spans, overlaps = part.spans, Overlaps.of(part.spans)
+    kept = np.flatnonzero((texts(spans, "kind") != STEP) & (ints(spans, "step") >= 0) & part.own)
     sizes, bus, members = _bus_bytes(spans)
-    spent = spent.assign(moving_ns=overlaps.ends - overlaps.ready, size_bytes=sizes, bus_bytes=bus, members=members)
-    spent = spent.assign(unstated=spans["bytes_sent"] < 0, **{name: spans[name].clip(lower=0) for name in _BYTES})
-    return spent[kept]
-
-
-def _per_rank_and_step(of_steps: pd.DataFrame) -> pd.DataFrame:
-    sums = dict.fromkeys(["calls", "unstated", *_TIMES, *_BYTES, *_MOVED], "sum")
-    grouped = of_steps.groupby(["operation", "step", "rank"], sort=True)
-    return grouped.agg({**sums, "rank_count": "first"}).reset_index()
+    columns = {
+        **{name: texts(spans, name) for name in (*KEYS, "role")},
+        **{name: ints(spans, name) for name in ("step", "rank", "rank_count")},
+        **{name: ints(spans, name).clip(0) for name in _BYTES},
+        "calls": np.ones(len(spans), np.int64),
+        "unstated": ints(spans, "bytes_sent") < 0,
+        "duration_ns": ints(spans, "end_ns") - ints(spans, "start_ns"),
+        "hidden_ns": overlaps.hidden_ns,
+        "wait_ns": overlaps.late_ns,
+        "moving_ns": overlaps.ends - overlaps.ready,
+        "size_bytes": sizes,
+        "bus_bytes": bus,
+        "members": members,
+    }
+    return {name: column[kept] for name, column in columns.items()}
 
 
 def _bus_bytes(spans: pd.DataFrame) -> tuple[Floats, Floats, Ints]:
@@ -209,9 +241,9 @@ def _bus_bytes(spans: pd.DataFrame) -> tuple[Floats, Floats, Ints]:
     other collectives a representative counts as many times as the ranks that it represents.
     """
     sizes, bus = np.zeros(len(spans)), np.zeros(len(spans))
-    members = _members(spans)
-    for kind in spans["kind"].unique():
-        own = (spans["kind"] == kind).to_numpy(bool) & (members > 1)
+    members, kinds = _members(spans), texts(spans, "kind")
+    for kind in pd.unique(kinds):
+        own = (kinds == kind) & (members > 1)
         known = TRAITS.get(kind)
         if known is not None and known.size:
             sizes[own] = np.max([ints(spans, name)[own] for name in known.size], axis=0).clip(0)
@@ -221,11 +253,10 @@ def _bus_bytes(spans: pd.DataFrame) -> tuple[Floats, Floats, Ints]:
 
 def _members(spans: pd.DataFrame) -> Ints:
     counts, of_groups = np.zeros(len(spans), np.int64), is_collective(spans)
-    own = spans[of_groups]
-    calls = np.asarray(own.groupby(["group", "call", "step"], sort=True).ngroup(), np.int64)
-    hosts, firsts = ints(own, "host"), np.unique(calls, return_index=True)[1]
+    calls, firsts = number_groups(*(column[of_groups] for column in call_columns(spans)))
+    hosts = ints(spans, "host")[of_groups]
     is_inside = np.bincount(calls, hosts != hosts[firsts][calls]) == 0
     # Inside a host all members are simulated, and represent none but themselves in this call.
-    alike = np.where(is_inside, np.bincount(calls), np.bincount(calls, ints(own, "rank_count")))
+    alike = np.where(is_inside, np.bincount(calls), np.bincount(calls, ints(spans, "rank_count")[of_groups]))
     counts[of_groups] = alike.astype(np.int64)[calls]
     return counts

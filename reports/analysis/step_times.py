@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from reports.analysis.frames import KEYS, Outline, ints, number_groups
+from reports.analysis.frames import KEYS, Outline, ints, number_groups, texts
 from reports.analysis.intervals import Ints
 from reports.store.columns import frame_of_columns
 from reports.store.parts import Bools
@@ -99,25 +99,28 @@ def unrecorded_steps(whole: Outline, world_size: int, batch_size: int | None = N
 
 def _times(own: pd.DataFrame, world_size: int, batch_size: int | None) -> dict[str, Any]:
     """Return the columns of `steps` that follow from the steps' own spans."""
-    own = own.assign(rank_ns=own["end_ns"] - own["start_ns"])
-    by_step = own.groupby("step", sort=True)
-    start, end = by_step["start_ns"].min(), by_step["end_ns"].max()
-    firsts = own.sort_values(["step", "start_ns", "rank"]).drop_duplicates("step")
-    lasts = own.sort_values(["step", "end_ns", "rank"], ascending=[True, False, True]).drop_duplicates("step")
-    took, ranks = (end - start).to_numpy(), by_step["rank_count"].sum().to_numpy()
+    steps, starts, ends, ranks = (ints(own, name) for name in ("step", "start_ns", "end_ns", "rank"))
+    known, numbers = np.unique(steps, return_inverse=True)
+    # The rows of each step that begin first, and that end last; the lowest rank in ties.
+    bounds = np.searchsorted(np.sort(numbers), np.arange(len(known)))
+    first = np.lexsort((ranks, starts, numbers))[bounds]
+    last = np.lexsort((ranks, -ends, numbers))[bounds]
+    by_time = np.lexsort((ends - starts, numbers))
+    present = np.bincount(numbers, ints(own, "rank_count"), len(known)).astype(np.int64)
+    took = ends[last] - starts[first]
     samples = np.nan if batch_size is None else float(batch_size) * world_size * 1e9
     return {
-        "step": start.index.to_numpy(),
-        "ranks": ranks,
-        "start_ns": start,
-        "end_ns": end,
+        "step": known,
+        "ranks": present,
+        "start_ns": starts[first],
+        "end_ns": ends[last],
         "step_ns": took,
-        "fastest_rank_ns": by_step["rank_ns"].min(),
-        "slowest_rank_ns": by_step["rank_ns"].max(),
-        "first_rank": firsts["rank"],
-        "last_rank": lasts["rank"],
+        "fastest_rank_ns": (ends - starts)[by_time[bounds]],
+        "slowest_rank_ns": (ends - starts)[by_time[np.append(bounds[1:], len(steps))[: len(known)] - 1]],
+        "first_rank": ranks[first],
+        "last_rank": ranks[last],
         "samples_per_s": np.divide(samples, took, out=np.full(len(took), np.nan), where=took > 0),
-        "complete": ranks >= world_size,
+        "complete": present >= world_size,
     }
 
 
@@ -140,13 +143,14 @@ def _regimes(whole: Outline, numbers: Ints, counted: Bools, thinned: Thinned | N
 
 def _calls(used: pd.DataFrame, numbers: Ints) -> tuple[Ints, list[tuple[str, str, str]]]:
     """Return how many times a rank called each operation in each step, [steps, operations], and the operations."""
-    groups, names = number_groups(used, KEYS)
-    calls = np.zeros((len(numbers), len(names)), np.int64)
+    columns = [texts(used, key) for key in KEYS]
+    groups, firsts = number_groups(*columns)
+    calls = np.zeros((len(numbers), len(firsts)), np.int64)
     at = np.searchsorted(numbers, ints(used, "step"))
     known = at < len(numbers)
     known[known] = numbers[at[known]] == ints(used, "step")[known]
     calls[at[known], groups[known]] = ints(used, "calls")[known]
-    return calls, list(names.itertuples(index=False, name=None))
+    return calls, list(zip(*(column[firsts] for column in columns), strict=True))
 
 
 def _phases(calls: Ints) -> Ints:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
-from reports.analysis.frames import RANK_COLUMNS, STEP, Overlaps, ints, is_collective
+from reports.analysis.frames import RANK_COLUMNS, STEP, Overlaps, ints, is_collective, number_groups, texts
 from reports.analysis.intervals import Ints
 from reports.store.columns import frame_of_columns
 from reports.store.parts import Part
@@ -27,7 +27,7 @@ def late_ranks(parts: Iterable[Part]) -> pd.DataFrame:
     for part in parts:
         spans, overlaps = part.spans, Overlaps.of(part.spans)
         in_steps = (ints(spans, "step") >= 0) & part.own
-        rank_steps += int(spans.loc[in_steps & (spans["kind"] == STEP).to_numpy(bool), "rank_count"].sum())
+        rank_steps += int(spans.loc[in_steps & (texts(spans, "kind") == STEP), "rank_count"].sum())
         waits = np.flatnonzero((overlaps.wait_ns > 0) & in_steps)
         late = spans[["rank", "rank_count"]].iloc[overlaps.last_member[waits]].reset_index(drop=True)
         waited.append(late.assign(wait_ns=overlaps.wait_ns[waits] * ints(spans, "rank_count")[waits]))
@@ -39,20 +39,22 @@ def late_ranks(parts: Iterable[Part]) -> pd.DataFrame:
     )
 
 
-def standing_still(spans: pd.DataFrame) -> tuple[dict[int, int], dict[int, int]]:
+def standing_still(spans: pd.DataFrame, overlaps: Overlaps) -> tuple[dict[int, int], dict[int, int]]:
     """Return how long (ns) at least half of the ranks wait for the last one, by collective and by step.
 
     The first dict is by the row of a collective's last member, up to its entry, as `Overlaps` counts waiting; the
     second by step: ranks that have ended it wait until its end. A representative counts for all ranks that it
     represents.
     """
-    overlaps, weights = Overlaps.of(spans), ints(spans, "rank_count")
+    weights = ints(spans, "rank_count")
     members = np.flatnonzero(is_collective(spans) & overlaps.communicates)
     entered = _of_half(overlaps.last_member[members], overlaps.wait_ns[members], weights[members])
-    own = np.flatnonzero((spans["kind"] == STEP).to_numpy(bool))
-    steps, ends = spans["step"].iloc[own], spans["end_ns"].iloc[own]
-    early = (ends.groupby(steps).transform("max") - ends).to_numpy(np.int64)
-    return entered, _of_half(steps.to_numpy(np.int64), early, weights[own])
+    own = np.flatnonzero(texts(spans, "kind") == STEP)
+    steps, ends = ints(spans, "step")[own], ints(spans, "end_ns")[own]
+    numbers, firsts = number_groups(steps)
+    last_ns = np.zeros(len(firsts), np.int64)
+    np.maximum.at(last_ns, numbers, ends)
+    return entered, _of_half(steps, last_ns[numbers] - ends, weights[own])
 
 
 def _of_half(groups: Ints, waits: Ints, weights: Ints) -> dict[int, int]:

@@ -84,7 +84,8 @@ def to_frame(table: pa.Table, row_type: type) -> pd.DataFrame:
     """Return an Arrow table of all or some columns as a frame with its row type's dtypes, in any pandas release."""
     frame: pd.DataFrame = table.to_pandas()
     read, wanted = dict(frame.dtypes), {name: _PANDAS[kind] for name, kind in _fields(row_type)}
-    return frame.astype({name: dtype for name, dtype in wanted.items() if name in read and read[name] != dtype})
+    others = {name: dtype for name, dtype in wanted.items() if name in read and read[name] != dtype}
+    return frame.astype(others) if others else frame  # `astype` of no column would copy them all
 
 
 def mistake(frame: pd.DataFrame, row_type: type) -> str | None:

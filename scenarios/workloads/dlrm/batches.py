@@ -30,10 +30,12 @@ _DRAWN_AT_ONCE = {"cpu": 1 << 15, "cuda": 1 << 24}
 
 @dataclass(frozen=True, slots=True)
 class TableBatch:
-    """One table's ids in one rank's batch: `lengths` [batch], `ids` [sum of lengths], sample after sample; int64."""
+    """One table's ids in one rank's batch: `lengths` [batch], `ids` [sum of lengths], sample after sample; int64, or
+    narrower where batches are cached (`id_cache`).
+    """
 
-    lengths: Ints
-    ids: Ints
+    lengths: npt.NDArray[np.integer]
+    ids: npt.NDArray[np.integer]
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from scenarios.modules.module import Module
 from scenarios.modules.trace import TensorSpec, Trace
 from scenarios.seam.errors import ProgramError, ScenarioError, tell_error, users_traceback
 from scenarios.sparse.groups import TableGroup, outputs_to_tables
+from scenarios.sparse.tables import Piece
 from scenarios.workloads.dlrm.optimizer_checks import DENSE_OF
 from scenarios.workloads.locate import import_named
 
@@ -34,11 +35,22 @@ class Columns:
         self.groups, self.features = tuple(groups), tuple(feature.name for feature in features)
         self.sequences = tuple(feature.name for feature in features if feature.sequence)
         self.group_of = {piece.feature: index for index, group in enumerate(groups) for piece in group.columns}
-        places = [(type(group).__name__, group.columns) for group in groups]
+        # Plans that order parts of equal shape differently differ in no operator, and so share their traces.
+        places = [(type(each).__name__, _shapes(each), sorted(map(_place_of, each.columns))) for each in groups]
         self._digest = blake2b(repr((self.features, self.sequences, places)).encode(), digest_size=16).hexdigest()
 
     def __repr__(self) -> str:  # part of each call's signature
         return self._digest
+
+
+def _shapes(group: TableGroup) -> list[tuple[int, ...]]:
+    """Return the shapes of the parts of a group's output of one sample, in order."""
+    return [tuple(part.shape) for part in group.parts(torch.empty(group.output_shape(1), device="meta"))]
+
+
+def _place_of(piece: Piece) -> tuple[str, int, int]:
+    """Return a feature and which of its columns a piece holds."""
+    return piece.feature, piece.column_offset, piece.columns
 
 
 class Embeddings(Mapping[str, Tensor]):

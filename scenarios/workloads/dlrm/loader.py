@@ -116,8 +116,8 @@ class Drawer:
         device = self._device if has_payload else self._control_device
         return KeyedJagged(
             keys=tuple(keys),
-            values=torch.from_numpy(np.concatenate(ids)).to(device, getattr(torch, self._model.ids_dtype)),
-            lengths=torch.from_numpy(np.concatenate(lengths)).to(self._control_device, self._lengths_dtype),
+            values=torch.from_numpy(np.concatenate(ids, dtype=self._model.ids_dtype)).to(device),
+            lengths=torch.from_numpy(np.concatenate(lengths, dtype=self._model.lengths_dtype)).to(self._control_device),
             weights=torch.from_numpy(np.concatenate(weights)).to(device) if weights else None,
             stride=scenario.run.batch_size,
             ids_per_key=tuple(map(len, ids)),

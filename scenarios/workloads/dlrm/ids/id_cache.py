@@ -9,8 +9,7 @@ from contextlib import contextmanager
 import numpy as np
 import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
-Arrays = tuple[Ints, ...]
+Arrays = tuple[npt.NDArray[np.integer], ...]
 
 
 class ArrayCache:
@@ -18,7 +17,7 @@ class ArrayCache:
 
     def __init__(self) -> None:
         self._limit_bytes = self._size_bytes = 0
-        self._arrays: OrderedDict[Hashable, tuple[npt.NDArray[np.integer], ...]] = OrderedDict()
+        self._arrays: OrderedDict[Hashable, Arrays] = OrderedDict()
 
     @contextmanager
     def up_to(self, limit_bytes: int) -> Iterator[None]:
@@ -30,25 +29,25 @@ class ArrayCache:
             self._limit_bytes = before
 
     def get(self, key: Hashable, make: Callable[[], Arrays]) -> Arrays:
-        """Return the arrays of this key, made if they are not cached; the caller owns the returned arrays."""
+        """Return the arrays of this key, made if they are not cached; cached ones are narrow, and cannot be written."""
         if not self._limit_bytes:
             return make()
         if key in self._arrays:
             self._arrays.move_to_end(key)
-            # Copies, as the caller may change what it gets.
-            return tuple(each.astype(np.int64) for each in self._arrays[key])
-        made = make()
-        self._arrays[key] = small = tuple(map(_narrow, made))
+            return self._arrays[key]
+        self._arrays[key] = small = tuple(map(_narrow, make()))
         self._size_bytes += sum(each.nbytes for each in small)
         while self._size_bytes > self._limit_bytes:
             _, dropped = self._arrays.popitem(last=False)
             self._size_bytes -= sum(each.nbytes for each in dropped)
-        return made
+        return small
 
 
-def _narrow(array: Ints) -> npt.NDArray[np.integer]:
+def _narrow(array: npt.NDArray[np.integer]) -> npt.NDArray[np.integer]:
     """Return a copy in the narrowest type that holds these numbers of at least 0: half of the memory, or an eighth."""
-    return array.astype(np.min_scalar_type(int(array.max())) if array.size else np.uint8)
+    narrow = array.astype(np.min_scalar_type(int(array.max())) if array.size else np.uint8)
+    narrow.flags.writeable = False
+    return narrow
 
 
 DRAWN = ArrayCache()

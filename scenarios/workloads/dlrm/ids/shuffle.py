@@ -53,6 +53,7 @@ def table_seed(table: Table) -> int:
     return int.from_bytes(_digest(table.feature_of or table.name)[:8], "big")
 
 
+@lru_cache(maxsize=_CACHED)
 def _digest(name: str) -> bytes:
     return hashlib.sha256(name.encode()).digest()
 
