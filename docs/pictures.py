@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import io
+import os
 import re
 import subprocess
 import sys
@@ -24,7 +25,8 @@ from tests.reports.page.browser import start
 ROOT = Path(__file__).parents[1]
 PICTURES = ROOT / "docs" / "pictures"
 SCREEN, PAGE, TIMELINE = (PICTURES / name for name in ("first_screen.svg", "page.png", "timeline.png"))
-INIT = ("init", "--tables", "examples/tables.csv", "--profile", "dgx_h100", "--hosts", "2", "--batch-size", "8192")
+TABLES = str(ROOT / "examples" / "tables.csv")
+INIT = ("init", "--tables", TABLES, "--profile", "dgx_h100", "--hosts", "2", "--batch-size", "8192")
 
 
 def main() -> None:
@@ -38,17 +40,16 @@ def main() -> None:
 
 def draw(folder: Path) -> tuple[str, bytes, bytes]:
     """Return the first screen as SVG, and the page's top and its timeline as PNG; files are written to `folder`."""
-    job, run = folder / "job.toml", folder / "predicted"
-    twinstep(*INIT, "--out", str(job))
-    printed = twinstep("predict", str(job), "--out", str(run))
-    twinstep("report", str(run))
+    twinstep(folder, *INIT, "--out", "job.toml")
+    printed = twinstep(folder, "predict", "job.toml", "--out", "predicted")
+    twinstep(folder, "report", "predicted")
     with start(folder) as browser:
-        browser.open(run / "reports" / "report.html")
+        browser.open(folder / "predicted" / "reports" / "report.html")
         top = base64.b64decode(browser.command("Page.captureScreenshot", format="png")["data"])
         browser.wait_until("document.querySelectorAll('#timeline .bk-Figure, #timeline canvas').length")
         browser.wait_until("Bokeh.documents.every(document => document.is_idle)")
         timeline = browser.screenshot("timeline", "#timeline").read_bytes()
-    return terminal(printed.replace(f"{folder}/", "")), top, timeline
+    return terminal(printed), top, timeline
 
 
 def terminal(printed: str) -> str:
@@ -60,10 +61,11 @@ def terminal(printed: str) -> str:
     return re.sub(r"@font-face \{.*?\}\n?", "", svg, flags=re.DOTALL)
 
 
-def twinstep(*words: str) -> str:
-    """Run a command of this checkout and return what it prints."""
+def twinstep(folder: Path, *words: str) -> str:
+    """Run a command of this checkout in `folder`, 80 columns wide, and return what it prints."""
     line = [sys.executable, "-m", "twinstep", *words]
-    return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "80"}
+    return subprocess.run(line, cwd=folder, env=env, capture_output=True, text=True, check=True).stdout
 
 
 if __name__ == "__main__":
