@@ -1,12 +1,14 @@
 """Draw the pictures of README and the tutorial: `python docs/pictures.py`.
 
 The terminal is drawn by rich from what `twinstep predict` prints; the page is photographed by Chromium.
-`tests/test_pictures.py` says whether they are stale.
+`tests/test_site.py` says whether they are stale.
 """
 
 from __future__ import annotations
 
+import base64
 import io
+import os
 import re
 import subprocess
 import sys
@@ -17,48 +19,53 @@ from rich.console import Console
 from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
-DOCS = Path(__file__).parent
-ROOT = DOCS.parent
-SCREEN, PAGE = DOCS / "pictures" / "first_screen.svg", DOCS / "pictures" / "page.png"
-WIDTH, HEIGHT = 1280, 830
-INIT = ("init", "--tables", "examples/tables.csv", "--profile", "dgx_h100", "--hosts", "2", "--batch-size", "8192")
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from tests.reports.page.browser import start
+
+ROOT = Path(__file__).parents[1]
+PICTURES = ROOT / "docs" / "pictures"
+SCREEN, PAGE, TIMELINE = (PICTURES / name for name in ("first_screen.svg", "page.png", "timeline.png"))
+TABLES = str(ROOT / "examples" / "tables.csv")
+INIT = ("init", "--tables", TABLES, "--profile", "dgx_h100", "--hosts", "2", "--batch-size", "8192")
 
 
 def main() -> None:
     """Draw all pictures."""
     with TemporaryDirectory() as folder:
-        screen, page = drawn(Path(folder))
-        SCREEN.write_text(screen, encoding="utf-8")
-        PAGE.write_bytes(page.read_bytes())
+        screen, top, timeline = draw(Path(folder))
+    SCREEN.write_text(screen, encoding="utf-8")
+    PAGE.write_bytes(top)
+    TIMELINE.write_bytes(timeline)
 
 
-def drawn(folder: Path) -> tuple[str, Path]:
-    """Return the first screen as SVG, and the picture of the page, which lies in `folder`."""
-    job, run = folder / "job.toml", folder / "predicted"
-    twinstep(*INIT, "--out", str(job))
-    printed = twinstep("predict", str(job), "--out", str(run))
+def draw(folder: Path) -> tuple[str, bytes, bytes]:
+    """Return the first screen as SVG, and the page's top and its timeline as PNG; files are written to `folder`."""
+    twinstep(folder, *INIT, "--out", "job.toml")
+    printed = twinstep(folder, "predict", "job.toml", "--out", "predicted")
+    twinstep(folder, "report", "predicted")
+    with start(folder) as browser:
+        browser.open(folder / "predicted" / "reports" / "report.html")
+        top = base64.b64decode(browser.command("Page.captureScreenshot", format="png")["data"])
+        browser.wait_until("document.querySelectorAll('#timeline .bk-Figure, #timeline canvas').length")
+        browser.wait_until("Bokeh.documents.every(document => document.is_idle)")
+        timeline = browser.screenshot("timeline", "#timeline").read_bytes()
+    return terminal(printed), top, timeline
+
+
+def terminal(printed: str) -> str:
+    """Return what a command prints as SVG, which names no font of the network."""
     console = Console(record=True, width=80, file=io.StringIO(), force_terminal=True)
     console.print("$ twinstep predict job.toml", style="bold", highlight=False)
-    console.print(Text(printed.replace(f"{folder}/", "")), end="")
+    console.print(Text(printed), end="")
     svg = console.export_svg(title="Twinstep", theme=MONOKAI, unique_id="screen")
-    svg = re.sub(r"@font-face \{.*?\}\n?", "", svg, flags=re.DOTALL)  # fonts of the network
-    twinstep("report", str(run))
-    photo = folder / "page.png"
-    photograph(run / "reports" / "report.html", photo, WIDTH, HEIGHT)
-    return svg, photo
+    return re.sub(r"@font-face \{.*?\}\n?", "", svg, flags=re.DOTALL)
 
 
-def twinstep(*words: str) -> str:
-    """Run a command of this checkout and return what it prints."""
+def twinstep(folder: Path, *words: str) -> str:
+    """Run a command of this checkout in `folder`, 80 columns wide, and return what it prints."""
     line = [sys.executable, "-m", "twinstep", *words]
-    return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-
-
-def photograph(page: Path, picture: Path, width: int, height: int) -> None:
-    """Write what Chromium shows of the top of a page."""
-    size = [f"--window-size={width},{height}", "--hide-scrollbars", "--virtual-time-budget=10000"]
-    line = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", *size, f"--screenshot={picture}", page.as_uri()]
-    subprocess.run(line, capture_output=True, check=True)
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "80"}
+    return subprocess.run(line, cwd=folder, env=env, capture_output=True, text=True, check=True).stdout
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -71,8 +72,9 @@ def test_the_pictures_are_todays(tmp_path: Path) -> None:
     assert spec.loader is not None
     pictures = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(pictures)
-    screen, page = pictures.drawn(tmp_path)
+    screen, *drawn = pictures.draw(tmp_path)
     assert screen == pictures.SCREEN.read_text(encoding="utf-8")
-    now, then = (np.asarray(Image.open(path).convert("L"), dtype=int) for path in (page, pictures.PAGE))
-    assert now.shape == then.shape == (pictures.HEIGHT, pictures.WIDTH)
-    assert np.mean(np.abs(now - then) > SAME) < MOST
+    for now, then in zip(map(io.BytesIO, drawn), (pictures.PAGE, pictures.TIMELINE), strict=True):
+        one, other = (np.asarray(Image.open(file).convert("L"), dtype=int) for file in (now, then))
+        assert one.shape == other.shape
+        assert np.mean(np.abs(one - other) > SAME) < MOST
