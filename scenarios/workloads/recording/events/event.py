@@ -87,6 +87,7 @@ class RankEvent:
 
 
 E = TypeVar("E", bound=RankEvent)
+EVENTS: dict[str, type[RankEvent]] = {}  # by kind, of the modules that are imported; `table` imports all
 
 
 @dataclass_transform(frozen_default=True)
@@ -95,7 +96,9 @@ def event(kind: str, *form: Form, kw_only: bool = False) -> Callable[[type[E]], 
 
     def declare(declared: type[E]) -> type[E]:
         declared.kind, declared.form = kind, form
-        return dataclass(frozen=True, slots=True, kw_only=kw_only)(declared)
+        made = dataclass(frozen=True, slots=True, kw_only=kw_only)(declared)
+        EVENTS[kind] = made
+        return made
 
     return declare
 
