@@ -51,14 +51,14 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=prog,
         description="Simulate the plan of TorchRec's planner for a scenario's tables, your own plan, and the best plan"
-        " that a search finds; say which is fastest and why, and write it (docs/planner.md).",
+        " that a search finds; say which is fastest and why, and write it (twinstep docs planner).",
     )
     parser.add_argument("scenario", type=Path, help="scenario file, or name of a ready scenario")
     parser.add_argument(
         "--against",
         type=Path,
         metavar="PLAN",
-        help="your plan: JSON as sharding.plan takes it (docs/planner.md; default: the scenario's sharding.plan)",
+        help="your plan: JSON as sharding.plan takes it (twinstep docs planner; default: the scenario's sharding.plan)",
     )
     add_outputs(
         parser,
@@ -130,7 +130,7 @@ class PlanRequest:
         self._path, self._overrides, self._module = path, overrides, module
         self.free, self.given = self._without_plan(against)
         if self.given is not None:
-            self._planned(self.given)
+            self._apply_plan(self.given)
 
     def compare(self, seconds: float, line: ProgressLine, file: Path) -> PlansView:
         """Return the compared plans; `file` is where the caller writes the best one."""
@@ -140,7 +140,7 @@ class PlanRequest:
         from twinstep.plan_choice.comparison import TimeLimit, compare_plans
 
         with DRAWN.up_to(_IDS_BYTES):
-            found = compare_plans(self.free, self._planned, self.given, TimeLimit(seconds, line), self._module)
+            found = compare_plans(self.free, self._apply_plan, self.given, TimeLimit(seconds, line), self._module)
         notes = []
         if found.steps < self.free.run.steps:
             of = f"{found.steps} of the scenario's {self.free.run.steps:,} steps were simulated for each plan"
@@ -156,7 +156,7 @@ class PlanRequest:
             best_json=found.best_json,
         )
 
-    def _planned(self, file: Path) -> Scenario:
+    def _apply_plan(self, file: Path) -> Scenario:
         """Return the scenario with the plan of a file."""
         from scenarios.config.load import load
         from twinstep.plan_choice.comparison import kept_ranks

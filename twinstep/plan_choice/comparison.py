@@ -51,7 +51,7 @@ class TimeLimit:
         return self.interrupt.requested or self.passed_s > self.seconds - kept_s
 
     @property
-    def stopped(self) -> str:
+    def reason(self) -> str:
         """What ended a search early, in words."""
         return "interrupted" if self.interrupt.requested else f"stopped after {self.seconds:g} s (--seconds)"
 
@@ -60,7 +60,7 @@ class TimeLimit:
 class Compared:
     """Simulated plans, the best one last and as JSON, and how many were simulated for how many steps.
 
-    `stopped` says in words what ended the search early; "": nothing did.
+    `reason` says in words what ended the search early; "": nothing did.
     """
 
     plans: tuple[SimulatedPlan, ...]
@@ -88,7 +88,7 @@ def compare_plans(
     planner = dataclasses.replace(Recommender.of(free.workload).planner, choose="estimated")
     free = free.with_workload(planner=planner)
     steps, began_s = free.run.steps, limit.passed_s
-    run = _simulated(free, lambda _: steps > STEPS and limit.is_over(kept_s=(1 - _FIRST) * limit.seconds))
+    run = _simulate(free, lambda _: steps > STEPS and limit.is_over(kept_s=(1 - _FIRST) * limit.seconds))
     if run is None:
         steps, began_s = STEPS, limit.passed_s
         run = _whole(free.with_run(steps=steps))
@@ -134,7 +134,7 @@ def _search(search: PlanSearch, start: Plan, limit: TimeLimit) -> str:
         search.run()
         search.go_on(start)
     except SearchStoppedError:
-        return limit.stopped
+        return limit.reason
     return ""
 
 
@@ -149,12 +149,12 @@ def _json(scenario: Scenario, plan: Plan, module: str) -> str:
 
 
 def _whole(scenario: Scenario) -> Run:
-    run = _simulated(scenario, lambda _: False)
+    run = _simulate(scenario, lambda _: False)
     assert run is not None, "nothing stops it"
     return run
 
 
-def _simulated(scenario: Scenario, stop: Callable[[object], bool]) -> Run | None:
+def _simulate(scenario: Scenario, stop: Callable[[object], bool]) -> Run | None:
     """Return the run of a scenario; None if it was stopped."""
     spans: list[Span] = []
     recording = play(scenario, build_simulation(scenario), spans.extend, stop=stop)

@@ -56,7 +56,7 @@ class _OfTorchrun(Action):
 
     def __call__(self, parser: ArgumentParser, _: object, __: object, option: str | None = None) -> None:
         instead = f"expected {self.const}" if self.const else "expected none, as all ranks are started here"
-        parser.error(f"{option} is torchrun's: {instead} (docs/scripts.md)")
+        parser.error(f"{option} is torchrun's: {instead} (twinstep docs scripts)")
 
 
 def add_options(parser: ArgumentParser, *, plays: bool = False) -> None:
@@ -141,7 +141,7 @@ def load_given(
             raise ScenarioError(f"--{name}: expected a script (a .py file) with it, but {given} is none")
     if (given / NAME).is_file():
         lines, script = _of_recording(given, overrides.get("profile") or overrides.get("cluster.profile"))
-        return _loaded(lines, given, Path(script).stem, overrides, overrides_file)
+        return _load_lines(lines, given, Path(script).stem, overrides, overrides_file)
     return load(given, overrides, overrides_file=overrides_file)
 
 
@@ -214,7 +214,7 @@ def scenario_of(
     """
     lines = _of_script(script, args, overrides.get("profile"), hosts, gpus_per_host)
     name = str(overrides.get("script.module") or script.stem).rpartition(".")[2]
-    return _loaded(lines, script, name, overrides, overrides_file)
+    return _load_lines(lines, script, name, overrides, overrides_file)
 
 
 def lines_of(given: Path, profile: object = None) -> list[str]:
@@ -271,7 +271,7 @@ def _table(name: str, values: Mapping[str, object]) -> list[str]:
     return [f"[{name}]", *(f"{key} = {toml_value(value)}" for key, value in keys.items())]
 
 
-def _loaded(
+def _load_lines(
     lines: Sequence[str], given: Path, name: str, overrides: Mapping[str, object], overrides_file: str
 ) -> Scenario:
     """Load a scenario from a file's lines; its path, also in messages, is `given`."""
