@@ -88,13 +88,13 @@ def parse_json(data: bytes | str) -> Any:
         raise ValueError("nested too deep") from None
 
 
-def read_json(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES) -> Any:
+def read_json(path: str | os.PathLike[str]) -> Any:
     """Return the content of a JSON file, possibly packed by gzip.
 
     Raises:
         OSError, ValueError: as for `content`, `unpack` and `parse_json`.
     """
-    return parse_json(unpack(content(path, most_bytes)))
+    return parse_json(unpack(content(path)))
 
 
 def _integer(digits: str) -> int | float:

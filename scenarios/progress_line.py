@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 # Largest share shown: rich would end the task at 1.
 _MOST = 0.9999
+_BETWEEN_S = 0.25  # least time between two drawings
 _LEAST_WIDTH = 40
 
 
@@ -49,7 +50,6 @@ class ProgressLine:
     Args:
         quiet: draw nothing.
         first_s: time before the first drawing, as most commands end sooner.
-        between_s: minimum time between two drawings, checked by `is_due`.
         ticks: also draw once a second, with the elapsed time, while the caller waits.
     """
 
@@ -58,11 +58,10 @@ class ProgressLine:
         *,
         quiet: bool = False,
         first_s: float = 0.0,
-        between_s: float = 0.25,
         ticks: bool = False,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._between_s, self._ticks, self._now_s = between_s, ticks, now_s
+        self._ticks, self._now_s = ticks, now_s
         is_seen = not quiet and sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._first_s = self._due_s = now_s() + first_s if is_seen else math.inf
         self._progress: Progress | None = None
@@ -85,7 +84,7 @@ class ProgressLine:
         now_s = self._now_s()
         if now_s < self._due_s:
             return False
-        self._due_s = now_s + self._between_s
+        self._due_s = now_s + _BETWEEN_S
         return True
 
     def draw(self, words: str, share: float | None = None, more: str = "") -> None:

@@ -6,11 +6,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-# The keys of overrides that have a short name.
-_OVERRIDES = (
-    *("steps", "seed", "batch_size", "payload", "fidelity", "ranks", "library", "timeout", "compute_times"),
-    *("profile", "kernels"),
-)
+from scenarios.config.overrides.short_names import OVERRIDES
+
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
@@ -18,6 +15,6 @@ def with_overrides(function: _F) -> _F:
     """Name the keys of a function's overrides in its signature."""
     own = inspect.signature(function)
     *first, rest = own.parameters.values()
-    named = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in _OVERRIDES]
+    named = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in OVERRIDES]
     function.__signature__ = own.replace(parameters=[*first, *named, rest])  # type: ignore[attr-defined]
     return function

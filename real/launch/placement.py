@@ -52,8 +52,9 @@ def place(environment: Mapping[str, str] = os.environ) -> Place | None:
     return None
 
 
-def local_world_size(place: Place, environment: Mapping[str, str] = os.environ) -> int:
+def local_world_size(place: Place) -> int:
     """Return the ranks on each host, from torchrun's or srun's variables; all ranks if no variable says."""
+    environment = os.environ
     if "LOCAL_WORLD_SIZE" in environment:
         return _number(environment, "LOCAL_WORLD_SIZE")
     nodes = next((name for name in _SLURM_NODES if name in environment), None)

@@ -9,7 +9,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -94,15 +94,15 @@ class RunRendezvous:
     started: str = ""
 
 
-def join_launcher(place: Place, start_s: float, environment: Mapping[str, str] = os.environ) -> RunRendezvous:
+def join_launcher(place: Place, start_s: float) -> RunRendezvous:
     """Join a run of the project's launcher, from the environment; rank 0 serves the store on the inherited socket."""
-    host, _, port = environment[SUPERVISOR].rpartition(":")
-    descriptor = int(environment[STORE_FD]) if place.rank == 0 else None
+    host, _, port = os.environ[SUPERVISOR].rpartition(":")
+    descriptor = int(os.environ[STORE_FD]) if place.rank == 0 else None
     return RunRendezvous(
         store=_store(place, start_s, descriptor),
         host=host,
         port=int(port),
-        token=environment[TOKEN],
+        token=os.environ[TOKEN],
         boot_id=boot_id(),
     )
 

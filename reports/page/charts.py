@@ -120,12 +120,12 @@ def _dress(drawn: Any) -> None:
     drawn.min_border_right = 16
 
 
-def legend(drawn: Any, place: str = "above") -> None:
+def legend(drawn: Any) -> None:
     """Style the figure's legend, and move it outside the frame: it covers nothing, and fits a phone."""
     if not drawn.legend:
         return
     made = drawn.legend[0]
-    drawn.add_layout(made, place)
+    drawn.add_layout(made, "above")
     made.orientation = "horizontal"
     made.ncols = _columns([item.label.value for item in made.items])
     made.background_fill_color = made.border_line_color = None
@@ -162,31 +162,22 @@ def cut_names(axis: Any) -> None:
     axis.formatter = CustomJSTickFormatter(code=_CUT)
 
 
-def stacked_bars(
-    names: Sequence[str],
-    layers: Mapping[str, tuple[Sequence[float], str]],
-    *,
-    x: str,
-    tooltips: Sequence[tuple[str, str]] = (),
-    columns: Mapping[str, Sequence[Any]] | None = None,
-) -> Any:
+def stacked_bars(names: Sequence[str], layers: Mapping[str, tuple[Sequence[float], str]], *, x: str) -> Any:
     """Draw a bar for each name, the first on top, stacked from `layers`.
 
     Args:
         names: the names of bars.
         layers: by title, the lengths and the colour of a layer.
         x: the label of the x axis.
-        tooltips: may contain `@name` (uncut), `@{TITLE}` and further `columns`.
-        columns: further values for the tooltips, by name.
     """
     short = distinct(names)
-    data: dict[str, Any] = {"row": short, "name": list(names), **(columns or {})}
+    data: dict[str, Any] = {"row": short, "name": list(names)}
     left = np.zeros(len(names))
     drawn = figure(
         height=_ROW * max(len(names), 1) + _MARGIN,
         x=x,
         y_range=FactorRange(factors=short[::-1]),
-        tooltips=tooltips or [("", "@name"), *((title, f"@{{{title}}}{{0.000}}") for title in layers)],
+        tooltips=[("", "@name"), *((title, f"@{{{title}}}{{0.000}}") for title in layers)],
     )
     for title, (lengths, _) in layers.items():
         data[title] = np.asarray(lengths, float)
@@ -331,10 +322,9 @@ def rule(drawn: Any, at: float, *, across: str = "height", dashed: bool = False)
     drawn.add_layout(Span(location=at, dimension=across, line_color=color, line_width=1, line_dash=dash, tags=tags))
 
 
-def percent_axis(axis: Any, *, signed: bool = False) -> None:
+def percent_axis(axis: Any) -> None:
     """Show shares as percentages."""
-    sign = "(tick > 0 ? '+' : '') + " if signed else ""
-    axis.formatter = CustomJSTickFormatter(code=f"return {sign}(100 * tick).toFixed(0) + ' %'")
+    axis.formatter = CustomJSTickFormatter(code="return (100 * tick).toFixed(0) + ' %'")
 
 
 def step_axis(axis: Any) -> None:

@@ -59,10 +59,10 @@ class Scheme:
     sequential: tuple[str, ...]
 
 
-def _ramp(*stops: str, length: int = 64) -> tuple[str, ...]:
-    """Return `length` colours from the first stop to the last, evenly mixed between neighbours."""
+def _ramp(*stops: str) -> tuple[str, ...]:
+    """Return 64 colours from the first stop to the last, evenly mixed between neighbours."""
     channels = np.array([[int(stop[at : at + 2], 16) for at in (1, 3, 5)] for stop in stops]).T
-    places, known = np.linspace(0, len(stops) - 1, length), range(len(stops))
+    places, known = np.linspace(0, len(stops) - 1, 64), range(len(stops))
     mixed = np.stack([np.interp(places, known, channel) for channel in channels], axis=1).round().astype(int)
     return tuple("#{:02x}{:02x}{:02x}".format(*color) for color in mixed.tolist())
 

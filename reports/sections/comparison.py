@@ -36,7 +36,6 @@ from reports.terminal.rows import cells, kind, operation_name, operation_names, 
 SIDES = ("predicted", "measured")
 TITLES = {"compute": "computation", "communication": "communication", "host": "neither"}
 _MOST = Most(20, 200)
-_NO_PAIR = "The runs have no operation of a rank and step in common."
 _WORST = 8
 _DIFFERENCES = Most(3, 20)
 TIMES = {"predicted_ns": "predicted", "measured_ns": "measured", "error": "error"}

@@ -26,6 +26,7 @@ from reports.sections.model import Block, Most, Report, ReportSection, ReportTab
 from reports.sections.run.tables import on_ranks
 from reports.terminal import text
 from reports.terminal.rows import records
+from scenarios.seam import memory
 from scenarios.sharding_kind import COPIED_TYPES
 
 YOURS, PLANNERS, BEST = "your plan", "TorchRec's planner", "best found"
@@ -40,18 +41,18 @@ _SHORT = {
     **{"data_parallel": "DP", "table_wise": "TW", "row_wise": "RW", "column_wise": "CW"},
     **{"table_row_wise": "TWRW", "table_column_wise": "TWCW", "grid_shard": "GRID"},
 }
-# What a part of a rank's memory is for, by the beginning of its name; others keep their names.
+# What a part of a rank's memory is for, by its kind; parts of other kinds keep their names.
 _OF_TABLES, _EXCHANGED = "tables: ", "tables: ids and rows of exchanges (KJT)"
-_PARTS = {
-    "embedding weights": f"{_OF_TABLES}rows",
-    "embedding cache": f"{_OF_TABLES}cached rows",
-    "embedding optimizer": f"{_OF_TABLES}optimizer state",
-    **dict.fromkeys(("sparse buffers", "batches", "embeddings ahead"), _EXCHANGED),
-    **dict.fromkeys(("dense optimizer", "optimizer"), "dense part: optimizer state"),
-    **dict.fromkeys(("weights", "dense"), "dense part: parameters"),
-    **dict.fromkeys(("gradient", "reduced"), "dense part: gradients"),
-    **dict.fromkeys(("activations", "temporaries", "operands", "inputs"), "dense part: activations"),
-    "communication buffers": "NCCL's buffers",
+_KINDS = {
+    memory.TABLES: f"{_OF_TABLES}rows",
+    memory.CACHED_ROWS: f"{_OF_TABLES}cached rows",
+    memory.TABLE_STATE: f"{_OF_TABLES}optimizer state",
+    **dict.fromkeys((memory.SPARSE_BUFFERS, memory.IDS, memory.ROWS_AHEAD), _EXCHANGED),
+    memory.OPTIMIZER: "dense part: optimizer state",
+    memory.WEIGHTS: "dense part: parameters",
+    **dict.fromkeys((memory.GRADIENTS, memory.REDUCED), "dense part: gradients"),
+    **dict.fromkeys((memory.ACTIVATIONS, memory.BATCH), "dense part: activations"),
+    memory.COMMUNICATION: "NCCL's buffers",
 }
 
 
@@ -300,7 +301,7 @@ def memory_by_part(run: Run) -> pd.DataFrame:
     fullest = run.rank_memory.head(1)
     held = memory_at_peak(run.memory, run.rank_memory)
     held = held[held["rank"].isin(fullest["rank"]).to_numpy(bool)]
-    part = held["part"].map(lambda name: next((said for start, said in _PARTS.items() if name.startswith(start)), name))
+    part = held["kind"].map(_KINDS).fillna(held["part"])
     summed = held["size_bytes"].groupby(part).sum().sort_values(ascending=False, kind="stable")
     return summed[summed > 0].rename_axis("part").reset_index()
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from scenarios.config.catalogue import scenario_file
 from scenarios.config.hardware import Cluster
-from scenarios.config.overrides.overrides import OVERRIDES, Overrides
+from scenarios.config.overrides.overrides import Overrides
 from scenarios.config.overrides.own_keys import own_keys
+from scenarios.config.overrides.short_names import OVERRIDES
 from scenarios.config.provenance import KnownErrors, Measured, come_from
 from scenarios.config.scenario import Scenario, Source
 from scenarios.config.toml.build import build

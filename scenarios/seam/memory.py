@@ -11,17 +11,20 @@ from scenarios.seam.trace import ALWAYS, MemoryRow
 PHASES = ("forward", "backward", "update")
 
 # Kinds of parts: what a part's memory is for, set where its row is made.
-TABLES, SPARSE_BUFFERS, ACTIVATIONS, BATCH, WEIGHTS = "tables", "sparse buffers", "activations", "batch", "weights"
+TABLES, CACHED_ROWS, TABLE_STATE = "tables", "cached rows", "table optimizer"
+SPARSE_BUFFERS, IDS, ROWS_AHEAD = "sparse buffers", "ids", "rows ahead"
+ACTIVATIONS, BATCH, WEIGHTS = "activations", "batch", "weights"
 GRADIENTS, OPTIMIZER, COMPRESSION = "gradients", "optimizer", "compression"
 GATHERED, REDUCED = "gathered units", "reduced units"
 CONTEXT, FRAGMENTATION, COMMUNICATION = "context", "fragmentation", "communication"
 
+_CUT_TABLES = "sharding.types that cut tables (row_wise, column_wise), more ranks, or smaller tables"
 # What would make a part smaller, by kind.
 _REMEDIES = {
-    TABLES: "sharding.types that cut tables (row_wise, column_wise), more ranks, or smaller tables",
+    **dict.fromkeys((TABLES, CACHED_ROWS, TABLE_STATE, ROWS_AHEAD), _CUT_TABLES),
     SPARSE_BUFFERS: "a smaller batch_size, or sharding.types that spread tables evenly",
     ACTIVATIONS: "a smaller batch_size, or activation checkpointing",
-    BATCH: "a smaller batch_size",
+    **dict.fromkeys((BATCH, IDS), "a smaller batch_size"),
     WEIGHTS: "a smaller module, or parameters that are sharded over ranks",
     GRADIENTS: "a smaller dense part, or parameters that are sharded over ranks",
     OPTIMIZER: "an optimizer with less state",

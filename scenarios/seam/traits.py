@@ -79,6 +79,7 @@ TRAITS: dict[str, Traits] = {
     "all_gather_coalesced": _GATHER,
 }
 EXCHANGES = tuple(verb for verb, known in TRAITS.items() if known.has_splits)
+BARRIERS = tuple(verb for verb, known in TRAITS.items() if not (known.gives or known.receives))
 MESSAGES = ("send", "recv")
 # Functions of NCCL that pass a buffer from rank to rank; those that split it into a chunk per rank.
 CHAINS: tuple[Function, ...] = ("broadcast", "reduce")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,11 @@ def find(name: str, folder: Path) -> ProgramSpec:
 def _spec(name: str, place: str, found: Any) -> ProgramSpec:
     """Return the specification of a program: the `ProgramSpec` found, or one made from a factory's attributes."""
     if isinstance(found, ProgramSpec):
+        try:
+            signature(found.workload).bind(**{table.field: table for table in found.tables})
+        except TypeError as error:
+            kind = getattr(found.workload, "__qualname__", found.workload)
+            raise ValueError(f"a workload with a field for each of its tables, but {kind}: {error}") from None
         return replace(found, name=name)
     if not callable(found):
         raise ValueError(f"a function that makes a program of a scenario, but {place} is a {type(found).__name__}")

@@ -7,7 +7,7 @@ gloo's system calls. As in gloo, a member's script depends on its own call only.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from scenarios.seam.traits import MESSAGES
 from sim.gloo import closed_forms
@@ -30,7 +30,7 @@ def script(call: Call) -> Script:
     others; `bytes_in` of a `reduce` is the buffer, on every member. All members' sizes are equal, as torch requires.
     """
     writer = ScriptWriter()
-    _WRITERS[call.op](writer, call, call.group.ranks.index(call.rank))
+    _ALGORITHMS[call.op][0](writer, call, call.group.ranks.index(call.rank))
     return writer.script()
 
 
@@ -48,7 +48,8 @@ def totals(calls: Sequence[Call]) -> Totals:
     A closed form saves the schedule, whose time grows with the pairs that exchange. Its `latency_steps` of rings are an
     upper bound if the buffer leaves segments empty (fewer than 2p elements, or a last chunk that rounding emptied).
     """
-    return closed_forms.totals(calls) or schedule_totals(schedule(calls))
+    form = _ALGORITHMS[calls[0].op][1]
+    return schedule_totals(schedule(calls)) if form is None else closed_forms.totals(form, calls)
 
 
 def _all_reduce(writer: ScriptWriter, call: Call, rank: int) -> None:
@@ -245,33 +246,34 @@ def _monitored_barrier(writer: ScriptWriter, call: Call, rank: int) -> None:
         writer.wait(writer.send(peer, MONITORED_BYTES))
 
 
-_WRITERS: dict[str, Callable[[ScriptWriter, Call, int], None]] = {
-    "all_reduce": _all_reduce,
-    "all_reduce_coalesced": _all_reduce_of_copy,
-    "reduce_scatter": _all_reduces,
-    "reduce_scatter_tensor": _all_reduce_of_copy,
-    "reduce_scatter_tensor_coalesced": _all_reduces,
-    "all_gather_into_tensor": _all_gather,
-    "all_gather_into_tensor_coalesced": _all_gather,
-    "all_gather_coalesced": _all_gather,
-    "all_gather": _all_gather_list,
-    "broadcast": _broadcast,
-    "reduce": _reduce,
-    "gather": _gather,
-    "scatter": _scatter,
-    "all_to_all": _all_to_all,
-    "all_to_all_single": _all_to_all_single,
-    "barrier": _barrier,
-    "monitored_barrier": _monitored_barrier,
-    "send": lambda writer, call, _: writer.wait(writer.send(call.root, call.bytes_in)),
-    "recv": lambda writer, call, _: writer.wait(writer.recv(call.root, call.bytes_out)),
+# A member's script, and the closed form of all members' totals.
+_Algorithm: TypeAlias = "tuple[Callable[[ScriptWriter, Call, int], None], closed_forms.ClosedForm | None]"
+_COPIED = (_all_reduce_of_copy, closed_forms.all_reduce_of_copy)
+_PARTS = (_all_reduces, closed_forms.all_reduces)
+_GATHERED = (_all_gather, closed_forms.all_gather)
+_ALGORITHMS: dict[str, _Algorithm] = {
+    "all_reduce": (_all_reduce, closed_forms.all_reduce),
+    **dict.fromkeys(("all_reduce_coalesced", "reduce_scatter_tensor"), _COPIED),
+    **dict.fromkeys(("reduce_scatter", "reduce_scatter_tensor_coalesced"), _PARTS),
+    **dict.fromkeys(("all_gather_into_tensor", "all_gather_into_tensor_coalesced", "all_gather_coalesced"), _GATHERED),
+    "all_gather": (_all_gather_list, closed_forms.all_gather_list),
+    "broadcast": (_broadcast, closed_forms.broadcast),
+    "reduce": (_reduce, closed_forms.reduce),
+    "gather": (_gather, closed_forms.gather),
+    "scatter": (_scatter, closed_forms.scatter),
+    "all_to_all": (_all_to_all, closed_forms.all_to_all),
+    "all_to_all_single": (_all_to_all_single, closed_forms.all_to_all_single),
+    "barrier": (_barrier, closed_forms.barrier),
+    "monitored_barrier": (_monitored_barrier, None),
+    "send": (lambda writer, call, _: writer.wait(writer.send(call.root, call.bytes_in)), closed_forms.point_to_point),
+    "recv": (lambda writer, call, _: writer.wait(writer.recv(call.root, call.bytes_out)), closed_forms.point_to_point),
 }
 _RINGS = (_all_reduce, _all_reduce_of_copy, _all_reduces, _all_gather, _all_gather_list, _reduce)
 
 
 def rings(call: Call) -> int:
     """Return how many rings a member runs, one after the other; 0 if the call is no ring."""
-    writer = _WRITERS[call.op]
+    writer = _ALGORITHMS[call.op][0]
     if writer is _all_reduces:
         return len(reduced_parts(call))
     return int(writer in _RINGS and not (writer is _all_gather_list and call.parts))

@@ -16,17 +16,18 @@ if TYPE_CHECKING:
 Calls: TypeAlias = "Sequence[Call]"
 
 
-def totals(calls: Calls) -> Totals | None:
-    """Return `algorithms.totals` of the calls; None for a collective without a closed form."""
-    first = calls[0]
-    if first.op not in _ADDERS:
-        return None
-    sums = Totals(first.group.size if first.op in MESSAGES else len(calls))
-    _ADDERS[first.op](sums, calls)
+# Adds what calls send and compute.
+ClosedForm: TypeAlias = Callable[[Totals, Calls], None]
+
+
+def totals(form: ClosedForm, calls: Calls) -> Totals:
+    """Return `algorithms.totals` of the calls by their closed form."""
+    sums = Totals(calls[0].group.size if calls[0].op in MESSAGES else len(calls))
+    form(sums, calls)
     return sums
 
 
-def _all_reduce(sums: Totals, calls: Calls) -> None:
+def all_reduce(sums: Totals, calls: Calls) -> None:
     """Add an all-reduce: rank r sends every chunk but r while reducing and every chunk but r-1 while gathering."""
     _all_reduce_part(sums, calls, calls[0].bytes_in)
 
@@ -48,12 +49,14 @@ def _all_reduce_part(sums: Totals, calls: Calls, size_bytes: int) -> None:
         sums.latency_steps[rank] += 2 * _ring_steps(parts.count - parts.per_chunk)
 
 
-def _all_reduce_of_copy(sums: Totals, calls: Calls) -> None:
-    _all_reduce(sums, calls)
+def all_reduce_of_copy(sums: Totals, calls: Calls) -> None:
+    """Add an all-reduce of a copy of each member's input, whose result is copied out."""
+    all_reduce(sums, calls)
     sums.copy_bytes = [call.bytes_in + call.bytes_out for call in calls]
 
 
-def _all_reduces(sums: Totals, calls: Calls) -> None:
+def all_reduces(sums: Totals, calls: Calls) -> None:
+    """Add an all-reduce for each part of a reduce-scatter."""
     for size_bytes in reduced_parts(calls[0]):
         _all_reduce_part(sums, calls, size_bytes)
     sums.copy_bytes = [call.bytes_in + call.bytes_out for call in calls]
@@ -65,7 +68,7 @@ def reduced_parts(call: Call) -> tuple[int, ...]:
     return call.parts or (call.bytes_in // ranks,) * ranks
 
 
-def _reduce(sums: Totals, calls: Calls) -> None:
+def reduce(sums: Totals, calls: Calls) -> None:
     """Add a reduce: rank r sends all segments but the last two of chunk r along the ring, then chunk r to the root."""
     ranks, call = len(calls), calls[0]
     if ranks == 1 or call.bytes_in == 0:
@@ -86,7 +89,8 @@ def _ring_steps(messages: int) -> int:
     return 2 * -(-messages // 2)
 
 
-def _all_gather(sums: Totals, calls: Calls) -> None:
+def all_gather(sums: Totals, calls: Calls) -> None:
+    """Add an all-gather: each member passes all shares but one to the right, in halves."""
     ranks, own_bytes = len(calls), calls[0].bytes_in
     sums.copy_bytes = [(ranks + 1) * own_bytes] * ranks
     if ranks > 1 and own_bytes:
@@ -95,11 +99,12 @@ def _all_gather(sums: Totals, calls: Calls) -> None:
         sums.latency_steps = [_ring_steps(2 * (ranks - 1))] * ranks
 
 
-def _all_gather_list(sums: Totals, calls: Calls) -> None:
+def all_gather_list(sums: Totals, calls: Calls) -> None:
+    """Add an all-gather, or an all-to-all where members' sizes differ."""
     if calls[0].parts:
-        _all_to_all(sums, [as_all_to_all(call) for call in calls])
+        all_to_all(sums, [as_all_to_all(call) for call in calls])
     else:
-        _all_gather(sums, calls)
+        all_gather(sums, calls)
 
 
 def as_all_to_all(call: Call) -> Call:
@@ -110,7 +115,7 @@ def as_all_to_all(call: Call) -> Call:
     return replace(call, bytes_in=sum(sends), send_bytes=sends, recv_bytes=call.parts)
 
 
-def _broadcast(sums: Totals, calls: Calls) -> None:
+def broadcast(sums: Totals, calls: Calls) -> None:
     """Add a broadcast: a place, counted from the root, is as many hops away as its number has bits set."""
     ranks, root = len(calls), calls[0].root
     size_bytes = calls[0].bytes_in + calls[0].bytes_out
@@ -122,7 +127,8 @@ def _broadcast(sums: Totals, calls: Calls) -> None:
     sums.latency_steps[root] = min(1, ranks - 1)
 
 
-def _gather(sums: Totals, calls: Calls) -> None:
+def gather(sums: Totals, calls: Calls) -> None:
+    """Add a message of each other member to the root."""
     root, share_bytes = calls[0].root, calls[0].bytes_in
     for rank in range(len(calls)):
         if rank != root:
@@ -130,7 +136,8 @@ def _gather(sums: Totals, calls: Calls) -> None:
     sums.copy_bytes[root] = (len(calls) + 1) * share_bytes
 
 
-def _scatter(sums: Totals, calls: Calls) -> None:
+def scatter(sums: Totals, calls: Calls) -> None:
+    """Add a message of the root to each other member."""
     root, share_bytes = calls[0].root, calls[0].bytes_out
     for rank in range(len(calls)):
         if rank != root:
@@ -138,7 +145,8 @@ def _scatter(sums: Totals, calls: Calls) -> None:
     sums.copy_bytes[root] = share_bytes
 
 
-def _all_to_all_single(sums: Totals, calls: Calls) -> None:
+def all_to_all_single(sums: Totals, calls: Calls) -> None:
+    """Add a message between each pair of members."""
     for rank, call in enumerate(calls):
         sums.copy_bytes[rank] = call.send_bytes[rank]
         for target, size_bytes in enumerate(call.send_bytes):
@@ -148,13 +156,15 @@ def _all_to_all_single(sums: Totals, calls: Calls) -> None:
     sums.latency_steps = [2 if len(calls) > 1 else 0] * len(calls)
 
 
-def _all_to_all(sums: Totals, calls: Calls) -> None:
-    _all_to_all_single(sums, calls)
+def all_to_all(sums: Totals, calls: Calls) -> None:
+    """Add an all-to-all of one buffer, to and from which lists are copied."""
+    all_to_all_single(sums, calls)
     for rank, call in enumerate(calls):
         sums.copy_bytes[rank] += call.bytes_in + call.bytes_out
 
 
-def _barrier(sums: Totals, calls: Calls) -> None:
+def barrier(sums: Totals, calls: Calls) -> None:
+    """Add a dissemination barrier: an empty message a round."""
     ranks, rounds = len(calls), (len(calls) - 1).bit_length()
     for i in range(rounds):
         for rank in range(ranks):
@@ -162,28 +172,7 @@ def _barrier(sums: Totals, calls: Calls) -> None:
     sums.latency_steps = [2 * rounds] * ranks
 
 
-def _point_to_point(sums: Totals, calls: Calls) -> None:
+def point_to_point(sums: Totals, calls: Calls) -> None:
+    """Add the message of a send and its recv."""
     sender = next(call for call in calls if call.op == "send")
     sums.message(sender.group.index(sender.rank), sender.root, sender.bytes_in)
-
-
-_ADDERS: dict[str, Callable[[Totals, Calls], None]] = {
-    "all_reduce": _all_reduce,
-    "all_reduce_coalesced": _all_reduce_of_copy,
-    "reduce_scatter": _all_reduces,
-    "reduce_scatter_tensor": _all_reduce_of_copy,
-    "reduce_scatter_tensor_coalesced": _all_reduces,
-    "all_gather_into_tensor": _all_gather,
-    "all_gather_into_tensor_coalesced": _all_gather,
-    "all_gather_coalesced": _all_gather,
-    "all_gather": _all_gather_list,
-    "reduce": _reduce,
-    "gather": _gather,
-    "scatter": _scatter,
-    "broadcast": _broadcast,
-    "all_to_all": _all_to_all,
-    "all_to_all_single": _all_to_all_single,
-    "barrier": _barrier,
-    "send": _point_to_point,
-    "recv": _point_to_point,
-}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from scenarios.seam.traits import CHAINS, EXCHANGES, TRAITS, Function
+from scenarios.seam.traits import BARRIERS, CHAINS, EXCHANGES, TRAITS, Function
 from sim.nccl import rings_and_trees as paths
 from sim.nccl.coalesced import runs
 from sim.nccl.costs import GroupShape, NcclCosts
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 Calls: TypeAlias = "Sequence[Call]"
 Layout: TypeAlias = Sequence[int]
 
-BARRIER_BYTES = 4  # torch's barrier is an all_reduce of one float
-BARRIERS = ("barrier", "monitored_barrier")  # NCCL has no monitored one: on real ranks, too, it is a barrier
+# torch's barrier is an all_reduce of one float; NCCL has no monitored one: on real ranks, too, it is a barrier
+BARRIER_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,8 +17,9 @@ from reports.sections.comparison import Comparison
 from reports.sections.run.report import RUN
 from reports.sections.run.subject import RunView
 from reports.side_by_side.frames import SideBySide
-from scenarios.config.overrides.overrides import OVERRIDES
+from scenarios.config.overrides.short_names import OVERRIDES
 from scenarios.versions import version_of
+from twinstep import options
 from twinstep.prediction import main
 
 EXCHANGE = """program = "all_to_all"
@@ -161,6 +162,7 @@ def test_an_unknown_name_suggests_a_known_one() -> None:
 
 
 def test_overrides_are_named_for_completion() -> None:
+    assert {*OVERRIDES} == {*options.OVERRIDES}
     for function in (
         twinstep.predict,
         twinstep.measure,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,7 +22,9 @@ from scenarios.seam.errors import ScenarioError
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Recording
+from scenarios.seam.traits import TESTED, TRAITS
 from scenarios.workloads.build import build_simulation
+from scenarios.workloads.collective.program import CALLS
 from sim.gpu_profiles import profile_of
 from sim.library import library_of
 from sim.run import simulate
@@ -161,8 +164,8 @@ def _cluster(like: Cluster, nodes: int, gpus: int, *, gbit_per_s: float | None, 
 
 
 def _check(op: str, library: str, cluster: Cluster, size_bytes: int) -> None:
-    if op not in _CALLS:
-        raise ScenarioError([f"op = '{op}': expected one of {', '.join(_CALLS)}"])
+    if op not in TESTED:
+        raise ScenarioError([f"op = '{op}': expected one of {', '.join(TESTED)}"])
     if library not in LIBRARIES:
         raise ScenarioError([f"library = '{library}': expected {' or '.join(LIBRARIES)}"])
     if not 2 <= cluster.world_size <= _MOST_RANKS:
@@ -191,43 +194,33 @@ class _Once(Program):
     """A program of one call after a barrier."""
 
     def __init__(self, op: str, size_bytes: int) -> None:
-        self._call, self._size_bytes = _CALLS[op], size_bytes
+        self._op, self._size_bytes = op, size_bytes
 
     async def __call__(self, rank: Rank) -> None:
         await rank.barrier()
         with rank.step(0):
-            work = self._call(rank, self._size_bytes)
+            work = _issued(rank, self._op, self._size_bytes)
             if work is not None:
                 await work
 
 
-def _empty(rank: Rank, size_bytes: int) -> Tensor:
-    """Return a buffer of float32, as in the measurements, if its size allows, else of int8."""
-    dtype = torch.int8 if size_bytes % 4 else torch.float32
-    return torch.empty(size_bytes // dtype.itemsize, dtype=dtype, device=rank.device)
+def _issued(rank: Rank, op: str, size_bytes: int) -> Work[Any] | None:
+    """Issue an operation; None on ranks that have no part in it. A rank's larger buffer has at least `size_bytes`.
 
+    Buffers in place are of float32, as in the measurements, if their size allows, else of int8.
+    """
 
-def _two(rank: Rank, size_bytes: int, outputs: int | None = None, inputs: int | None = None) -> tuple[Tensor, Tensor]:
-    """Return an output and an input of these numbers of equal shares, by default one share per rank."""
-    share = -(-size_bytes // rank.world_size)
-    shares = outputs or rank.world_size, inputs or rank.world_size
-    output, input = (torch.empty(share * each, dtype=torch.int8, device=rank.device) for each in shares)
-    return output, input
+    def empty(count: int, dtype: torch.dtype = torch.int8) -> Tensor:
+        return torch.empty(count, dtype=dtype, device=rank.device)
 
-
-def _send_recv(rank: Rank, size_bytes: int) -> Work[None] | Work[Tensor] | None:
-    """Send from the first rank to the last, which is on another host if there are several."""
-    last = rank.world_size - 1
+    known, share, last = TRAITS.get(op), -(-size_bytes // rank.world_size), rank.world_size - 1
+    if known is not None and known.receives:
+        sizes = {"all": share * rank.world_size, "share": share}
+        return CALLS[op](rank, empty(sizes[known.receives]), empty(sizes[known.gives]), label=_LABEL)
+    buffer = empty(size_bytes) if size_bytes % 4 else empty(size_bytes // 4, torch.float32)
+    if known is not None:
+        return CALLS[op](rank, buffer, buffer, label=_LABEL)
+    # From the first rank to the last, which is on another host if there are several.
     if rank.rank == 0:
-        return rank.send(_empty(rank, size_bytes), last, label=_LABEL)
-    return rank.recv(_empty(rank, size_bytes), 0, label=_LABEL) if rank.rank == last else None
-
-
-_CALLS: dict[str, Callable[[Rank, int], Work[Tensor] | Work[None] | None]] = {
-    "all_reduce": lambda rank, size: rank.all_reduce(_empty(rank, size), label=_LABEL),
-    "all_gather": lambda rank, size: rank.all_gather_into_tensor(*_two(rank, size, inputs=1), label=_LABEL),
-    "reduce_scatter": lambda rank, size: rank.reduce_scatter_tensor(*_two(rank, size, outputs=1), label=_LABEL),
-    "broadcast": lambda rank, size: rank.broadcast(_empty(rank, size), 0, label=_LABEL),
-    "all_to_all": lambda rank, size: rank.all_to_all_single(*_two(rank, size), label=_LABEL),
-    "send_recv": _send_recv,
-}
+        return rank.send(buffer, last, label=_LABEL)
+    return rank.recv(buffer, 0, label=_LABEL) if rank.rank == last else None

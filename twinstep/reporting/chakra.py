@@ -22,6 +22,7 @@ from reports.run import Run
 from reports.store.drafts import whole_folder
 from scenarios.seam.errors import ProgramError, tell_error
 from scenarios.seam.kernel import ELEMENT_BYTES
+from scenarios.seam.traits import BARRIERS, EXCHANGES, MESSAGES, TRAITS
 from scenarios.workloads.chakra.nodes import (
     COLLECTIVE,
     COMM_TYPES,
@@ -44,17 +45,17 @@ NAME, GROUPS = "step", "groups.json"
 _COLUMNS = ["rank", "rank_count", "stream", "step", "sequence", "kind", "label", "group", "issued_ns", "start_ns"]
 _COLUMNS += ["end_ns", "wait_until_ns", "bytes_in", "bytes_out", "bytes_sent", "dtype", "flops", "bytes_read"]
 _COLUMNS += ["bytes_written"]
-# Chakra's types for torch's verbs; other verbs are no collectives of a group.
-_TYPES = {
-    **dict.fromkeys(("all_reduce", "all_reduce_coalesced"), "ALL_REDUCE"),
-    "reduce": "REDUCE",
-    **dict.fromkeys(("all_gather", "all_gather_coalesced"), "ALL_GATHER"),
-    **dict.fromkeys(("all_gather_into_tensor", "all_gather_into_tensor_coalesced"), "ALL_GATHER"),
-    **dict.fromkeys(("reduce_scatter", "reduce_scatter_tensor", "reduce_scatter_tensor_coalesced"), "REDUCE_SCATTER"),
-    **{"gather": "GATHER", "scatter": "SCATTER", "broadcast": "BROADCAST"},
-    **dict.fromkeys(("all_to_all", "all_to_all_single"), "ALL_TO_ALL"),
-    **dict.fromkeys(("barrier", "monitored_barrier"), "BARRIER"),
-}
+
+
+def _type_of(verb: str) -> str:
+    """Return Chakra's type for a verb: that of NCCL's function for it, where NCCL has one of its own."""
+    if verb in (*BARRIERS, *EXCHANGES):
+        return "BARRIER" if verb in BARRIERS else "ALL_TO_ALL"
+    return (TRAITS[verb].function or verb).upper()
+
+
+# Verbs that are collectives of a group.
+_TYPES = {verb: _type_of(verb) for verb in TRAITS if verb not in MESSAGES}
 # Chakra's types of messages, and where they name the other end.
 _MESSAGES = {"send": (SEND, "comm_dst"), "recv": (RECV, "comm_src")}
 

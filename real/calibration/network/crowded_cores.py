@@ -10,10 +10,12 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import cycle
 from statistics import mean, median, quantiles
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from real.calibration.network.fit import whole_s
 from real.calibration.network.probes import others_s_so_far
@@ -31,7 +33,13 @@ REPEATS = 100
 # Repetitions of each call in a simulation, which takes seconds: enough for a mean.
 PLAYED = 30
 _BYTES = 1 << 10
-_CALLS = ("barrier", "all_reduce", "all_gather", "broadcast")
+# Calls with a buffer, a share of it and a buffer for all shares.
+_CALLS: Mapping[str, Callable[[Rank, Tensor, Tensor, Tensor], Work[Any]]] = {
+    "barrier": lambda rank, *_: rank.barrier(),
+    "all_reduce": lambda rank, whole, *_: rank.all_reduce(whole),
+    "all_gather": lambda rank, _, share, gathered: rank.all_gather_into_tensor(gathered, share),
+    "broadcast": lambda rank, whole, *_: rank.broadcast(whole, 0),
+}
 # About the longest that a thread spins: until the system's tick takes its core. Of 1,704 spins of more than 30 us that
 # one rank of three on 2 cores had in 4,200 short calls, ten lasted longer.
 _SPIN_NS = 4_000_000
@@ -62,16 +70,10 @@ class Crowd(Program):
         pairs = [rank.new_group([first, first + 1]) for first in range(0, rank.world_size - 1, 2)]
         share = torch.zeros(_BYTES // 4 // rank.world_size, device=rank.device)
         gathered = torch.zeros(share.numel() * rank.world_size, device=rank.device)
-        calls: dict[str, Callable[[], Work[Any]]] = {
-            "barrier": rank.barrier,
-            "all_reduce": lambda: rank.all_reduce(whole),
-            "all_gather": lambda: rank.all_gather_into_tensor(gathered, share),
-            "broadcast": lambda: rank.broadcast(whole, 0),
-        }
-        for index in range(self._called):
+        for index, call in zip(range(self._called), cycle(_CALLS.values()), strict=False):
             await rank.barrier(label="together")
             with rank.step(index):
-                await calls[_CALLS[index % len(_CALLS)]]()
+                await call(rank, whole, share, gathered)
         for index in range(self._called, self._called + WARM_UP + WORKED):
             await rank.barrier(label="together")
             with rank.step(index):
@@ -113,10 +115,10 @@ def typical(spans: Iterable[Span], repeats: int = REPEATS) -> Typical:
         if span.kind == "step":
             steps[span.step].append(span)
     called = (WARM_UP + repeats) * len(_CALLS)
-    times: dict[str, list[float]] = defaultdict(list)
+    times, names = defaultdict[str, list[float]](list), tuple(_CALLS)
     for step, own in steps.items():
         if WARM_UP * len(_CALLS) <= step < called:
-            times[_CALLS[step % len(_CALLS)]].append(whole_s(own))
+            times[names[step % len(names)]].append(whole_s(own))
         elif step >= called + WARM_UP:
             times[_WORK].append(whole_s(own))
     return {name: (median if name == _WORK else mean)(times_s) for name, times_s in times.items()}

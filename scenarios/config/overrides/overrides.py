@@ -9,17 +9,13 @@ from difflib import get_close_matches
 from itertools import takewhile
 
 from scenarios.config.overrides.keys import EXPECTED_KEY, is_several, items_of, names_of, path_of, places
+from scenarios.config.overrides.short_names import OVERRIDES
 from scenarios.config.toml.mistakes import SET, Mistakes, toml_text
 from scenarios.config.toml.table_file.entries import TABLES
 from scenarios.config.toml.tree import KeyPath, Tree
 
 # Keys with a meaning in files only: what is read next, and what a profile states of itself.
 _OF_FILES = ("include", "set", "measured")
-# Keys of [run], the cluster's profile and its operator tables: those with an option of their own.
-OVERRIDES = (
-    *("steps", "seed", "batch_size", "payload", "fidelity", "ranks", "library", "timeout", "compute_times"),
-    *("profile", "kernels"),
-)
 # This table is appended to the profile's tables, so it can only be placed after the profile is read.
 _KERNELS = "kernels"
 

@@ -77,15 +77,7 @@ def linear(rows: int, inner: int, columns: int, dtype: str, *, element_bytes: in
 
 def linear_input_gradient(rows: int, inner: int, columns: int, dtype: str, *, element_bytes: int) -> Product:
     """Return the product of the gradient of a linear layer's input: [rows, columns] by the weight [columns, inner]."""
-    return Product(
-        rows=rows,
-        columns=inner,
-        inner=columns,
-        dtype=dtype,
-        left_alignment=alignment(columns, element_bytes),
-        right_alignment=alignment(inner, element_bytes),
-        result_alignment=alignment(inner, element_bytes),
-    )
+    return product(rows, inner, columns, dtype=dtype, element_bytes=element_bytes)
 
 
 def linear_weight_gradient(rows: int, inner: int, columns: int, dtype: str, *, element_bytes: int) -> Product:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -51,17 +51,17 @@ class CollectiveProgram(Program):
         self.effort = step_effort(scenario)
 
     async def __call__(self, rank: Rank) -> None:
-        buffers, call = self._buffers(rank), _CALLS[self._call.op]
-        label = "checksum" if self._is_exchange else ""
+        buffers, call = self._buffers(rank), CALLS[self._call.op]
+        call_label, label = ("exchange", "checksum") if self._is_exchange else ("", "")
         for step in range(self._scenario.run.steps):
             if self._splits is not None:
                 start = start_of(step) if self._is_exchange else 0
                 buffers.lay_out(*splits_of(self._splits, step, rank), start)
             await rank.barrier(label="start")
             with rank.step(step):
-                await call(rank, buffers)
+                output = buffers.received
+                await call(rank, output, buffers.given, label=call_label, **buffers.splits)
                 if step == 0 or self._is_exchange:
-                    output = buffers.output if buffers.received is None else buffers.received
                     total = await rank.compute(checksum_cost(output), checksum, output, label=label, role=OTHER)
                     rank.record("checksum", total)
 
@@ -70,7 +70,7 @@ class CollectiveProgram(Program):
         dtype = getattr(torch, self._call.dtype)
         values = draw_values(self._scenario.run.seed, rank.rank, given, dtype=dtype, device=rank.device)
         output = torch.zeros(received, dtype=dtype, device=rank.device) if received else values[:given]
-        return _Buffers(values, values[:given], output, label="exchange" if self._is_exchange else "")
+        return _Buffers(values, values[:given], output, output)
 
     def _elements(self, rank: int) -> tuple[int, int]:
         """Return the number of elements that a rank gives, and the number that it receives in a separate buffer."""
@@ -95,21 +95,21 @@ class CollectiveProgram(Program):
 
 @dataclass(slots=True)
 class _Buffers:
-    """The buffers of a rank: `given` is a window of `values`; `output` is the same tensor if the call is in place."""
+    """The buffers of a rank: `given` is a window of `values`, `received` one of `output`; both are the same tensor if
+    the call is in place.
+    """
 
     values: Tensor
     given: Tensor
     output: Tensor
-    label: str = ""
-    sends: Sequence[float] | None = None
-    receives: Sequence[float] | None = None
-    received: Tensor | None = None
+    received: Tensor
+    splits: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     def lay_out(self, sends: Sequence[float], receives: Sequence[float], received: int, start: int) -> None:
         """Prepare an all-to-all with these elements to and from each member, `received` in total; values begin at
         `start`.
         """
-        self.sends, self.receives = sends, receives
+        self.splits = {"output_split_sizes": receives, "input_split_sizes": sends}
         self.given = self.values[start : start + len(self.given)]
         self.received = self.output[:received]
 
@@ -124,15 +124,11 @@ def _check_shares(scenario: Scenario, call: Exchange | TimedCollective) -> None:
         )
 
 
-def _all_to_all(rank: Rank, buffers: _Buffers) -> Work[Tensor]:
-    assert buffers.received is not None, "it was laid out"
-    return rank.all_to_all_single(buffers.received, buffers.given, buffers.receives, buffers.sends, label=buffers.label)
-
-
-_CALLS: dict[str, Callable[[Rank, _Buffers], Work[Tensor]]] = {
-    "all_reduce": lambda rank, buffers: rank.all_reduce(buffers.given),
-    "reduce_scatter": lambda rank, buffers: rank.reduce_scatter_tensor(buffers.output, buffers.given),
-    "all_gather": lambda rank, buffers: rank.all_gather_into_tensor(buffers.output, buffers.given),
-    "broadcast": lambda rank, buffers: rank.broadcast(buffers.given, _ROOT),
-    "all_to_all": _all_to_all,
+# Issues an operation with its output and input, and a label and splits by the verbs' names, on the world's group.
+CALLS: dict[str, Callable[..., Work[Tensor]]] = {
+    "all_reduce": lambda rank, _, input, **given: rank.all_reduce(input, **given),
+    "reduce_scatter": lambda rank, output, input, **given: rank.reduce_scatter_tensor(output, input, **given),
+    "all_gather": lambda rank, output, input, **given: rank.all_gather_into_tensor(output, input, **given),
+    "broadcast": lambda rank, _, input, **given: rank.broadcast(input, _ROOT, **given),
+    "all_to_all": lambda rank, output, input, **given: rank.all_to_all_single(output, input, **given),
 }

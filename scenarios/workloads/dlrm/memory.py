@@ -14,7 +14,7 @@ from scenarios.planner.estimators.storage import CACHE_ROW_BYTES, CACHED_ROW_BYT
 from scenarios.planner.options import host_capacity_bytes
 from scenarios.planner.placed import Plan, device_bytes, whole_bytes
 from scenarios.quantized.codec import quantized_comms
-from scenarios.seam.memory import SPARSE_BUFFERS, TABLES, MemoryPart
+from scenarios.seam.memory import CACHED_ROWS, IDS, ROWS_AHEAD, SPARSE_BUFFERS, TABLE_STATE, TABLES, MemoryPart
 from scenarios.seam.trace import IN_HOST, MemoryRow, PlanRow
 from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
 from scenarios.sparse.groups import TableGroup
@@ -85,12 +85,12 @@ def _embedding_parts(
         buffers += _buffer_bytes(scenario, bag, ids=ids, lengths=pooled, found=found, stays=stays)
     parts = [
         MemoryPart("embedding weights", round(weights), kind=TABLES),
-        MemoryPart("embedding optimizer", round(state), kind=TABLES),
+        MemoryPart("embedding optimizer", round(state), kind=TABLE_STATE),
         MemoryPart("sparse buffers", round(buffers), kind=SPARSE_BUFFERS),
         *ahead,
     ]
     if cache:
-        parts.append(MemoryPart("embedding cache", round(cache), kind=TABLES))
+        parts.append(MemoryPart("embedding cache", round(cache), kind=CACHED_ROWS))
     if hosted:
         parts.append(MemoryPart("embedding rows in host memory", round(hosted), IN_HOST, TABLES))
     return tuple(parts)
@@ -124,8 +124,8 @@ def _ahead_parts(scenario: Scenario) -> list[MemoryPart]:
     dense = float(samples * (model.dense_features * element_bytes + LABEL_BYTES))
     copied = (pipeline.copied_ahead + 1) * naming + pipeline.copied_ahead * dense if scenario.copies_batches else 0.0
     rows = samples * sum(feature.dim * max(1, feature.sequence) for feature in model.features) * element_bytes
-    parts = [MemoryPart("batches", round(copied))] if copied else []
-    return [*parts, MemoryPart("embeddings ahead", rows, kind=TABLES)] if pipeline.kind == "semi_sync" else parts
+    parts = [MemoryPart("batches", round(copied), kind=IDS)] if copied else []
+    return [*parts, MemoryPart("embeddings ahead", rows, kind=ROWS_AHEAD)] if pipeline.kind == "semi_sync" else parts
 
 
 def _buffer_bytes(

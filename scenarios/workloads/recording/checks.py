@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from scenarios.config.toml.tree import too_deep
+from scenarios.workloads.recording.events.event import EVENTS
 from scenarios.workloads.recording.events.forms import (
     MOST_RANKS,
     is_below,
@@ -17,7 +18,7 @@ from scenarios.workloads.recording.events.forms import (
     is_number,
     is_text,
 )
-from scenarios.workloads.recording.events.table import EVENTS, is_line
+from scenarios.workloads.recording.events.table import is_line
 from scenarios.workloads.recording.recorded import Recorded
 
 _COUNT = f"a whole number from 1 to {MOST_RANKS:,}"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from inspect import signature
 from typing import Any
 
 import torch
@@ -46,27 +48,31 @@ class Packed:
 Tensors = list[Tensor]
 
 
-# How verbs take their tensors, given inputs and targets; other verbs take all as single arguments, targets first.
-_ARGUMENTS: dict[str, Callable[[Tensors, Tensors], Sequence[Any]]] = {
-    "all_reduce_coalesced": lambda inputs, targets: [inputs],
-    "all_gather": lambda inputs, targets: [targets, *inputs],
-    "reduce_scatter": lambda inputs, targets: [*targets, inputs],
-    "gather": lambda inputs, targets: [*inputs, targets or None],
-    "scatter": lambda inputs, targets: [*targets, inputs or None],
-    "all_gather_coalesced": lambda inputs, targets: [_rows(targets, len(inputs)), inputs],
-    **dict.fromkeys(
-        ("all_to_all", "all_gather_into_tensor_coalesced", "reduce_scatter_tensor_coalesced"),
-        lambda inputs, targets: [targets, inputs],
-    ),
-}
+@cache
+def _arguments(verb: str) -> dict[str, str]:
+    """Return the arguments of a verb of `Rank` that are tensors or the rank at the other end, with their types."""
+    kinds = ((one.name, str(one.annotation)) for one in signature(getattr(Rank, verb)).parameters.values())
+    return {name: kind for name, kind in kinds if "Tensor" in kind or name in ("src", "dst")}
 
 
-def _one_by_one(inputs: Tensors, targets: Tensors) -> Sequence[Any]:
-    return [*targets, *inputs]
+def root_of(verb: str) -> str:
+    """Return the argument of a verb that has the rank at the other end, "src" or "dst"."""
+    return next(name for name in ("src", "dst") if name in _arguments(verb))
 
 
-def _rows(tensors: Tensors, width: int) -> list[Tensors]:
-    return [tensors[start : start + width] for start in range(0, len(tensors), width)]
+def _tensors(verb: str, inputs: Tensors, targets: Tensors) -> Iterator[Any]:
+    """Yield a verb's tensor arguments; verbs that write over what they read have one."""
+    kinds = [kind for kind in _arguments(verb).values() if "Tensor" in kind]
+    both = [inputs, targets] if verb == "gather" else [targets, inputs]
+    for kind, tensors in zip(kinds, both if len(kinds) > 1 else [targets or inputs], strict=False):
+        match kind:
+            case "Tensor":
+                (one,) = tensors
+                yield one
+            case "list[list[Tensor]]":
+                yield [tensors[start : start + len(inputs)] for start in range(0, len(tensors), len(inputs))]
+            case _:
+                yield tensors or (None if "None" in kind else [])
 
 
 def issue(
@@ -83,8 +89,7 @@ def issue(
     given = dict(options)
     if "op" in given:
         given["op"] = getattr(ReduceOp, given["op"])
-    arguments = _ARGUMENTS.get(verb, _one_by_one)
-    tensors = arguments(list(inputs), list(targets))
+    tensors = _tensors(verb, list(inputs), list(targets))
     work: Work[Any] = getattr(rank, verb)(*tensors, group=group, label=label, **given)
     return work
 

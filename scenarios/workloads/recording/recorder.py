@@ -33,14 +33,13 @@ from scenarios.workloads.recording.events.tasks import (
 from scenarios.workloads.recording.file import NAME
 from scenarios.workloads.recording.hardware import cpu_flops_per_s
 from scenarios.workloads.recording.lines import Logs, RankLog
-from scenarios.workloads.recording.packed import Packed
+from scenarios.workloads.recording.packed import Packed, root_of
 from scenarios.workloads.recording.recorded import Recorded
 
 T = TypeVar("T")
 
 # The task whose code runs: 0 for the program's own coroutine, n for its n-th spawned one.
 _TASK: ContextVar[int] = ContextVar("task", default=0)
-_SOURCES = frozenset({"broadcast", "scatter", "recv"})  # verbs whose root is the argument `src`; of others `dst`
 
 
 class ProgramRecorder:
@@ -186,7 +185,7 @@ class RecordingBackend:
         if call.reduce:
             options["op"] = call.reduce.upper()
         if call.root >= 0:
-            options["src" if call.op in _SOURCES else "dst"] = int(cast(int, issue.root))
+            options[root_of(call.op)] = int(cast(int, issue.root))
         for name, splits in zip(("output_split_sizes", "input_split_sizes"), issue.splits, strict=True):
             if splits is not None:
                 options[name] = list(map(_plain, splits))

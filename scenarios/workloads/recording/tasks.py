@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +23,6 @@ from scenarios.workloads.recording.events.tasks import (
 from scenarios.workloads.recording.lines import parse_line, parse_lines
 from scenarios.workloads.recording.recorded import Recorded
 
-_SOUND = "a recording of a program"
 _GROUPS_OF_STREAM = 3  # world, intra, cross
 _KINDS = (
     *(IssueCall, RankCompute, SpawnTask, OnTask, WaitWork, OpenStream, GroupOnStream, BeginStep, StepEnd),
@@ -126,18 +125,20 @@ def tasks_of(recorded: Recorded) -> Sequence[RankTasks]:
         ValueError: an event does not fit those before it; the message is a phrase with its place.
     """
     try:
-        events = parse_lines(recorded)
+        return [*_tasks(recorded)]
     except ValueError as error:
-        raise ValueError(f"{_SOUND}, but it is damaged: {error}") from None
-    found = list[RankTasks]()
+        raise ValueError(f"a recording of a program, but it is damaged: {error}") from None
+
+
+def _tasks(recorded: Recorded) -> Iterator[RankTasks]:
+    events = parse_lines(recorded)
     for number, sequence in enumerate(recorded.sequences):
         tasks = RankTasks()
         for place, line in enumerate(sequence):
             if wrong := tasks.add(events[line], line, len(recorded.ranks)):
                 where = f"sequences[{number}][{place}], lines[{line}], '{recorded.lines[line][0]}'"
-                raise ValueError(f"{_SOUND}, but it is damaged: {where}: expected {wrong}")
+                raise ValueError(f"{where}: expected {wrong}")
         if (left := tasks.never_awaited()) is not None:
             where = f"sequences[{number}], lines[{left}], '{recorded.lines[left][0]}'"
-            raise ValueError(f"{_SOUND}, but it is damaged: {where}: expected a wait for it below")
-        found.append(tasks)
-    return found
+            raise ValueError(f"{where}: expected a wait for it below")
+        yield tasks

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from scenarios.workloads.recording.events.table import EVENTS
+from scenarios.workloads.recording.events.event import EVENTS
 from scenarios.workloads.recording.file import read
 from scenarios.workloads.recording.recorded import Recorded
 

@@ -145,6 +145,21 @@ def test_a_spec_of_ones_own_makes_its_workload_of_its_tables(tmp_path: Path) -> 
     assert sentence(path) == f"{path}: first_phase.rounds = 2: expected no rounds but with kind = 'long'"
 
 
+@pytest.mark.parametrize(
+    ("before", "now", "wrong"),
+    [
+        ("    last: Phase\n", "", "got an unexpected keyword argument 'last'"),
+        ("    last: Phase\n", "    last: Phase\n    third: int\n", "missing a required argument: 'third'"),
+    ],
+)
+def test_a_spec_whose_workload_has_other_fields_is_a_sentence(
+    tmp_path: Path, before: str, now: str, wrong: str
+) -> None:
+    path = write(tmp_path, "mine:SPEC", code=PHASES.replace(before, now))
+    expected = f"expected a workload with a field for each of its tables, but Phases: {wrong}"
+    assert sentence(path) == f"{path}: program = 'mine:SPEC': {expected}"
+
+
 def test_options_change_the_digest(tmp_path: Path) -> None:
     first = load(write(tmp_path)).digest()
     assert load(write(tmp_path, options="{elements = 5}")).digest() != first

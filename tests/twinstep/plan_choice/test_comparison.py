@@ -57,6 +57,7 @@ def test_the_sentence_is_true_to_the_ns(tmp_path: Path) -> None:
     assert steps_ns[BEST] < min(steps_ns[YOURS], steps_ns[PLANNERS])
     assert f"({100 * (steps_ns[BEST] / steps_ns[YOURS] - 1):+.0f} %): table" in found["verdict"]
     assert found["verdict"].endswith("on rank 5")
+    assert {"tables: rows", "tables: ids and rows of exchanges (KJT)"} <= {row["part"] for row in found["memory"]}
     planned = {
         name: (own["sharding_type"], own["compute_kernel"], own["ranks"])
         for tables in json.loads(best.read_text()).values()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import field, fields, replace
+from typing import TYPE_CHECKING, Any
 
 from scenarios.config.interconnect import LIBRARIES
-from scenarios.workloads.recording.events.event import Counts, OwnGroups, RankEvent, Request
+from scenarios.workloads.recording.events.event import Counts, OwnGroups, RankEvent, Request, event
 from scenarios.workloads.recording.events.forms import (
     is_flag,
     is_group,
@@ -27,7 +27,9 @@ def _is_library(value: Any) -> bool:
     return is_text(value) and (not value or value in LIBRARIES)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@event(
+    "issue", is_verb, is_whole, is_text, is_whole, is_tensors, is_tensors, is_table, is_flag, _is_library, kw_only=True
+)
 class IssueCall(Request):
     """A call of a `Rank` verb: group number, input and output tensors, and the verb's options.
 
@@ -38,9 +40,6 @@ class IssueCall(Request):
         of_reducer: whether DistributedDataParallel issued the call, to reduce gradients.
         library: "gloo" where torch would use gloo for the call; "": the scenario's library.
     """
-
-    kind: ClassVar[str] = "issue"
-    form = (is_verb, is_whole, is_text, is_whole, is_tensors, is_tensors, is_table, is_flag, _is_library)
 
     verb: str
     group: int
@@ -75,15 +74,13 @@ class IssueCall(Request):
         return f"{self.label} of {sizes or 'nothing'}"
 
 
-@dataclass(frozen=True, slots=True)
+@event("wait", is_whole, is_whole)
 class WaitCall(Request):
     """A wait of a stream for a call, answered with the call's outputs.
 
     A recording's line has the number of calls issued after that call, in place of `number`.
     """
 
-    kind: ClassVar[str] = "wait"
-    form = is_whole, is_whole
     since = "call"
     words = "a wait for a call"
 
@@ -91,12 +88,10 @@ class WaitCall(Request):
     stream: int
 
 
-@dataclass(frozen=True, slots=True)
+@event("new_group", is_group)
 class NewGroup(Request):
     """A request for a process group of these ranks, answered with the group's number."""
 
-    kind: ClassVar[str] = "new_group"
-    form = (is_group,)
     words = "a new group"
 
     ranks: Sequence[int]
@@ -106,7 +101,7 @@ class NewGroup(Request):
         return self
 
 
-@dataclass(frozen=True, slots=True)
+@event("replica", is_replica)
 class ReplicaGradients(Request):
     """A module under DistributedDataParallel, by number.
 
@@ -116,8 +111,6 @@ class ReplicaGradients(Request):
         shapes: [shape, dtype] of each gradient, in the order in which gradients become ready.
     """
 
-    kind: ClassVar[str] = "replica"
-    form = (is_replica,)
     is_listed = True
     words = "DistributedDataParallel's gradients"
 
@@ -130,9 +123,8 @@ class ReplicaGradients(Request):
         return replace(self, group=own.group(self.group))
 
 
-@dataclass(frozen=True, slots=True)
+@event("met")
 class MetInStore(Request):
     """A placeholder for a store request in a recording; a replay sends no request."""
 
-    kind: ClassVar[str] = "met"
     is_free = True

@@ -6,9 +6,9 @@ that identical steps, and ranks that do the same work, have identical lines.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
-from typing import Any, ClassVar, Literal, Protocol, Self
+from typing import Any, ClassVar, Literal, Protocol, Self, TypeVar, dataclass_transform
 
 from scenarios.workloads.recording.events.forms import Form
 
@@ -84,6 +84,23 @@ class RankEvent:
             return self
         number: int = getattr(counts, self.since) - self.number  # type: ignore[attr-defined]
         return replace(self, number=number)  # type: ignore[call-arg]
+
+
+E = TypeVar("E", bound=RankEvent)
+EVENTS: dict[str, type[RankEvent]] = {}  # by kind, of the modules that are imported; `table` imports all
+
+
+@dataclass_transform(frozen_default=True)
+def event(kind: str, *form: Form, kw_only: bool = False) -> Callable[[type[E]], type[E]]:
+    """Make an event's class a frozen dataclass; `form` has a check for each value of its lines."""
+
+    def declare(declared: type[E]) -> type[E]:
+        declared.kind, declared.form = kind, form
+        made = dataclass(frozen=True, slots=True, kw_only=kw_only)(declared)
+        EVENTS[kind] = made
+        return made
+
+    return declare
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
-from scenarios.workloads.recording.events.event import Request
+from scenarios.workloads.recording.events.event import Request, event
 from scenarios.workloads.recording.events.forms import is_anything, is_batch, is_cpu_work, is_metric, is_whole
 from scenarios.workloads.recording.events.work import Spent
 
 
-@dataclass(frozen=True, slots=True)
+@event("step")
 class StepEnd(Request):
     """The end of a step, or of the set-up before the first step."""
 
-    kind: ClassVar[str] = "step"
     words = "a step's end"
 
 
-@dataclass(frozen=True, slots=True)
+@event("end", is_anything)
 class ScriptEnd(Request):
     """The end of the script, with how it ended and what was observed, in the fields of `outcome.Outcome`."""
 
-    kind: ClassVar[str] = "end"
-    form = (is_anything,)
     words = "the script's end"
     is_own = True
 
@@ -38,12 +35,10 @@ class ScriptFailure(Request):
     sentence: str
 
 
-@dataclass(frozen=True, slots=True)
+@event("record", is_metric)
 class RecordMetric(Request):
     """A metric of a step, such as a loss; on real ranks the value is still a tensor."""
 
-    kind: ClassVar[str] = "record"
-    form = (is_metric,)
     is_listed = True
     words = "a loss"
     is_awaited = False
@@ -53,60 +48,50 @@ class RecordMetric(Request):
     value: Any
 
 
-@dataclass(frozen=True, slots=True)
+@event("plan", is_anything)
 class FoundPlan(Request):
     """The placement of embedding tables, as `torchrec_plan.plan_found` returns it."""
 
-    kind: ClassVar[str] = "plan"
-    form = (is_anything,)
     is_free = True
 
     found: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@event("memory", is_whole)
 class MemoryPeak(Request):
     """The peak size of the GPU's tensors so far, in bytes."""
 
-    kind: ClassVar[str] = "memory"
-    form = (is_whole,)
     is_awaited = False
     is_free = True
 
     peak_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@event("reserved", is_whole)
 class ReservedPeak(MemoryPeak):
     """The peak of the GPU memory that the caching allocator has reserved so far, in bytes."""
 
-    kind: ClassVar[str] = "reserved"
 
-
-@dataclass(frozen=True, slots=True)
+@event("left_out", is_anything)
 class NoteLeftOut(Request):
     """Descriptions of the work in the current step that is not predicted."""
 
-    kind: ClassVar[str] = "left_out"
-    form = (is_anything,)
     is_free = True
 
     found: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True)
+@event("on_cpu", is_cpu_work)
 class NoteCpuWork(Request):
     """The current step's computations on the CPU next to a GPU: [what, script's line, counts of `HostWork`] each."""
 
-    kind: ClassVar[str] = "on_cpu"
-    form = (is_cpu_work,)
     is_awaited = False
     is_free = True
 
     computed: Sequence[Any]
 
 
-@dataclass(frozen=True, slots=True)
+@event("loaded", is_batch)
 class LoadedBatch(Request):
     """A batch from a data loader's workers.
 
@@ -118,8 +103,6 @@ class LoadedBatch(Request):
         place: the script's line that takes the batch.
     """
 
-    kind: ClassVar[str] = "loaded"
-    form = (is_batch,)
     is_listed = True
     is_awaited = False
     is_free = True

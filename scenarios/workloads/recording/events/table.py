@@ -1,46 +1,16 @@
-"""The table of all kinds of lines in a recording, and the parser of lines."""
+"""Lines of a recording of all kinds: checked, and as events."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from scenarios.seam.host_work import HostWork
-from scenarios.workloads.recording.events.calls import IssueCall, MetInStore, NewGroup, ReplicaGradients, WaitCall
-from scenarios.workloads.recording.events.event import RankEvent
+from scenarios.workloads.recording.events import calls, notes, tasks, waits, work  # noqa: F401 - they declare kinds
+from scenarios.workloads.recording.events.event import EVENTS, RankEvent
 from scenarios.workloads.recording.events.forms import is_host_work, is_text
-from scenarios.workloads.recording.events.notes import (
-    FoundPlan,
-    LoadedBatch,
-    MemoryPeak,
-    NoteCpuWork,
-    NoteLeftOut,
-    RecordMetric,
-    ReservedPeak,
-    ScriptEnd,
-    StepEnd,
-)
-from scenarios.workloads.recording.events.tasks import (
-    BeginStep,
-    GroupOnStream,
-    OnTask,
-    OpenStream,
-    RankCompute,
-    SpawnTask,
-    WaitWork,
-)
-from scenarios.workloads.recording.events.waits import Query, Sleep, Synchronize, SynchronizeCall, SynchronizeEvent
-from scenarios.workloads.recording.events.work import ComputeOnCpu, GradientReady, LaunchKernel, RecordEvent, WaitEvent
 
 # The kind of lines with the work of a GPU's host, which is no event: such a line holds the fields of `HostWork`.
 HOST = "host"
-_EVENTS: tuple[type[RankEvent], ...] = (
-    *(ComputeOnCpu, LaunchKernel, RecordEvent, WaitEvent, GradientReady),
-    *(IssueCall, WaitCall, NewGroup, ReplicaGradients, MetInStore),
-    *(Synchronize, SynchronizeEvent, SynchronizeCall, Query, Sleep),
-    *(StepEnd, ScriptEnd, RecordMetric, FoundPlan, MemoryPeak, ReservedPeak, NoteLeftOut, NoteCpuWork, LoadedBatch),
-    *(OnTask, SpawnTask, RankCompute, WaitWork, OpenStream, GroupOnStream, BeginStep),
-)
-EVENTS = {event.kind: event for event in _EVENTS}
 
 
 def is_line(line: Any) -> bool:

@@ -4,30 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-from scenarios.workloads.recording.events.event import Counts, RankEvent, Request
+from scenarios.workloads.recording.events.event import Counts, RankEvent, Request, event
 from scenarios.workloads.recording.events.forms import is_integer, is_whole
 
 
-@dataclass(frozen=True, slots=True)
+@event("synchronize", is_whole)
 class Synchronize(Request):
     """A wait of the host for a stream of the GPU, by number; with None, for all streams."""
 
-    kind: ClassVar[str] = "synchronize"
-    form = (is_whole,)
     words = "a wait for the GPU"
     is_awaited = False
 
     stream: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@event("synchronize_event", is_whole)
 class SynchronizeEvent(Request):
     """A wait of the host for the work that precedes a CUDA event. Lines count back from the last recorded event."""
 
-    kind: ClassVar[str] = "synchronize_event"
-    form = (is_whole,)
     since = "event"
     words = "a wait for an event"
     is_awaited = False
@@ -35,12 +31,10 @@ class SynchronizeEvent(Request):
     number: int
 
 
-@dataclass(frozen=True, slots=True)
+@event("synchronize_call", is_whole)
 class SynchronizeCall(Request):
     """A wait of the host for a call whose outputs are not requested. Lines count back from the last issued call."""
 
-    kind: ClassVar[str] = "synchronize_call"
-    form = (is_whole,)
     since = "call"
     words = "a wait for a call on the host"
     is_awaited = False
@@ -59,12 +53,10 @@ class Elapsed(Request):
     second: int
 
 
-@dataclass(frozen=True, slots=True)
+@event("query", (lambda one: one in ("event", "stream", "call")), is_integer)
 class Query(Request):
     """A poll of an event, a stream or a call by the host, answered with whether the polled work is over."""
 
-    kind: ClassVar[str] = "query"
-    form = (lambda one: one in ("event", "stream", "call")), is_integer
     is_free = True
 
     polled: Literal["event", "stream", "call"]
@@ -87,12 +79,10 @@ _WAITS: dict[str, Callable[[int], Synchronize | SynchronizeEvent | SynchronizeCa
 }
 
 
-@dataclass(frozen=True, slots=True)
+@event("sleep", is_whole)
 class Sleep(Request):
     """A sleep of the script on a CPU, in ns."""
 
-    kind: ClassVar[str] = "sleep"
-    form = (is_whole,)
     is_free = True
 
     ns: int

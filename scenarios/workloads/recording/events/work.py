@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
+from dataclasses import fields, replace
+from typing import Any, NamedTuple, Self, TypeAlias
 
 from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.operations.as_json import from_json, to_json
-from scenarios.workloads.recording.events.event import Counts, OwnGroups, RankEvent, Request
-from scenarios.workloads.recording.events.forms import Form, is_kernel, is_pair, is_role, is_text, is_whole
+from scenarios.workloads.recording.events.event import Counts, OwnGroups, RankEvent, Request, event
+from scenarios.workloads.recording.events.forms import is_kernel, is_pair, is_role, is_text, is_whole
 
 _USUAL = {field.name: field.default for field in fields(Kernel)}
 
@@ -22,24 +22,18 @@ class Label(NamedTuple):
     role: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@event("cpu", is_whole, is_text, is_role)
 class ComputeOnCpu(RankEvent):
     """CPU time in ns, with the text and the role of its label."""
-
-    kind: ClassVar[str] = "cpu"
-    form = is_whole, is_text, is_role
 
     cpu_ns: int
     label: str
     role: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@event("kernel", is_whole, is_kernel, is_text, is_role)
 class LaunchKernel(RankEvent):
     """A kernel on a stream, with the text and the role of its label. A line holds only figures that are no defaults."""
-
-    kind: ClassVar[str] = "kernel"
-    form: ClassVar[tuple[Form, ...]] = (is_whole, is_kernel, is_text, is_role)
 
     stream: int
     kernel: Kernel
@@ -55,12 +49,9 @@ class LaunchKernel(RankEvent):
         return cls(stream, _kernel(figures), *label)
 
 
-@dataclass(frozen=True, slots=True)
+@event("event", is_whole)
 class RecordEvent(RankEvent):
     """A CUDA event recorded on a stream; `number` counts a rank's events, and a recording's line omits it."""
-
-    kind: ClassVar[str] = "event"
-    form = (is_whole,)
 
     stream: int
     number: int = -1
@@ -77,24 +68,19 @@ class RecordEvent(RankEvent):
         return replace(self, number=counts.event)
 
 
-@dataclass(frozen=True, slots=True)
+@event("after", is_whole, is_whole)
 class WaitEvent(RankEvent):
     """A stream's wait for a CUDA event. Lines count back from the last recorded event."""
 
-    kind: ClassVar[str] = "after"
-    form = is_whole, is_whole
     since = "event"
 
     stream: int
     number: int
 
 
-@dataclass(frozen=True, slots=True)
+@event("gradient", is_whole, is_pair)
 class GradientReady(RankEvent):
     """A marker on a stream: the gradient (replica's number, gradient's number) is ready after the work before it."""
-
-    kind: ClassVar[str] = "gradient"
-    form = is_whole, is_pair
 
     stream: int
     gradient: tuple[int, int]

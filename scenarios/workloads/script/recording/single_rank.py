@@ -23,7 +23,7 @@ from scenarios.seam.rank import Rank
 from scenarios.seam.traits import MESSAGES
 from scenarios.workloads.recording.events.calls import IssueCall, NewGroup, WaitCall
 from scenarios.workloads.recording.events.event import Request
-from scenarios.workloads.recording.packed import Packed, issue
+from scenarios.workloads.recording.packed import Packed, issue, root_of
 from scenarios.workloads.script.gpu.known_values import MOST_FLOATS
 from scenarios.workloads.script.meeting.stores import WAITS, AskStore, StoreRequest, Stores
 from scenarios.workloads.script.recording.replay import Families
@@ -154,10 +154,9 @@ class Alone:
         """Return a call's result, or a function that finds the result once the rank waits for it."""
         group = self._keys[call.group]
         if call.verb in MESSAGES:
-            is_sent = call.verb == "send"
-            peer = int(call.options["dst" if is_sent else "src"])
+            peer = int(call.options[root_of(call.verb)])
             self.has_messages.add((group[0], abs(peer - self._rank)))
-            if is_sent:
+            if call.verb == "send":
                 self._sent.messages[group, self._rank, peer].append(call.inputs[0])
                 return []
             return partial(self._receive, call, peer, self._next(call, peer))
