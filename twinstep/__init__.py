@@ -183,7 +183,7 @@ def plan(
 
 
 @with_overrides
-def what_if(path: str | os.PathLike[str], *, replan: bool = False, **overrides: Any) -> Run:
+def what_if(path: str | os.PathLike[str], *, replan: bool = False, seconds: float = 120.0, **overrides: Any) -> Run:
     """Predict a scenario, then with one change at a time, as `twinstep predict --what-if` does (docs/study.md).
 
     The result is the prediction, in memory; its frame `what_if` has a row for each change: what the step takes, and its
@@ -193,6 +193,7 @@ def what_if(path: str | os.PathLike[str], *, replan: bool = False, **overrides: 
         path: the scenario's file, the name of a ready one, or a training script, which also takes `hosts` and
             `gpus_per_host`.
         replan: whether tables are planned anew for each change, instead of keeping their plan.
+        seconds: the time for all changes, the quickest to simulate first; those left have status "not tried".
         overrides: values in place of the scenario's.
 
     Raises:
@@ -201,7 +202,7 @@ def what_if(path: str | os.PathLike[str], *, replan: bool = False, **overrides: 
     """
     from twinstep.prediction import changed_run
 
-    return changed_run(path, overrides, replan=replan)
+    return changed_run(path, overrides, replan=replan, seconds=seconds)
 
 
 def report(run: Run | str | os.PathLike[str], out: str | os.PathLike[str] | None = None) -> Path:

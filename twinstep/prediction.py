@@ -9,17 +9,18 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scenarios.collector import loading
-from scenarios.interruption import code_of
+from scenarios.interruption import Interrupted, code_of
 
 if TYPE_CHECKING:
     from reports.run import Run
     from scenarios.config.scenario import Scenario
+    from twinstep.prediction_job import PredictionJob
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m sim") -> int:
@@ -107,7 +108,7 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
         from scenarios.workloads.script.config import Script
         from scenarios.workloads.script.forking import start_loading
         from twinstep import prediction_job as jobs
-        from twinstep.options import OVERRIDES, check_replan, impossible, overrides_of
+        from twinstep.options import OVERRIDES, check_what_if, impossible, overrides_of
         from twinstep.phases import Phases
 
     phases = Phases("loading")
@@ -117,7 +118,7 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
             raise ScenarioError(wrong)
         asked = jobs.PredictionRequest(options, given, of_script)
         scenario = asked.load({})
-        check_replan(options, scenario)
+        check_what_if(options, scenario)
         if isinstance(scenario.options, Script) and scenario.options.recording is None:
             start_loading(scenario, scenario.options)  # concurrently with this process's own imports
         with loading():
@@ -134,7 +135,7 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
     print_notes(notes(job.scenario, job.program.host_classes, effort_of(job.scenario, job.program)))
     with job.bar, jobs.ids_kept():
         digest = None if goes_on else jobs.record_run(job)
-        with changing(folder) if options.what_if else nullcontext():
+        with changing(folder) if options.what_if else nullcontext(), _shown_if_interrupted(job, options):
             run, spread = jobs.changed_and_drawn(job, asked, digest)
     if options.kernels_csv is not None:
         write_kernels(run, options.kernels_csv)
@@ -146,6 +147,21 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
         if isinstance(job.scenario.options, Script) and not (options.json or options.quiet) and phases.sentence():
             print(phases.sentence())
     return 0
+
+
+@contextmanager
+def _shown_if_interrupted(job: PredictionJob, options: argparse.Namespace) -> Iterator[None]:
+    """Print what the run folder has if a signal ends the context."""
+    from reports.terminal.present import output, present
+
+    try:
+        yield
+    except KeyboardInterrupt as interruption:
+        job.bar.end()
+        with output():
+            present(job.folder, options)
+        words = str(interruption) or f"{job.folder}: interrupted; the command with --out {job.folder} goes on"
+        raise Interrupted.of(interruption, words) from None
 
 
 def _folder(options: argparse.Namespace, scenario: Scenario) -> Path:
@@ -170,7 +186,7 @@ def _folder(options: argparse.Namespace, scenario: Scenario) -> Path:
     return folder
 
 
-def changed_run(path: str | os.PathLike[str], overrides: Mapping[str, object], *, replan: bool) -> Run:
+def changed_run(path: str | os.PathLike[str], overrides: Mapping[str, object], *, replan: bool, seconds: float) -> Run:
     """Predict a scenario with one change at a time, as `--what-if` does; the run, with its changes, is in memory.
 
     Raises:
@@ -179,19 +195,19 @@ def changed_run(path: str | os.PathLike[str], overrides: Mapping[str, object], *
     """
     from scenarios.owned_folder import scratch_folder
     from twinstep import prediction_job as jobs
-    from twinstep.options import check_replan
+    from twinstep.options import check_what_if
     from twinstep.phases import Phases
 
     given = dict(overrides)
     with scratch_folder() as scratch:
         words = [os.fspath(path), "--what-if", "--quiet", "--out", str(scratch / "run")]
         options = _parser("twinstep.what_if").parse_args(words)
-        options.replan = replan
+        options.replan, options.seconds = replan, seconds
         if words[0].endswith(".py"):
             options.hosts, options.gpus_per_host = (given.pop(name, None) for name in ("hosts", "gpus_per_host"))
         asked = jobs.PredictionRequest(options, given, None)
         scenario = asked.load({})
-        check_replan(options, scenario)
+        check_what_if(options, scenario)
         job = jobs.plan_job(options, scenario, options.out, Phases("loading"))
         with job.bar, jobs.ids_kept():
             run, _ = jobs.changed_and_drawn(job, asked, jobs.record_run(job))

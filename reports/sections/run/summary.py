@@ -143,7 +143,8 @@ def _changes(run: Run) -> Iterator[Fact]:
     if run.info.world != "sim":
         return
     if len(run.what_if):
-        yield Fact("would help", "\n".join(changes.best_of_groups(run)) or "no single change gains anything")
+        said = [*changes.best_of_groups(run), *changes.not_tried(run.what_if)]
+        yield Fact("would help", "\n".join(said or ["no single change gains anything"]))
         return
     saving = [one for one in run.info.advice if one.saved_ns > 0][:2]
     said = [f"free: {one.change}, {text.signed_percent(-one.share)} of the step" for one in saving]
