@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -99,15 +100,13 @@ class Drawer:
     def _draw_ids(self, bag: Bag, tables: Sequence[Table], batch: int) -> KeyedJagged:
         """Draw features; without payload, ids that no exchange reads are zeros: only their number matters."""
         scenario, rank, has_payload = self._scenario, self._rank, self._device.type != "meta"
-        keys, lengths, weights, counts = [], [], [], list[int]()
-        read: list[tuple[int, npt.NDArray[np.int64]]] = []
+        keys, lengths, weights, counts, read = [], [], [], list[int](), []
         each = ((table, place, one) for table in tables for place, one in enumerate(table.by_feature))
         for table, place, feature in each:
             number, reads = self._numbers[table.name], has_payload or feature.name in self._read
             drawn = draw_bags(scenario, number, rank.rank, batch, feature=place, with_ids=reads)
             count = int(drawn.lengths.sum())
-            if reads:
-                read.append((sum(counts), drawn.ids))
+            read.append(drawn.ids if reads else drawn.ids[:0])
             keys.append(feature.name)
             lengths.append(drawn.lengths)
             counts.append(count)
@@ -118,9 +117,9 @@ class Drawer:
                     else np.zeros(count, np.float32)
                 )
         device = self._device if has_payload else self._control_device
-        ids = _zeros(sum(counts)) if not read else np.zeros(sum(counts), np.int64)
-        for first, own in read:
-            ids[first : first + len(own)] = own
+        ids = np.zeros(sum(counts), np.int64) if any(map(len, read)) else _zeros(sum(counts))
+        for end, own in zip(accumulate(counts), read, strict=True):
+            ids[end - len(own) : end] = own
         return KeyedJagged(
             keys=tuple(keys),
             values=torch.from_numpy(ids).to(device, getattr(torch, self._model.ids_dtype)),
