@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -108,6 +108,7 @@ class PlansView:
         reserved_share: of each GPU's memory that the planner keeps from tables.
         notes: sentences on what was simulated.
         best_json: the best plan as the file's content.
+        fits: whether the user's plan fits, if there is one; it is not among the plans otherwise.
     """
 
     plans: Sequence[SimulatedPlan]
@@ -118,6 +119,7 @@ class PlansView:
     reserved_share: float
     notes: Sequence[str] = field(default=())
     best_json: str = ""
+    fits: bool = True
 
     def __repr__(self) -> str:
         """Return the report as text."""
@@ -235,6 +237,8 @@ def verdict(view: PlansView) -> str:
     """Return the simulated step of each plan, and which tables cost most, in a sentence without a full stop."""
     *others, best = view.plans
     said = [f"{one.name} {text.duration(one.step_ns)}" for one in others]
+    if not view.fits:
+        return f"{YOURS} does not fit; {verdict(replace(view, fits=True))}"
     if view.tried == 1:
         return f"{said[0]}, and no other plan was simulated"
     if best in others:
@@ -350,6 +354,7 @@ PLANS = Report(
         "verdict": verdict(view),
         "tried": view.tried,
         "stopped": view.stopped,
+        "fits": view.fits,
         "notes": [*view.notes],
         "file": view.file,
     },

@@ -141,7 +141,7 @@ class PlanRequest:
 
         with DRAWN.up_to(_IDS_BYTES):
             found = compare_plans(self.free, self._planned, self.given, TimeLimit(seconds, line), self._module)
-        notes = []
+        notes = [found.misfit] if found.misfit else []
         if found.steps < self.free.run.steps:
             of = f"{found.steps} of the scenario's {self.free.run.steps:,} steps were simulated for each plan"
             notes.append(f"{of}, to keep to {seconds:g} s (--seconds).")
@@ -149,6 +149,7 @@ class PlanRequest:
             plans=found.plans,
             tried=found.tried,
             stopped=found.stopped,
+            fits=not found.misfit,
             file=str(file),
             command=self._command(file, found.steps),
             reserved_share=Recommender.of(self.free.workload).planner.reserved_share,

@@ -16,6 +16,7 @@ from scenarios.planner.placed import Plan
 from scenarios.planner.plan import plan_tables
 from scenarios.planner.plan_file import MODULE, plan_json
 from scenarios.progress_line import ProgressLine
+from scenarios.seam.errors import NoRoomError
 from scenarios.seam.trace import Span
 from scenarios.workloads.build import build_simulation
 from sim.run import play
@@ -60,7 +61,8 @@ class TimeLimit:
 class Compared:
     """Simulated plans, the best one last and as JSON, and how many were simulated for how many steps.
 
-    `stopped` says in words what ended the search early; "": nothing did.
+    `stopped` says in words what ended the search early; "": nothing did. `misfit` says why the user's plan, which is
+    not among the plans then, does not fit; "": it fits, or there is none.
     """
 
     plans: tuple[SimulatedPlan, ...]
@@ -68,6 +70,7 @@ class Compared:
     tried: int
     stopped: str
     steps: int
+    misfit: str = ""
 
 
 def compare_plans(
@@ -83,7 +86,7 @@ def compare_plans(
         module: of the tables in the best plan's JSON.
 
     Raises:
-        ScenarioError: the given plan does not fit, or no plan fits.
+        ScenarioError: no plan fits.
     """
     planner = dataclasses.replace(Recommender.of(free.workload).planner, choose="estimated")
     free = free.with_workload(planner=planner)
@@ -93,14 +96,18 @@ def compare_plans(
         steps, began_s = STEPS, limit.passed_s
         run = _whole(free.with_run(steps=steps))
     took_s = _MARGIN * (limit.passed_s - began_s)
-    own, yours = SimulatedPlan(PLANNERS, run), list[tuple[SimulatedPlan, str]]()
+    own, start = SimulatedPlan(PLANNERS, run), free
+    yours, misfit = list[tuple[SimulatedPlan, str]](), ""
     if given is not None:
         limit.words = "simulating your plan"
-        run = _whole(planned(given).with_run(steps=steps))
-        yours.append((SimulatedPlan(YOURS, run), given.read_text(encoding="utf-8")))
+        try:
+            run, start = _whole(planned(given).with_run(steps=steps)), planned(given)
+            yours.append((SimulatedPlan(YOURS, run), given.read_text(encoding="utf-8")))
+        except NoRoomError as error:
+            misfit = str(error)
     with limit.interrupt, scratch_folder() as folder:
         search = PlanSearch(free, folder, lambda: _is_over(search, limit, took_s))
-        stopped = _search(search, plan_tables(free if given is None else planned(given)), limit)
+        stopped = _search(search, plan_tables(start), limit)
         planners, *found = search.tried
         known = [(own, _json(free, planners.plan, module)), *yours]
         for number, tried in enumerate(sorted(found, key=lambda each: each.step_ns)[:_FINALS]):
@@ -117,6 +124,7 @@ def compare_plans(
         tried=len(search.tried) + len(yours),
         stopped=stopped,
         steps=steps,
+        misfit=misfit,
     )
 
 

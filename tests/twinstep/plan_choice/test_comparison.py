@@ -82,6 +82,25 @@ def test_the_tables_that_the_sentence_blames_are_slow_in_spans(tmp_path: Path) -
     assert {row["before"] for row in found["moves"] if row["table"] in blamed} == {"TWCW 5"}
 
 
+def test_a_plan_that_does_not_fit_is_said_to_beside_those_that_do(tmp_path: Path) -> None:
+    file = file_of(tmp_path)
+    planners_plan(tmp_path)
+    words = (tmp_path / "own.json").read_text()
+    yours = tmp_path / "yours.json"  # two ranks' tables of 0.8 GiB each on one
+    yours.write_text(words.replace('"ranks": [4]', '"ranks": [0]').replace("rank:4/cuda:0", "rank:0/cuda:0"))
+    small = ("--set", "cluster.gpu.memory=3 GiB", "--set", "sharding.reserved_share=0.6")
+    once = ("--seconds", "0.001", "--out", tmp_path / "best.json", "--json")
+    done = command("twinstep", "plan", file, "--against", yours, *small, *once)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["verdict"].startswith(f"{YOURS} does not fit; {PLANNERS} ")
+    assert [row["plan"] for row in found["plans"]] == [PLANNERS]
+    assert found["fits"] is False
+    why = found["notes"][0]
+    assert "rank 0" in why
+    assert why.endswith("must lie elsewhere")
+
+
 def test_the_scenarios_own_plan_is_the_users(tmp_path: Path) -> None:
     file = file_of(tmp_path)
     planners_plan(tmp_path)
