@@ -80,6 +80,18 @@ def test_the_tables_that_the_sentence_blames_are_slow_in_spans(tmp_path: Path) -
     assert slowest["update_ns"] == pytest.approx(longest.max() - longest.mean())
     blamed = re.split(r"%\): tables? | costs? ", found["verdict"])[1].split(", ")
     assert {row["before"] for row in found["moves"] if row["table"] in blamed} == {"TWCW 5"}
+    first, *_ = found["few_moves"]
+    assert (first["moves"], first["table"], first["before"]) == (1, *blamed[:1], "TWCW 5")
+    words = yours.read_text().splitlines()  # one line a table
+    line = next(number for number, each in enumerate(words) if f'"{first["table"]}":' in each)
+    to = int(first["after"].removeprefix("TWCW "))
+    words[line] = (
+        words[line].replace('"ranks": [5]', f'"ranks": [{to}]').replace("rank:5/cuda:1", f"rank:{to}/cuda:{to % 4}")
+    )
+    yours.write_text("\n".join(words))
+    moved = twinstep.predict(file, **{"sharding.plan": str(yours)})
+    assert step_time_ns(moved) == first["step_ns"] < slowest["step_ns"]
+    assert first["gain"] == 1 - first["step_ns"] / slowest["step_ns"]
 
 
 def test_a_plan_that_does_not_fit_is_said_to_beside_those_that_do(tmp_path: Path) -> None:
