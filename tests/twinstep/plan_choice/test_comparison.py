@@ -45,7 +45,7 @@ def planned(scenario: Scenario, plan: Path) -> Scenario:
 def test_the_sentence_is_true_to_the_ns(tmp_path: Path) -> None:
     file, best = file_of(tmp_path), tmp_path / "best.json"
     yours = planners_plan(tmp_path)
-    done = command("twinstep", "plan", file, "--against", yours, "--steps", 5, "--out", best, "--json")
+    done = command("twinstep", "plan", file, "--against", yours, "--moves", 0, "--steps", 5, "--out", best, "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     steps_ns = {row["plan"]: row["step_ns"] for row in found["plans"]}
