@@ -55,6 +55,7 @@ _LATER = frozenset(
         "cores",
         "devices",
         "plan_notes",
+        "step_samples",
         "left_out",
         "on_cpu",
         "advice",

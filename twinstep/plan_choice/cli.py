@@ -181,8 +181,9 @@ class PlanRequest:
 
         if is_script(self._path):
             raise ScenarioError(
-                f"{self._path}: expected a scenario, with the tables of the script; 'twinstep predict' of a script"
-                " says what its own plan and the planner's are expected to take"
+                f"{self._path}: expected a scenario; 'twinstep import torchrec MODULE:FUNCTION --out tables.csv' and"
+                " 'twinstep init --tables tables.csv' make one of a script's tables (docs/planner.md), and 'twinstep"
+                " predict' of a script compares its own plan with the planner's"
             )
         scenario = load(self._path, self._overrides)
         if not scenario.workload.tables:

@@ -29,6 +29,7 @@ from reports.sections.run.headline import (
     identity,
     left_out,
     of_recording,
+    per_rank,
     rests_on,
     sync_words,
     warm_up,
@@ -89,7 +90,7 @@ def _times(view: RunView) -> Iterator[Fact]:
     yield Fact("step time", "; ".join(filter(None, remarks)))
     rate = float(timed["samples_per_s"].median())
     if run.batch_size is not None and not np.isnan(rate):
-        yield Fact("samples/s", f"{text.number(rate)}, {run.batch_size:,} samples per rank")
+        yield Fact("samples/s", f"{text.number(rate)}, {per_rank(run)}")
     elif run.info.scenario.get("program") == "script":
         yield Fact("samples/s", _ASK_BATCH)
 

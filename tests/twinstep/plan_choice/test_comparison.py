@@ -185,7 +185,7 @@ def test_mistakes_are_sentences(tmp_path: Path) -> None:
     for words, sentence in (
         (("all_to_all_4x2",), "program = 'all_to_all': expected one with tables to place, such as 'dlrm'"),
         ((file, "--out", tmp_path / "there.json"), "exists already; nothing is ever overwritten, give another file"),
-        (("train.py",), "train.py: expected a scenario, with the tables of the script; 'twinstep predict' of a script"),
+        (("train.py",), "train.py: expected a scenario; 'twinstep import torchrec MODULE:FUNCTION"),
         ((file, "--seconds", "0"), "--seconds = 0: expected more than 0"),
         ((file, "--against", tmp_path / "there.json"), "--set sharding.plan = "),
     ):
