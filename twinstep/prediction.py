@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -135,7 +135,10 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
     print_notes(notes(job.scenario, job.program.host_classes, effort_of(job.scenario, job.program)))
     with job.bar, jobs.ids_kept():
         digest = None if goes_on else jobs.record_run(job)
-        with changing(folder) if options.what_if else nullcontext(), _shown_if_interrupted(job, options):
+        with ExitStack() as whole:
+            if options.what_if:
+                whole.enter_context(changing(folder))
+                whole.enter_context(_shown_if_interrupted(job, options))
             run, spread = jobs.changed_and_drawn(job, asked, digest)
     if options.kernels_csv is not None:
         write_kernels(run, options.kernels_csv)
@@ -160,8 +163,8 @@ def _shown_if_interrupted(job: PredictionJob, options: argparse.Namespace) -> It
         job.bar.end()
         with output():
             present(job.folder, options)
-        words = str(interruption) or f"{job.folder}: interrupted; the command with --out {job.folder} goes on"
-        raise Interrupted.of(interruption, words) from None
+        said = str(interruption) or f"{job.folder}: interrupted"
+        raise Interrupted.of(interruption, f"{said}; the command with --out {job.folder} goes on") from None
 
 
 def _folder(options: argparse.Namespace, scenario: Scenario) -> Path:
