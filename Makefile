@@ -18,7 +18,9 @@ BENCH_NEEDS := "torch==2.13.0" --editable ".[dev,torchrec]" matplotlib setuptool
 # mypy beside the tests, which wait for processes half of the time.
 typed = $(BIN)/mypy & types=$$!; $(BIN)/python -m tests $(1); tests=$$?; wait $$types && exit $$tests
 
-.PHONY: run test check check-fast resolve torchrec benchmarks scale mutations format clean
+DOCS := $(BIN)/python -m sphinx --quiet --nitpicky --fail-on-warning --builder html docs build/docs
+
+.PHONY: run test check check-fast docs resolve torchrec benchmarks scale mutations format clean
 
 run: $(STAMP)
 	@echo "How long does a training step of MLPerf's recommender (DLRM-DCNv2) take on a host of 8 H100?"
@@ -33,7 +35,12 @@ test: $(STAMP)
 check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(DOCS)
 	$(call typed,--hypothesis-profile check -m "not slow")
+
+# The site, in build/docs/index.html. A broken link, anchor or reference is an error.
+docs: $(STAMP)
+	$(DOCS)
 
 # What a change is tried on while it is made: no processes, namespaces or browsers, nothing that computes for long, and a
 # tenth of Hypothesis's examples.
@@ -75,7 +82,7 @@ clean:
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt "torch==2.13.0"
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev,docs]"
 	touch $@
 
 $(BENCH_STAMP): pyproject.toml constraints.txt benchmarks/constraints.txt

@@ -83,7 +83,7 @@ def measured_ns(call: Callable[[], Any]) -> int:
     return min(times)
 
 
-def compared() -> pd.DataFrame:
+def compare() -> pd.DataFrame:
     """Return a row an operator and size: name, elements, measured_us, law_us, ratio (law over measured)."""
     usual, rows = Eager(), []
     for size in SIZES:
@@ -99,7 +99,7 @@ def compared() -> pd.DataFrame:
 def main() -> None:
     """Print the operators, how far off the law is in the median, and this machine's own figures."""
     torch.set_num_threads(1)
-    found = compared()
+    found = compare()
     print(found.to_string(index=False, float_format="{:.2f}".format))
     off = found["ratio"].where(found["ratio"] >= 1, 1 / found["ratio"])
     print(

@@ -34,16 +34,16 @@ _COLUMNS = (
 _ON = ("--profile", "hgx_h200", "--hosts", "1", "--gpus-per-host", "1", "--steps", "3")
 
 
-def predicted(name: str, folder: Path, trace: Path | None = None) -> Run:
-    """Return the predicted run of one of the scripts, whose files are in that folder; errors as `played`.
+def predict(name: str, folder: Path, trace: Path | None = None) -> Run:
+    """Return the predicted run of one of the scripts, whose files are in that folder; errors as `play`.
 
     `trace`: a profiler's trace of it, whose kernels it is predicted with.
     """
     kernels = () if trace is None else ("--kernels", str(trace))
-    return played([str(SCRIPT), name], (*_ON, *kernels), folder / name)
+    return play([str(SCRIPT), name], (*_ON, *kernels), folder / name)
 
 
-def played(script: Sequence[str], on: Sequence[str], out: Path) -> Run:
+def play(script: Sequence[str], on: Sequence[str], out: Path) -> Run:
     """Return the predicted run of a script with its arguments; `on` are options of `python -m sim`.
 
     Raises:
@@ -73,7 +73,7 @@ def recorded_step_ms(run: Run) -> float:
     return float(steady_steps(run.steps)["step_ns"].median()) / 1e6
 
 
-def compared(names: list[str], traces: Path | None = None) -> pd.DataFrame:
+def compare(names: list[str], traces: Path | None = None) -> pd.DataFrame:
     """Return a row for each script: its name, steps and peak memory, each measured and predicted with its error.
 
     An error is predicted / measured - 1, nan where nothing was measured. With a folder of `traces`, only the scripts
@@ -83,7 +83,7 @@ def compared(names: list[str], traces: Path | None = None) -> pd.DataFrame:
     files = {name: None if traces is None else traces / f"{name}.json.gz" for name in names or measured.index}
     with TemporaryDirectory() as folder:
         there = {name: file for name, file in files.items() if file is None or file.exists()}
-        runs = ((name, predicted(name, Path(folder), file)) for name, file in there.items())
+        runs = ((name, predict(name, Path(folder), file)) for name, file in there.items())
         rows = [(name, step_ms(run), torch_bytes(run) / _MIB, _kernels_ms(run)) for name, run in runs]
     columns = ["name", "predicted_ms", "predicted_mib", "predicted_kernels_ms"]
     frame = pd.DataFrame(rows, columns=columns).set_index("name")
@@ -105,7 +105,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help="scripts; default: all")
     parser.add_argument("--traces", type=Path, metavar="FOLDER", help="of NAME.json.gz, with whose kernels to predict")
     options = parser.parse_args()
-    found = compared(options.names, options.traces)
+    found = compare(options.names, options.traces)
     shown = dict.fromkeys(["error", "kernels_error", "memory_error"], "{:+.1%}".format)
     print(found.to_string(index=False, formatters=shown, float_format="{:.2f}".format))
     for what, column in (("steps", "error"), ("kernels", "kernels_error"), ("memory", "memory_error")):

@@ -75,7 +75,7 @@ def plain(backend: str, file: Path) -> None:
     subprocess.run([sys.executable, SCRIPT, backend, str(_ALL), file], env=environment, check=True)
 
 
-def measured(file: Path, modules: str) -> None:
+def measure(file: Path, modules: str) -> None:
     """Run it by `python -m real`."""
     with tempfile.TemporaryDirectory() as folder:
         given = f'program = "script"\n[run]\nsteps = {_WARM_UP + STEPS}\n[cluster]\nprofile = "cpu_local"\nhosts = 1\n'
@@ -123,14 +123,14 @@ def on_stubs(connection: Connection, place: link.RankPlace, steps: int, script: 
     def stub(name: str, value: Any = None) -> Callable[..., Any]:
         taken_ns = round(STUBS_US[name] * 1e3)
 
-        def called(*_: Any, **__: Any) -> Any:
+        def call(*_: Any, **__: Any) -> Any:
             until_ns = time.perf_counter_ns() + taken_ns
             calls[name] += 1
             while time.perf_counter_ns() < until_ns:
                 pass
             return value
 
-        return called
+        return call
 
     class Event:
         __init__, record, query = stub("event"), stub("record"), stub("query", True)
@@ -143,20 +143,20 @@ def on_stubs(connection: Connection, place: link.RankPlace, steps: int, script: 
     stream, stop, leave = Stream(), link.WatchedLink._stop_recording, link.WatchedLink._leave
     turns = harness_turns.take
 
-    def counted(half: str, steps: int) -> None:
+    def keep_counts(half: str, steps: int) -> None:
         of_half[half] = Counter({name: round(count / steps, 1) for name, count in calls.items()})
         calls.clear()
 
-    def stopped(self: link.WatchedLink) -> None:
-        counted("recorded", _WARM_UP + STEPS)
+    def stop_counting(self: link.WatchedLink) -> None:
+        keep_counts("recorded", _WARM_UP + STEPS)
         stop(self)
         calls.clear()
 
     def take(step: Callable[[Any], None]) -> Any:
-        counted("recording off", STEPS + _BETWEEN)
+        keep_counts("recording off", STEPS + _BETWEEN)
         return turns(step)
 
-    def left(self: link.WatchedLink, kind: str, argument: Any) -> None:
+    def send_counts(self: link.WatchedLink, kind: str, argument: Any) -> None:
         self._send("counted", of_half)
         leave(self, kind, argument)
 
@@ -177,7 +177,7 @@ def on_stubs(connection: Connection, place: link.RankPlace, steps: int, script: 
     }
     dist.ProcessGroup.BackendType.FAKE = dist.ProcessGroup.BackendType.CUSTOM  # type: ignore[attr-defined]
     with mock.patch.multiple(torch.cuda, **stubs):
-        own = mock.patch.multiple(link.WatchedLink, _leave=left, _stop_recording=stopped)
+        own = mock.patch.multiple(link.WatchedLink, _leave=send_counts, _stop_recording=stop_counting)
         known = mock.patch.object(groups, "_KNOWN", ("fake",))  # scripts are refused any other
         in_turn = mock.patch.object(harness_turns, "take", take)
         with mock.patch.object(WatchedGroup, "_make", _fake), own, known, in_turn:
@@ -241,8 +241,8 @@ def main() -> None:
     options = parser.parse_args()
     rounds: int = options.rounds
     ways: dict[str, tuple[Callable[[Path], Any], Callable[[Path], Any]]] = {
-        "gloo": (lambda file: plain("gloo", file), lambda file: measured(file, "false")),
-        "gloo, module labels": (lambda file: plain("gloo", file), lambda file: measured(file, "true")),
+        "gloo": (lambda file: plain("gloo", file), lambda file: measure(file, "false")),
+        "gloo, module labels": (lambda file: plain("gloo", file), lambda file: measure(file, "true")),
         "as on a GPU": (lambda file: plain("fake", file), as_on_gpu),
     }
     if options.only in (None, "in turn"):

@@ -41,7 +41,7 @@ _DERIVATIVE = 0.1  # by which a price is changed to see what follows
 Floats = npt.NDArray[np.float64]
 
 
-def left_out(folders: Mapping[str, Path], measured_ms: pd.Series) -> dict[str, float]:
+def leave_one_out(folders: Mapping[str, Path], measured_ms: pd.Series) -> dict[str, float]:
     """Return the error of each step, predicted by prices fitted to the others: predicted / measured - 1.
 
     `folders` are those of predicted runs by their steps' names, in which there is the recording of the script.

@@ -1,7 +1,7 @@
-"""The residual table of docs/kernels.md: how far off measured operators are predicted, by family.
+"""The residual table of docs/explanation/kernels.md: how far off measured operators are predicted, by family.
 
     python -m benchmarks.kernel_errors            # prints the table
-    python -m benchmarks.kernel_errors --write    # and puts it into docs/kernels.md
+    python -m benchmarks.kernel_errors --write    # and puts it into docs/explanation/kernels.md
 
 The rows are those of `python -m reports published tests/data/published/kernels/*.csv --profile hgx_h200`.
 """
@@ -18,7 +18,7 @@ from typing import Any
 from twinstep.reporting.cli import main as reports
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "kernels.md"
+PAGE = ROOT / "docs" / "explanation" / "kernels.md"
 FOLDER = ROOT / "tests" / "data" / "published" / "kernels"
 BEGIN, END = "<!-- benchmarks.kernel_errors -->", "<!-- end -->"
 # The profile of rows that name no GPU.

@@ -17,7 +17,7 @@ from typing import Any
 import pandas as pd
 
 from benchmarks import eager_steps, published_scripts
-from benchmarks.host_prices import left_out
+from benchmarks.host_prices import leave_one_out
 from reports.analysis.prediction.grounds import GROUNDS, grounds
 from reports.analysis.prediction.measured_steps import FILE, measured_steps
 from reports.analysis.prediction.uncertainty import half_width
@@ -65,8 +65,8 @@ def of_scripts() -> Iterator[dict[str, Any]]:
     """Yield a row for each script of `benchmarks.eager_steps`."""
     measured = pd.read_csv(eager_steps.MEASURED).set_index("name")["step_ms"].dropna()
     with TemporaryDirectory() as folder:
-        runs = {str(name): eager_steps.predicted(str(name), Path(folder)) for name in measured.index}
-        errors = left_out({name: Path(folder, name) for name in _BY_HOST}, measured)
+        runs = {str(name): eager_steps.predict(str(name), Path(folder)) for name in measured.index}
+        errors = leave_one_out({name: Path(folder, name) for name in _BY_HOST}, measured)
     for name, run in runs.items():
         gpu = run.info.scenario["cluster"]["host"]["gpu"]["name"]
         yield _row(name, "script", gpu, float(measured[name]), run) | (
@@ -77,8 +77,8 @@ def of_scripts() -> Iterator[dict[str, Any]]:
 def of_published() -> Iterator[dict[str, Any]]:
     """Yield a row for each step of `benchmarks.published_scripts` to which nothing is fitted."""
     with TemporaryDirectory() as folder:
-        for _, row in published_scripts.chosen(list(_PUBLISHED), 1).iterrows():
-            predicted_ms, run = published_scripts.predicted(row, Path(folder))
+        for _, row in published_scripts.choose(list(_PUBLISHED), 1).iterrows():
+            predicted_ms, run = published_scripts.predict(row, Path(folder))
             step = f"{row['model']} {row['hosts']}x{row['gpus_per_host']} {row['precision']}"
             gpu = run.info.scenario["cluster"]["host"]["gpu"]["name"]
             found = _row(step, row["family"], gpu, float(row["step_ms"]), run)
@@ -104,7 +104,7 @@ def _row(step: str, source: str, gpu: str, measured_ms: float, run: Run, *, fitt
     }
 
 
-def ranged(frame: pd.DataFrame) -> pd.DataFrame:
+def add_range(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the rows with `half_width` of the range that others give, and whether what was measured is `inside` it."""
     steps = {(one.step, one.gpu): one for one in measured_steps()}
     widths = []
@@ -122,7 +122,7 @@ def main() -> None:
     if parser.parse_args().write:
         found = pd.DataFrame([*of_mlperf(), *of_scripts(), *of_published()])
         FILE.write_text(_ABOUT + found.to_csv(index=False))
-    frame = ranged(pd.read_csv(FILE, comment="#"))
+    frame = add_range(pd.read_csv(FILE, comment="#"))
     shown = ["step", "gpu", "measured_ms", "predicted_ms", "error", "fitted", "half_width", "inside"]
     print(frame[shown].to_string(index=False, formatters=dict.fromkeys(["error", "half_width"], "{:.1%}".format)))
     own = frame[~frame["fitted"]]

@@ -3,7 +3,7 @@
 Each model with a vocabulary of 50,368 and of 50,432 words, which few of these worlds divide, on DGX H100s with
 `--ranks alike`, by `data/published_mpt.py` with the micro-batch of llm-foundry's large worlds. Rows are kept in
 `data/mpt_worlds.csv` as they are predicted, in place of those that are there; `--missing` leaves those out. `--write`
-puts them into docs/accuracy.md, their MFU beside the published one of `data/published_mpt_worlds.csv`.
+puts them into docs/accuracy/published.md, their MFU beside the published one of `data/published_mpt_worlds.csv`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from benchmarks import eager_steps
 from benchmarks.kernel_errors import parts
 
 ROOT = Path(__file__).parent.parent
-DATA, PAGE, BEGIN = ROOT / "benchmarks" / "data", ROOT / "docs" / "accuracy.md", "<!-- benchmarks.mpt_worlds -->"
+DATA, PAGE = ROOT / "benchmarks" / "data", ROOT / "docs" / "accuracy" / "published.md"
+BEGIN = "<!-- benchmarks.mpt_worlds -->"
 SCRIPT, PUBLISHED, PREDICTED = (
     DATA / each for each in ("published_mpt.py", "published_mpt_worlds.csv", "mpt_worlds.csv")
 )
@@ -53,7 +54,7 @@ def flops(model: str, vocabulary: int) -> float:
     return 3.0 * micro_batch * (2 * parameters * SEQ + 4 * layers * hidden * SEQ**2)
 
 
-def predicted(model: str, ranks: int, vocabulary: int) -> dict[str, object]:
+def predict(model: str, ranks: int, vocabulary: int) -> dict[str, object]:
     """Return a row: the cell, step_ms, mfu, memory_gib, what the command took, and why it is not predicted."""
     layers, hidden, heads, micro_batch, further = MODELS[model]
     given = {"layers": layers, "hidden": hidden, "heads": heads, "seq": SEQ, "micro-batch": micro_batch}
@@ -65,7 +66,7 @@ def predicted(model: str, ranks: int, vocabulary: int) -> dict[str, object]:
     with TemporaryDirectory() as folder:
         try:
             script = [str(SCRIPT), *arguments, *further]
-            run = eager_steps.played(script, [*on, "--steps", "1", "--timeout", "3600 s"], Path(folder) / "run")
+            run = eager_steps.play(script, [*on, "--steps", "1", "--timeout", "3600 s"], Path(folder) / "run")
         except subprocess.CalledProcessError as error:
             said = (error.stderr or "").strip()
             is_full = "OutOfMemoryError" in said
@@ -87,14 +88,14 @@ def _children_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def kept() -> pd.DataFrame:
+def read_kept() -> pd.DataFrame:
     """Return the rows that have been predicted before."""
     return pd.read_csv(PREDICTED) if PREDICTED.exists() else pd.DataFrame(columns=_CELL)
 
 
 def table() -> str:
     """Return what is kept as a table of Markdown: a row per world, with both vocabularies' values if they differ."""
-    rows = kept().merge(pd.read_csv(PUBLISHED), on=["model", "ranks"], how="left", suffixes=("", "_published"))
+    rows = read_kept().merge(pd.read_csv(PUBLISHED), on=["model", "ranks"], how="left", suffixes=("", "_published"))
     rows = rows.assign(size=rows["model"].map(list(MODELS).index)).sort_values(["size", "ranks", "vocabulary"])
     lines = ["| model | ranks | words | step | MFU | published MFU | reserved |", "|---|---|---|---|---|---|---|"]
     for (_, ranks), same in rows.groupby(["size", "ranks"], sort=False):
@@ -116,7 +117,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, nargs="+", default=WORLDS)
     parser.add_argument("--vocabulary", type=int, nargs="+", default=VOCABULARIES, choices=VOCABULARIES)
     parser.add_argument("--missing", action="store_true", help="only cells that have no row yet")
-    parser.add_argument("--write", action="store_true", help="put what is kept into docs/accuracy.md, predict nothing")
+    parser.add_argument("--write", action="store_true", help="write what is kept into docs/accuracy/published.md only")
     options = parser.parse_args()
     if options.write:
         before_table, _, after = parts(PAGE.read_text(encoding="utf-8"), BEGIN)
@@ -127,11 +128,11 @@ def main() -> None:
     ctypes.CDLL(None).prctl(_SUBREAPER, 1)  # processes whose parents end become children of this one, and count
     for ranks, vocabulary, model in product(options.ranks, options.vocabulary, options.models or list(MODELS)):
         cell = model, ranks, vocabulary
-        before = kept()
+        before = read_kept()
         same = (before[_CELL].astype(str) == [str(each) for each in cell]).all(axis=1)
         if options.missing and same.any():
             continue
-        row = predicted(*cell)
+        row = predict(*cell)
         pd.concat([before[~same], pd.DataFrame([row])]).to_csv(PREDICTED, index=False, float_format="%.4g")
         print(" ".join(f"{key}={value}" for key, value in row.items()), flush=True)
 

@@ -88,7 +88,7 @@ def blocks(scenario: Scenario) -> Blocks:
     return Blocks(scenario.run.steps)
 
 
-def measured(nic: str, turns: int) -> Iterator[tuple[str, Calls]]:
+def measure(nic: str, turns: int) -> Iterator[tuple[str, Calls]]:
     """The calls of each way."""
     with tempfile.TemporaryDirectory() as folder, on_hosts(nic) as hosts:
         job = job_of("benchmarks.outcomes:blocks", Path(folder), turns)
@@ -100,7 +100,7 @@ def measured(nic: str, turns: int) -> Iterator[tuple[str, Calls]]:
         yield str(way), table.to_numpy().reshape(-1, 2, 2)
 
 
-def predicted(nic: str, profile: Path, cores: int | None = None) -> Calls:
+def predict(nic: str, profile: Path, cores: int | None = None) -> Calls:
     """The calls of some draws, after a barrier each; `cores` replaces the profile's."""
     scenario = scenario_of(profile, nic, "2x1")
     host = scenario.cluster.host
@@ -142,11 +142,11 @@ def main() -> None:
     print(f"the wire alone: {1e3 * wire_s:.1f} ms")
     print("| | calls | take longer | median | starts apart, median and p10 to p90 |")
     print("|---|---|---|---|---|")
-    for way, calls in measured(options.nic, options.turns):
+    for way, calls in measure(options.nic, options.turns):
         print(row(way, calls, wire_s))
     if options.profile is not None:
-        print(row("predicted", predicted(options.nic, options.profile), wire_s))
-        print(row("predicted, one core for both", predicted(options.nic, options.profile, 1), wire_s))
+        print(row("predicted", predict(options.nic, options.profile), wire_s))
+        print(row("predicted, one core for both", predict(options.nic, options.profile, 1), wire_s))
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ class Case:
         return sum(len(rows) for _, rows in self.tables)
 
 
-def mixed(name: str, kinds: Sequence[str], tables: int = 1000, ranks: int = 512) -> Case:
+def mix(name: str, kinds: Sequence[str], tables: int = 1000, ranks: int = 512) -> Case:
     """Tables of these kinds in turn, of random sizes; a table's shards differ a little."""
     draw = random.Random(7)
     counts = {"row_wise": ranks, "data_parallel": ranks, "table_row_wise": GPUS_PER_HOST, "table_wise": 1}
@@ -73,16 +73,16 @@ def table_wise(name: str, tables: int, ranks: int, full: float = 0.0) -> Case:
 
 
 CASES = (
-    mixed("(a) 1,000 tables of all types, 512 ranks", ALL_KINDS),
+    mix("(a) 1,000 tables of all types, 512 ranks", ALL_KINDS),
     table_wise("(b) 10,000 table-wise shards, 128 ranks", 10_000, 128),
     table_wise("(c) the same, 98 % full", 10_000, 128, 0.98),
     table_wise("(d) 100,000 table-wise shards, 1,024 ranks", 100_000, 1024),
-    mixed("table-wise, row-wise and replicas", ("table_wise", "row_wise", "data_parallel")),
-    mixed("row-wise only", ("row_wise",), 200),
-    mixed("table-wise and column-wise", ("table_wise", "column_wise")),
-    mixed("table-row-wise and table-column-wise", ("table_row_wise", "table_column_wise")),
-    mixed("grid only", ("grid_shard",)),
-    mixed("all but uniform", ("table_wise", "column_wise", "table_row_wise", "table_column_wise", "grid_shard")),
+    mix("table-wise, row-wise and replicas", ("table_wise", "row_wise", "data_parallel")),
+    mix("row-wise only", ("row_wise",), 200),
+    mix("table-wise and column-wise", ("table_wise", "column_wise")),
+    mix("table-row-wise and table-column-wise", ("table_row_wise", "table_column_wise")),
+    mix("grid only", ("grid_shard",)),
+    mix("all but uniform", ("table_wise", "column_wise", "table_row_wise", "table_column_wise", "grid_shard")),
 )
 
 

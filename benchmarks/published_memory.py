@@ -4,7 +4,7 @@ Rows of `data/published_memory.csv` are Llama 3 as torchtitan trained it, whose 
 allocator had reserved, and TorchRec's benchmark of its pipelines, which prints what was allocated, too; TorchRec's need
 `make .venv-benchmarks/.installed` and that environment's Python. Each row is a script of our own or TorchRec's, played
 on simulated GPUs; what comes of it is kept in `data/predicted_memory.csv`. `--write` puts all rows that are kept into
-docs/accuracy.md. Rows that are one command are predicted together. A row takes some minutes.
+docs/accuracy/published.md. Rows that are one command are predicted together. A row takes some minutes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from benchmarks import eager_steps
 from benchmarks.kernel_errors import parts
 
 ROOT = Path(__file__).parent.parent
-DATA, PAGE = ROOT / "benchmarks" / "data", ROOT / "docs" / "accuracy.md"
+DATA, PAGE = ROOT / "benchmarks" / "data", ROOT / "docs" / "accuracy" / "published.md"
 PUBLISHED, PREDICTED = DATA / "published_memory.csv", DATA / "predicted_memory.csv"
 BEGIN = "<!-- benchmarks.published_memory -->"
 KINDS = ("allocated", "reserved")
@@ -29,7 +29,7 @@ _PLAYED = ["profile", "hosts", "gpus_per_host", "options", "script"]  # rows tha
 _STEPS, _TIMEOUT = "2", "1800 s"
 
 
-def predicted(row: pd.Series, folder: Path) -> dict[str, float]:
+def predict(row: pd.Series, folder: Path) -> dict[str, float]:
     """Return what torch is predicted to allocate and to reserve at most of a row's fullest GPU, in GiB.
 
     Raises:
@@ -37,19 +37,19 @@ def predicted(row: pd.Series, folder: Path) -> dict[str, float]:
     """
     on = ["--profile", row["profile"], "--hosts", str(row["hosts"]), "--gpus-per-host", str(row["gpus_per_host"])]
     on += ["--steps", _STEPS, "--timeout", _TIMEOUT, *row["options"].split()]
-    run = eager_steps.played(row["script"].format(data=DATA).split(), on, folder / row["id"])
+    run = eager_steps.play(row["script"].format(data=DATA).split(), on, folder / row["id"])
     return {kind: eager_steps.torch_bytes(run, is_reserved=kind == "reserved") / _GIB for kind in KINDS}
 
 
-def kept() -> pd.DataFrame:
+def read_kept() -> pd.DataFrame:
     """Return what has been predicted before: id, allocated, reserved."""
     return pd.read_csv(PREDICTED) if PREDICTED.exists() else pd.DataFrame(columns=["id", *KINDS])
 
 
-def compared() -> pd.DataFrame:
+def compare() -> pd.DataFrame:
     """Return the rows with what is kept of them: PREDICTED's columns begin with predicted_, the errors' with error_."""
     rows = pd.read_csv(PUBLISHED).merge(
-        kept().add_prefix("predicted_"), left_on="id", right_on="predicted_id", how="left"
+        read_kept().add_prefix("predicted_"), left_on="id", right_on="predicted_id", how="left"
     )
     for kind in KINDS:
         rows[f"error_{kind}"] = rows[f"predicted_{kind}"] / rows[f"{kind}_gib"] - 1
@@ -57,7 +57,7 @@ def compared() -> pd.DataFrame:
 
 
 def table(rows: pd.DataFrame) -> str:
-    """Return the rows, as of `compared`, as a table of Markdown; a paragraph names those that are not predicted."""
+    """Return the rows, as of `compare`, as a table of Markdown; a paragraph names those that are not predicted."""
     heads = [f"{kind}, published | predicted | error" for kind in KINDS]
     lines = [f"| row | what | {' | '.join(heads)} |", "|---|---|" + 3 * len(KINDS) * "---|"]
     is_predicted = rows[f"predicted_{KINDS[-1]}"].notna()
@@ -81,7 +81,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("ids", nargs="*", metavar="ID", help="rows; default: all that can be predicted")
     parser.add_argument("--missing", action="store_true", help="only rows that are not kept yet")
-    parser.add_argument("--write", action="store_true", help="put what is kept into docs/accuracy.md, predict nothing")
+    parser.add_argument("--write", action="store_true", help="write what is kept into docs/accuracy/published.md only")
     options = parser.parse_args()
     rows = pd.read_csv(PUBLISHED)
     if unknown := sorted(set(options.ids).difference(rows["id"])):
@@ -91,16 +91,16 @@ def main() -> None:
     played = rows[rows["script"].notna()]
     is_asked = played["id"].isin(options.ids or played["id"])
     if options.missing:
-        is_asked &= ~played["id"].isin(kept()["id"])
+        is_asked &= ~played["id"].isin(read_kept()["id"])
     with TemporaryDirectory() as folder:
         for _, alike in () if options.write else played.groupby(_PLAYED, sort=False):
             if not is_asked[alike.index].any():
                 continue
-            found = alike[["id"]].assign(**predicted(alike.iloc[0], Path(folder)))
-            before = kept()
+            found = alike[["id"]].assign(**predict(alike.iloc[0], Path(folder)))
+            before = read_kept()
             made = pd.concat([before[~before["id"].isin(found["id"])], found])
             made.sort_values("id").to_csv(PREDICTED, index=False, float_format="%.2f")
-    made_table = table(compared())
+    made_table = table(compare())
     if options.write:
         before_table, _, after = parts(PAGE.read_text(encoding="utf-8"), BEGIN)
         PAGE.write_text(f"{before_table}\n{made_table}\n{after}", encoding="utf-8")

@@ -27,7 +27,7 @@ _SCRIPTS = {"MPT": "published_mpt.py", "ResNet-50": "published_resnet.py", "BERT
 _MOST_PLAYED = 2
 
 
-def predicted(row: pd.Series, folder: Path) -> tuple[float, Run]:
+def predict(row: pd.Series, folder: Path) -> tuple[float, Run]:
     """Return the predicted step of a row, in ms, and the run of its most micro-batches.
 
     Raises:
@@ -43,7 +43,7 @@ def predicted(row: pd.Series, folder: Path) -> tuple[float, Run]:
         on += ["--ranks", "alike"]
     script = str(DATA / _SCRIPTS[row["family"]])
     runs = [
-        eager_steps.played([script, *_arguments(row, count)], on, folder / f"{row['id']}-{count}") for count in played
+        eager_steps.play([script, *_arguments(row, count)], on, folder / f"{row['id']}-{count}") for count in played
     ]
     first_ms, last_ms = (eager_steps.step_ms(run) for run in (runs[0], runs[-1]))
     return first_ms + (micro_batches - played[0]) * (last_ms - first_ms), runs[-1]
@@ -60,7 +60,7 @@ def _arguments(row: pd.Series, micro_batches: int) -> list[str]:
     return [*given, *sizes, *(["--checkpoint"] if row["is_checkpointed"] else [])]
 
 
-def chosen(ids: list[str], every: int) -> pd.DataFrame:
+def choose(ids: list[str], every: int) -> pd.DataFrame:
     """Return the rows with these ids, or each `every`-th of each family."""
     rows = pd.read_csv(MEASURED)
     if ids:
@@ -68,12 +68,12 @@ def chosen(ids: list[str], every: int) -> pd.DataFrame:
     return rows[rows.groupby("family").cumcount() % every == 0]
 
 
-def compared(rows: pd.DataFrame) -> Iterator[dict[str, Any]]:
+def compare(rows: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """Yield for each row its id, family, what it is, measured_ms, predicted_ms (nan: not predicted) and error."""
     with TemporaryDirectory() as folder:
         for _, row in rows.iterrows():
             try:
-                found, _ = predicted(row, Path(folder))
+                found, _ = predict(row, Path(folder))
             except subprocess.CalledProcessError:
                 found = float("nan")
             words = (row["model"], row["gpus_per_host"], row["gpu"], row["precision"])
@@ -93,11 +93,11 @@ def main() -> None:
     parser.add_argument("ids", nargs="*", metavar="ID", help="rows; default: all")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="each N-th row of a family")
     options = parser.parse_args()
-    rows = chosen(options.ids, options.every)
+    rows = choose(options.ids, options.every)
     if unknown := sorted(set(options.ids).difference(rows["id"])):
         parser.error(f"{', '.join(unknown)}: expected ids of {MEASURED.name}")
     found: list[dict[str, Any]] = []
-    for row in compared(rows):
+    for row in compare(rows):
         found.append(row)
         print(
             "{id:12} {what:50} {measured_ms:10.1f} ms, predicted {predicted_ms:10.1f}, {error:+.1%}".format(**row),

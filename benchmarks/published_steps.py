@@ -2,8 +2,9 @@
 
     python -m benchmarks.published_steps
 
-PowerSGD's speed-ups of pytorch issue 74148; docs/kernels.md has them with their reasons. Nothing of these measurements
-has set anything of the model. MLPerf's step times: `python -m reports published tests/data/published/steps.csv`.
+PowerSGD's speed-ups of pytorch issue 74148; docs/explanation/kernels.md has them with their reasons. None of
+these measurements has set a figure of the model. MLPerf's step times:
+`python -m reports published tests/data/published/steps.csv`.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class Taken:
     mib: float
 
 
-def taken(*arguments: str) -> Taken:
+def run_python(*arguments: str) -> Taken:
     """Python with these arguments.
 
     Raises:
@@ -80,7 +80,7 @@ def taken(*arguments: str) -> Taken:
         return Taken(target.read(), seconds, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
 
 
-def made(name: str, folder: Path) -> Path:
+def run_folder(name: str, folder: Path) -> Path:
     """The run folder of a case, predicted unless it is there already."""
     case, run = CASES[name], folder.resolve() / name
     if not run.exists():
@@ -88,7 +88,7 @@ def made(name: str, folder: Path) -> Path:
         scenario = run.with_suffix(".toml")
         scenario.write_text(f"include = {json.dumps(str(LIBRARY / case.library) + '.toml')}\n{case.keys}")
         print(f"predicting {case.steps} steps of {case.library}", file=sys.stderr)
-        taken("-m", "sim", str(scenario), "--steps", str(case.steps), "--out", str(run), "--quiet")
+        run_python("-m", "sim", str(scenario), "--steps", str(case.steps), "--out", str(run), "--quiet")
     return run
 
 
@@ -97,12 +97,12 @@ def report(name: str, run: Path, repeats: int) -> dict[str, float | str]:
     found = []
     for _ in range(repeats + 1):
         shutil.rmtree(run / REPORTS, ignore_errors=True)
-        found.append(taken("-m", "reports", str(run)))
+        found.append(run_python("-m", "reports", str(run)))
     sizes = {path: path.stat().st_size / 1e6 for path in (run / REPORTS).rglob("*") if path.is_file()}
     page = sizes.pop(run / REPORTS / PAGE)
     return {
         "case": name,
-        "spans": int(taken("-c", ROWS, str(run / "spans.parquet")).output),
+        "spans": int(run_python("-c", ROWS, str(run / "spans.parquet")).output),
         "seconds": round(statistics.median(one.seconds for one in found[1:]), 2),
         "CPU s": round(statistics.median(one.cpu_seconds for one in found[1:]), 2),
         "MiB": round(statistics.median(one.mib for one in found[1:])),
@@ -116,11 +116,11 @@ def imports(repeats: int) -> dict[str, float]:
     found: dict[str, list[float]] = {code: [] for code in IMPORTS}
     for _ in range(repeats + 1):
         for code, seconds in found.items():
-            seconds.append(taken("-c", code).seconds)
+            seconds.append(run_python("-c", code).seconds)
     return {code: statistics.median(seconds[1:]) for code, seconds in found.items()}
 
 
-def missed(line: dict[str, float | str]) -> list[str]:
+def find_missed(line: dict[str, float | str]) -> list[str]:
     """The columns that are above what the project wants."""
     return [column for column, most in MOST.items() if float(line[column]) > most]
 
@@ -140,8 +140,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(" ".join(f"{column:>10}" for column in COLUMNS))
     with tempfile.TemporaryDirectory() as temporary:
         for name in options.case or CASES:
-            line = report(name, made(name, options.out or Path(temporary)), options.repeats)
-            above = "".join(f"  {column} > {MOST[column]:g}" for column in missed(line))
+            line = report(name, run_folder(name, options.out or Path(temporary)), options.repeats)
+            above = "".join(f"  {column} > {MOST[column]:g}" for column in find_missed(line))
             print(" ".join(f"{line[column]!s:>10}" for column in COLUMNS) + above, flush=True)
 
 

@@ -113,7 +113,7 @@ def cases(sizes: Sequence[int]) -> Iterator[Case]:
             yield Case(name, FAULTY_GPUS, few(FAULTY_GPUS, fault))
 
 
-def measured(case: Case, repeats: int) -> tuple[dict[str, object], list[str]]:
+def measure(case: Case, repeats: int) -> tuple[dict[str, object], list[str]]:
     """A line of the table, and the report's sentences on stragglers."""
     times, memory = [], []
     report: dict[str, Any] = {}
@@ -188,7 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     lines = []
     print(" ".join(f"{column:>19}" for column in COLUMNS[:-1]))
     for case in cases(sorted(options.gpus)):
-        line, sentences = measured(case, options.repeats)
+        line, sentences = measure(case, options.repeats)
         lines.append(line)
         print(" ".join(f"{line[column]!s:>19}" for column in COLUMNS[:-1]), flush=True)
         for sentence in sentences if case.name in FAULTS else ():

@@ -116,7 +116,7 @@ def one(ranks: int) -> None:
     json.dump({"time_s": time_s, "ends_s": [(span.end_ns - flows_ns) / 1e9 for span in spans]}, sys.stdout)
 
 
-def compiled(folder: Path) -> Path:
+def compile_program(folder: Path) -> Path:
     """SimGrid's program.
 
     Raises:
@@ -215,7 +215,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with tempfile.TemporaryDirectory() as folder:
         program: Path | None = None
         try:
-            program = compiled(Path(folder))
+            program = compile_program(Path(folder))
         except AbsentError as error:
             print(error, file=sys.stderr)
         rows = []

@@ -1,4 +1,4 @@
-"""Carries plans between TorchRec and scenarios with the two functions of docs/planner.md, on real TorchRec.
+"""Carries plans between TorchRec and scenarios with the two functions of docs/reference/planner.md, on real TorchRec.
 
     python -m benchmarks.torchrec_plan [FILE]
 
@@ -53,7 +53,7 @@ tables = [{tables}]
 def main(arguments: list[str]) -> int:
     """0 if the plan comes back as it was."""
     namespace: dict[str, Any] = {}
-    for block in re.findall(r"```python\n(.*?)```", (ROOT / "docs/planner.md").read_text(), re.DOTALL):
+    for block in re.findall(r"```python\n(.*?)```", (ROOT / "docs/reference/planner.md").read_text(), re.DOTALL):
         exec(block, namespace)
     plan = torchrec_plan()
     with tempfile.TemporaryDirectory() as name:

@@ -93,14 +93,14 @@ def record() -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
         for part, tensor in zip(("input", "encoded", "decoded"), tensors, strict=True)
     }
     with tempfile.TemporaryDirectory() as folder:
-        import_module("torch.multiprocessing").spawn(_exchanged, (folder,), nprocs=len(DIMS))
+        import_module("torch.multiprocessing").spawn(_save_exchange, (folder,), nprocs=len(DIMS))
         for file in sorted(Path(folder).glob("*.npz")):
             arrays |= {f"{name}.{file.stem}": array for name, array in np.load(file).items()}
-    said = {"sizes": _sizes(qcomms), "registry": _registry(qcomms), "raised": _raised(qcomms)}
+    said = {"sizes": _sizes(qcomms), "registry": _registry(qcomms), "raised": _collect_raised(qcomms)}
     return arrays, said
 
 
-def _exchanged(rank: int, folder: str) -> None:
+def _save_exchange(rank: int, folder: str) -> None:
     """Save what a rank gives to each of `EXCHANGED` and gets, and the same of gradients, as FOLDER/RANK.npz."""
     qcomms, data = (import_module(f"torchrec.distributed.{name}") for name in ("fbgemm_qcomm_codec", "dist_data"))
     world = len(DIMS)
@@ -189,7 +189,7 @@ def _registry(qcomms: Any) -> dict[str, list[str]]:
     return said
 
 
-def _raised(qcomms: Any) -> dict[str, str]:
+def _collect_raised(qcomms: Any) -> dict[str, str]:
     """The first lines of what is raised where something cannot be."""
     int8, fp8 = _codec(qcomms, "int8"), _codec(qcomms, "fp8")
     padded = _codec(qcomms, "fp8", fp8_quantize_dim=4)

@@ -70,13 +70,13 @@ def log_calls(found: list[dict[str, Any]]) -> None:
     for name in NAMES:
         own = getattr(dist, name)
 
-        def noted(*arguments: Any, _own: Any = own, _name: str = name, **named: Any) -> Any:
+        def note(*arguments: Any, _own: Any = own, _name: str = name, **named: Any) -> Any:
             given = [each for each in (*arguments, *named.values()) if isinstance(each, Tensor)]
             sent = given[0] if _name == "all_reduce" else named.get("input", given[-1])
             found.append({"op": _name, "element_bytes": sent.element_size(), "elements": sent.numel()})
             return _own(*arguments, **named)
 
-        setattr(dist, name, noted)
+        setattr(dist, name, note)
 
 
 def place(kind: Any, number: int) -> Any:
@@ -138,7 +138,7 @@ class Batch:
         self.dense_features, self.sparse_features, self.labels = dense, sparse, labels
 
 
-def drawn(features: dict[str, list[str]], lengths: tuple[int, int]) -> list[list[dict[str, list[list[int]]]]]:
+def draw_bags(features: dict[str, list[str]], lengths: tuple[int, int]) -> list[list[dict[str, list[list[int]]]]]:
     """By step and rank each feature's bags."""
     generator = random.Random(5)
     keys = [key for of_table in features.values() for key in of_table]
@@ -147,7 +147,7 @@ def drawn(features: dict[str, list[str]], lengths: tuple[int, int]) -> list[list
     return [[{key: [next(bags) for _ in range(BATCH)] for key in keys} for _ in range(RANKS)] for _ in range(STEPS)]
 
 
-def jagged(bags: dict[str, list[list[int]]]) -> KeyedJaggedTensor:
+def make_jagged(bags: dict[str, list[list[int]]]) -> KeyedJaggedTensor:
     every = [bag for of_key in bags.values() for bag in of_key]
     ids, lengths = [one for bag in every for one in bag], [len(bag) for bag in every]
     return KeyedJaggedTensor(keys=[*bags], values=torch.tensor(ids), lengths=torch.tensor(lengths))
@@ -165,7 +165,7 @@ def weigh(tables: ShardedEmbeddingBagCollection) -> None:
                 part.copy_(base + rows[:, None] + columns / 64)
 
 
-def exchanged(parallel: DistributedModelParallel, features: KeyedJaggedTensor) -> dict[str, Any]:
+def exchange(parallel: DistributedModelParallel, features: KeyedJaggedTensor) -> dict[str, Any]:
     """What comes for this rank to look up, by sharding type, and the pooled embeddings."""
     tables = parallel.module.model.sparse_arch.embedding_bag_collection
     weigh(tables)
@@ -176,7 +176,7 @@ def exchanged(parallel: DistributedModelParallel, features: KeyedJaggedTensor) -
     return {"arrived": came, "keys": pooled.keys(), "pooled": pooled.values().tolist()}
 
 
-def planned() -> list[dict[str, Any]]:
+def plan() -> list[dict[str, Any]]:
     """Of 2 hosts of 2 GPUs, a table of each sharding type: pooling factors, storage and perf of its first shard."""
     names = {kind: [f"{kind}{at}" for at in range(len(each))] for kind, each in PLANNED.items()}
     tables = EmbeddingBagCollection(
@@ -217,18 +217,18 @@ def run(rank: int) -> None:
     dist.init_process_group("gloo")
     found: list[dict[str, Any]] = []
     log_calls(found)
-    step_of(parallel_of(TABLES, FEATURES), [jagged(of[rank]) for of in drawn(FEATURES, (1, 1))], found)
+    step_of(parallel_of(TABLES, FEATURES), [make_jagged(of[rank]) for of in draw_bags(FEATURES, (1, 1))], found)
     calls = [*found]
-    bags = drawn(SHARED, LENGTHS)
+    bags = draw_bags(SHARED, LENGTHS)
     parallel = parallel_of(SHARED_TABLES, SHARED)
-    step_of(parallel, [jagged(of[rank]) for of in bags], found)
+    step_of(parallel, [make_jagged(of[rank]) for of in bags], found)
     shared: dict[str, Any] = {"features": SHARED, "calls": [*found], "bags": bags}
     every: list[Any] = [None] * RANKS
-    dist.all_gather_object(every, exchanged(parallel, jagged(bags[0][rank])))
+    dist.all_gather_object(every, exchange(parallel, make_jagged(bags[0][rank])))
     if rank == 0:
         told = {"made_by": "benchmarks/torchrec_step.py", "torchrec": "1.8.0", "torch": torch.__version__}
         sizes = {"batch": BATCH, "dim": DIM, "rows": ROWS}
-        more = {"calls": calls, "shared": shared | {"ranks": every}, "planned": planned()}
+        more = {"calls": calls, "shared": shared | {"ranks": every}, "planned": plan()}
         text = json.dumps(told | sizes | more, indent=1)
         sys.stdout.write(re.sub(r"\s*\n\s*(-?[\d.e-]+|\])(?=,|\s)", r" \1", text))  # numbers side by side
     dist.destroy_process_group()

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -23,9 +24,15 @@ from reports.analysis import (
     waits,
 )
 from reports.analysis.intervals import Ints
+from reports.printed import Printed
 from reports.store.columns import TABLES, to_arrow, to_frame
 from reports.store.parts import Bools, Part, Spans, SpansInMemory
 from scenarios.seam.trace import Recording, RunInfo
+
+if TYPE_CHECKING:
+    from reports.page.notebook import Plot
+    from reports.sections.model import Report
+    from reports.sections.run.subject import RunView
 
 # The names of all frames of a `Run`.
 FRAMES = (
@@ -37,12 +44,12 @@ FRAMES = (
 )
 
 
-class Run:
+class Run(Printed):
     """A run's frames.
 
     Stored frames are `spans`, `metrics`, `plan`, `own_plan`, `memory`, `loads`, `traffic`, `kernels`, `operators` and
-    `what_if`; all others are computed from them. `docs/reports.md` lists every column with its unit. Dtypes are int64,
-    float64, bool and text, also in empty frames, so that frames of several runs concatenate.
+    `what_if`; all others are computed from them. `twinstep docs runs` lists every column with its unit. Dtypes are
+    int64, float64, bool and text, also in empty frames, so that frames of several runs concatenate.
     """
 
     def __init__(self, info: RunInfo, stored: Mapping[str, pd.DataFrame], spans: Spans) -> None:
@@ -62,15 +69,23 @@ class Run:
         stored = {name: to_frame(to_arrow(rows[name], kind), kind) for name, kind in TABLES.items()}
         return cls(recording.info, stored, SpansInMemory(stored["spans"]))
 
-    def __repr__(self) -> str:
-        from reports.sections.run.headline import as_text  # noqa: PLC0415  (knows runs)
+    def _report(self) -> tuple[Report, RunView]:
+        from reports.sections.run.subject import RunView  # noqa: PLC0415  (knows runs)
+        from reports.sections.run.summary import SUMMARY  # noqa: PLC0415  (knows runs)
 
-        return as_text(self)
+        return SUMMARY, RunView.of(self)
 
-    def _repr_html_(self) -> str:
-        from reports.sections.run.headline import as_html  # noqa: PLC0415  (knows runs)
+    def plot(self, section: str = "timeline") -> Plot:
+        """Return the drawings of a section of the run's page, which a notebook shows; `figures` are Bokeh's own models.
 
-        return as_html(self)
+        `section` is its address on the page: timeline, tables (who carries which), links, parts, hidden, ...
+
+        Raises:
+            ReportError: no section with drawings has this name (the message lists those that do), or it is empty.
+        """
+        from reports.page.notebook import plot  # noqa: PLC0415 - Bokeh takes half a second
+
+        return plot(self, section)
 
     @property
     def step_ms(self) -> float:
@@ -195,10 +210,10 @@ class Run:
     def _of_spans(
         self, find: Callable[[Iterator[Part]], pd.DataFrame], columns: Sequence[str], steps: Sequence[int] | None = None
     ) -> pd.DataFrame:
-        def found() -> pd.DataFrame:
-            return find(self._settled(columns) if steps is None else self.parts(columns, steps, beside=False))
+        def find_frame() -> pd.DataFrame:
+            return find(self._settle(columns) if steps is None else self.parts(columns, steps, beside=False))
 
-        return found() if steps is None else self._once(find.__name__, steps, found)
+        return find_frame() if steps is None else self._once(find.__name__, steps, find_frame)
 
     def late_ranks_of(self, steps: Sequence[int]) -> pd.DataFrame:
         """Return the ranks that others waited for in these steps."""
@@ -218,7 +233,7 @@ class Run:
         parts = functools.partial(self.parts, stragglers.COLUMNS, steps, beside=False)
         return self._once("stragglers", steps, lambda: stragglers.stragglers(parts, self.links, context))
 
-    def _settled(self, columns: Sequence[str]) -> Iterator[Part]:
+    def _settle(self, columns: Sequence[str]) -> Iterator[Part]:
         """Yield all spans; spans of warm-up steps are not marked as a part's own."""
         for part in self.parts(columns, beside=True):
             own = ~np.isin(frames.ints(part.spans, "step"), self.warm_up) if self.warm_up else True
@@ -237,7 +252,7 @@ class Run:
 
     def waited_for_of(self, step: int) -> pd.DataFrame:
         """Return `waited_for` of this step only."""
-        return critical_path.waited_for(self.critical_path_of(step))
+        return critical_path.sum_waits(self.critical_path_of(step))
 
     def table_costs_of(self, step: int) -> pd.DataFrame:
         """Return each table's cost as estimated by the planner and as spent by this step."""
@@ -253,7 +268,7 @@ class Run:
 
     def _spans_of(self, step: int) -> pd.DataFrame:
         """Return the spans of a step that costs of tables are computed from."""
-        found = [part.owned() for part in self.parts(table_costs.COSTS_COLUMNS, [step], beside=False)]
+        found = [part.own_spans() for part in self.parts(table_costs.COSTS_COLUMNS, [step], beside=False)]
         return pd.concat(found, ignore_index=True)
 
     @cached_property
@@ -354,7 +369,7 @@ class Run:
     @cached_property
     def waited_for(self) -> pd.DataFrame:
         """The critical path added up by operation."""
-        return critical_path.waited_for(self.critical_path)
+        return critical_path.sum_waits(self.critical_path)
 
     def _paths(self, step: int | None = None) -> pd.DataFrame:
         """Return the critical path of one step, or of all steps."""

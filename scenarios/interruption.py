@@ -34,7 +34,7 @@ class Interrupted(KeyboardInterrupt):
 
 def end(command: Callable[[], int], leave: Callable[[int], NoReturn] = sys.exit) -> NoReturn:
     """Run a command as this process, and exit with its exit code, or with that of the signal that ended it."""
-    for number in _heeded():
+    for number in _find_heeded():
         signal.signal(number, _unwind)
     gc.freeze()  # so that `collector.loading` freezes what it loads, too
     try:
@@ -43,7 +43,7 @@ def end(command: Callable[[], int], leave: Callable[[int], NoReturn] = sys.exit)
         code = code_of(interruption)
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
-    for number in _heeded():
+    for number in _find_heeded():
         signal.signal(number, signal.SIG_IGN)  # Python's shutdown would print a traceback
     gc.freeze()  # else the shutdown's collection takes 0.4 s with torch and pandas
     leave(code)
@@ -71,7 +71,7 @@ def hold_signals() -> Iterator[list[int]]:
     """Collect signals in the yielded list instead of raising; if any came, later ones are ignored until `end` exits."""
     taken: list[int] = []
     # A handler that only notes the signal: raising in the middle of a write would leave half a file.
-    before = {number: signal.signal(number, lambda one, _: taken.append(one)) for number in _heeded()}
+    before = {number: signal.signal(number, lambda one, _: taken.append(one)) for number in _find_heeded()}
     try:
         yield taken
     finally:
@@ -79,13 +79,13 @@ def hold_signals() -> Iterator[list[int]]:
             signal.signal(number, _ignore if taken and handler is _unwind else handler)
 
 
-def _heeded() -> list[signal.Signals]:
+def _find_heeded() -> list[signal.Signals]:
     """Return the signals that this process was not started to ignore, as by nohup."""
     return [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 def _unwind(number: int, frame: object) -> None:
-    for each in _heeded():
+    for each in _find_heeded():
         signal.signal(each, _ignore)  # a second signal must not interrupt the clean-up
     raise Interrupted(number)
 

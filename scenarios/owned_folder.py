@@ -51,7 +51,7 @@ def own(path: Path) -> Owned:
             path.mkdir(parents=True)
             is_made = True
         with suppress(FileNotFoundError):  # its owner removed it meanwhile
-            handle = _locked(path, is_made=is_made)
+            handle = _lock_folder(path, is_made=is_made)
             if handle is None:
                 raise OwnedError(f"{path} is being written by another process")
             if os.listdir(handle):
@@ -67,7 +67,7 @@ def own(path: Path) -> Owned:
 def clear(path: Path) -> bool:
     """Remove a folder unless a living process fills it; return whether it is gone."""
     try:
-        handle = _locked(path)
+        handle = _lock_folder(path)
     except OSError:
         return False
     if handle is None:
@@ -89,7 +89,7 @@ def scratch() -> Owned:
             if about.st_uid == os.getuid() and path.is_dir() and time.time() - about.st_mtime > _YOUNG_S:
                 clear(path)
     path = Path(tempfile.mkdtemp(prefix=_SCRATCH))
-    handle = _locked(path, is_made=True)
+    handle = _lock_folder(path, is_made=True)
     assert handle is not None, "nobody else locks a folder as young as this"
     return Owned(path, handle)
 
@@ -112,7 +112,7 @@ def _is_at(handle: int, path: Path) -> bool:
         return False
 
 
-def _locked(path: Path, *, is_made: bool = False) -> int | None:
+def _lock_folder(path: Path, *, is_made: bool = False) -> int | None:
     """Open and lock a folder; None if another process has locked it, or may have.
 
     Owners are unknown on file systems without locks, such as NFS and some Lustre: only a folder that this process has

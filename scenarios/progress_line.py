@@ -1,12 +1,17 @@
-"""A progress line on stderr for all commands; loads `rich` when it first draws on a terminal."""
+"""Notes and a progress line on stderr, and lines folded at the terminal's width, for all commands.
+
+`rich` is loaded when a progress line first draws on a terminal.
+"""
 
 from __future__ import annotations
 
 import math
 import os
+import shutil
 import sys
+import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,6 +20,27 @@ if TYPE_CHECKING:
 
 # Largest share shown: rich would end the task at 1.
 _MOST = 0.9999
+_LEAST_WIDTH = 40
+
+
+def folded(words: str, first: str = "", later: str | None = None) -> str:
+    """Return a paragraph folded at the terminal's width, or at 80 columns in a pipe; no word, such as a path, is cut.
+
+    Args:
+        words: the paragraph.
+        first: the indentation of its first line.
+        later: that of the other lines, by default as wide as the first.
+    """
+    indent = " " * len(first) if later is None else later
+    width = max(shutil.get_terminal_size().columns, _LEAST_WIDTH)
+    lines = textwrap.TextWrapper(width, first, indent, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines.fill(line) if line else first.rstrip() for line in words.split("\n"))
+
+
+def print_notes(sentences: Iterable[str]) -> None:
+    """Print notes to stderr, each behind "note: ", its further lines indented as far."""
+    for sentence in sentences:
+        print(folded(sentence, "note: "), file=sys.stderr)
 
 
 class ProgressLine:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 PACKAGES = ("twinstep", "torch", "simpy", "numpy", "pandas", "pyarrow")
@@ -14,6 +15,7 @@ def versions() -> dict[str, str]:
     return found | {package: version_of(package) for package in PACKAGES}
 
 
+@cache
 def version_of(package: str) -> str:
     """Return a package's version; "not installed" if there is none, as in a checkout on the path."""
     try:

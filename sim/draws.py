@@ -99,5 +99,5 @@ def _steps_of_draw(
         return False
 
     recording = play(scenario, program, take, draw=draw, rewrite=rewrite, observed=observed, stop=stop)
-    info = dataclasses.replace(recording.info, thinned=keeping.thinned)
+    info = dataclasses.replace(recording.info, thinned=keeping.as_thinned)
     return dataclasses.replace(recording, info=info, spans=spans), digest

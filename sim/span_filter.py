@@ -39,7 +39,7 @@ def chosen_numbers(words: str, count: int) -> frozenset[int] | None:
     return frozenset(numbers)
 
 
-def chosen_by(option: str, words: str, count: int) -> frozenset[int] | None:
+def numbers_of_option(option: str, words: str, count: int) -> frozenset[int] | None:
     """Return `chosen_numbers` for the value of a command-line option.
 
     Raises:
@@ -73,7 +73,7 @@ class Keeping:
         """Return the choice restricted to `ranks`, with no spans counted yet."""
         return self if self._ranks is None else Keeping(self._ranks.intersection(ranks), self._steps)
 
-    def simulated(self, ranks: Sequence[int], given: str) -> Keeping:
+    def restrict(self, ranks: Sequence[int], given: str) -> Keeping:
         """Return the choice restricted to the simulated ranks; `given` is the user's spelling, for the error.
 
         Raises:
@@ -103,7 +103,7 @@ class Keeping:
         return kept
 
     @property
-    def thinned(self) -> Thinned | None:
+    def as_thinned(self) -> Thinned | None:
         """The filter's effect, for readers of the recording; None if nothing is filtered."""
         if self._keeps_all:
             return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from contextlib import redirect_stderr, redirect_stdout
 from importlib import import_module
 from subprocess import CompletedProcess
@@ -20,3 +21,8 @@ def command(room: str, *words: object) -> CompletedProcess[str]:
         except SystemExit as end:  # argparse's
             code = end.code
     return CompletedProcess([room, *line], code, out.getvalue(), err.getvalue())
+
+
+def unfolded(printed: str) -> str:
+    """Return what was printed with each note on one line."""
+    return re.sub(r"\n {6}(?=\S)", " ", printed)

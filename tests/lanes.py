@@ -38,6 +38,7 @@ WHOLE = (
     "test_examples.py",
     "test_fingerprints.py",
     "test_interruption.py",
+    "test_notebook.py",
     "test_whole_way.py",
     "twinstep/test_facade.py",
     "twinstep/test_main.py",

@@ -23,7 +23,7 @@ from scenarios.seam.collectives import COLLECTIVES, deliver, disagreement, roote
 from scenarios.seam.errors import CollectiveError, DeadlockError
 from scenarios.seam.group import Group
 from scenarios.seam.host_work import HostWork
-from scenarios.seam.kernel import Kernel, PricedLater, priced_now
+from scenarios.seam.kernel import Kernel, PricedLater, price_now
 from scenarios.seam.payload import Payloads
 from scenarios.seam.rank import Rank
 from scenarios.seam.roles import NO_PURPOSE, Purpose
@@ -179,7 +179,7 @@ class LockstepBackend:
         self._issued[group.name] = key[1] + 1
         rendezvous = self._world.rendezvous.setdefault(key, Rendezvous())
         member, work = group.index(self.rank), self._work(issue.output)
-        rendezvous.calls[member] = call.met_in(group)
+        rendezvous.calls[member] = call.for_group(group)
         rendezvous.payloads[member] = COLLECTIVES[call.op].payload(call, issue)
         rendezvous.works.append(work)
         if len(rendezvous.calls) == group.size:
@@ -198,7 +198,7 @@ class LockstepBackend:
         arguments: Sequence[object],
         purpose: Purpose = NO_PURPOSE,
     ) -> LockstepWork:
-        kernel = priced_now(kernel)
+        kernel = price_now(kernel)
         assert min(kernel.flops, kernel.bytes_read, kernel.bytes_written) >= 0
         self._world.kernels.append((self.rank, label, kernel))
         return self._work(function(*arguments), done=True)

@@ -91,7 +91,7 @@ def scenario(on: Cluster | None = None, **changes: Any) -> Scenario:
         cluster=on or cluster(),
         run=RunSettings(library="gloo", steps=1, payload="values", timeout_s=30.0),
     )
-    return changed(whole, **changes)
+    return change(whole, **changes)
 
 
 # Of a recommender of which a test needs no more.
@@ -100,7 +100,7 @@ _RUN = {one.name for one in dataclasses.fields(RunSettings)}
 _KINDS = (Recommender, GradientReduction, CollectiveCalls, UsersCode)
 
 
-def changed(scenario: Scenario, **changes: Any) -> Scenario:
+def change(scenario: Scenario, **changes: Any) -> Scenario:
     """Change fields of a scenario, its run, and its workload, which becomes one that has them."""
     run = {name: changes.pop(name) for name in _RUN & changes.keys()}
     fields = {one.name for one in dataclasses.fields(Scenario)}

@@ -17,7 +17,7 @@ from reports.analysis.step_breakdown import PARTS, parts_of_step, steady_kept, s
 from reports.run import Run
 
 ROOT = Path(__file__).parent.parent
-SCRIPT = ROOT / "docs" / "from_run_to_answers.py"
+SCRIPT = ROOT / "docs" / "how_to" / "from_run_to_answers.py"
 SCENARIO = ROOT / "scenarios" / "library" / "criteo_small_2x2.toml"
 
 
@@ -56,7 +56,7 @@ def busiest(run: Run) -> str:
     return f"Rank {rank} computes {most_ms:.3f} ms per step, {more_ms:.3f} ms more than the median rank."
 
 
-def evened(run: Run) -> str:
+def even_out(run: Run) -> str:
     """From the spans, one by one."""
     kept = steady_kept(run)
     took: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
@@ -72,7 +72,7 @@ def evened(run: Run) -> str:
 
 def test_the_script_answers_what_the_frames_say(folder: Path) -> None:
     run = reports.load(folder)
-    assert python(SCRIPT, folder).splitlines() == [*most_exposed(run), busiest(run), evened(run)]
+    assert python(SCRIPT, folder).splitlines() == [*most_exposed(run), busiest(run), even_out(run)]
 
 
 def test_three_answers_take_under_20_lines() -> None:
@@ -86,4 +86,4 @@ def test_three_answers_take_under_20_lines() -> None:
 
 
 def test_the_documents_lead_to_the_script() -> None:
-    assert "from_run_to_answers.py" in (ROOT / "docs" / "reports.md").read_text(encoding="utf-8")
+    assert "from_run_to_answers.py" in (ROOT / "docs" / "reference" / "runs.md").read_text(encoding="utf-8")

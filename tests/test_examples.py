@@ -1,4 +1,4 @@
-"""The examples of docs/programs.md: each is predicted on any hardware, and does the same on real ranks."""
+"""The examples of docs/how_to/own_program.md: each is predicted on any hardware, and does the same on real ranks."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_values_change_no_time(path: Path) -> None:
 @pytest.mark.real
 def test_the_tutorial_can_be_typed(tmp_path: Path) -> None:
     """Its two files, shorter than 60 lines together, and its three commands; the losses are the same."""
-    page = (ROOT / "docs/programs.md").read_text(encoding="utf-8").partition("## From an empty file")[2]
+    page = (ROOT / "docs/how_to/own_program.md").read_text(encoding="utf-8").partition("## From an empty file")[2]
     files = {name: page.partition(f"```{kind}\n")[2].partition("```")[0] for name, kind in FILES.items()}
     assert sum(text.count("\n") for text in files.values()) <= 60
     for name, text in files.items():

@@ -75,7 +75,7 @@ def imports(path: Path) -> set[str]:
     return names
 
 
-def allowed(name: str, rules: set[str]) -> bool:
+def allow(name: str, rules: set[str]) -> bool:
     return any(name == rule or name.startswith(f"{rule}.") or rule.startswith(f"{name}.") for rule in rules)
 
 
@@ -84,7 +84,7 @@ def test_a_file_imports_only_what_its_room_may_know() -> None:
     for path in room_files():
         place = str(path.relative_to(ROOT))
         rules = ALLOWED[place.split("/", maxsplit=1)[0]] | CROSSINGS.get(place, set()) | DOORS.get(place, set())
-        foreign[place] = {name for name in imports(path) if name.split(".")[0] in WATCHED and not allowed(name, rules)}
+        foreign[place] = {name for name in imports(path) if name.split(".")[0] in WATCHED and not allow(name, rules)}
     assert {place: names for place, names in foreign.items() if names} == {}
 
 

@@ -19,7 +19,7 @@ LIBRARY = ROOT / "scenarios" / "library"
 START_S = 60.0
 
 
-def started(module: str, *words: object) -> subprocess.Popen[str]:
+def start(module: str, *words: object) -> subprocess.Popen[str]:
     line = [sys.executable, "-m", module, *map(str, words)]
     return subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0)
 
@@ -31,7 +31,7 @@ def wait_for(process: subprocess.Popen[str], folder: Path, pattern: str) -> None
     assert list(folder.glob(pattern))
 
 
-def signalled(process: subprocess.Popen[str], number: int, times: int = 1) -> tuple[int, str]:
+def signal_twice(process: subprocess.Popen[str], number: int, times: int = 1) -> tuple[int, str]:
     for _ in range(times):
         process.send_signal(number)
         time.sleep(0.05)
@@ -46,13 +46,13 @@ def test_every_signal_ends_a_command_with_its_code(number: int) -> None:
     process = subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     process.stdout.readline()
-    assert signalled(process, number, 3) == (128 + number, "")
+    assert signal_twice(process, number, 3) == (128 + number, "")
 
 
 def test_a_prediction_that_is_told_to_stop_leaves_nothing(tmp_path: Path) -> None:
-    process = started("sim", LIBRARY / "all_to_all_4x2.toml", "--steps", 200_000, "--out", tmp_path / "run")
+    process = start("sim", LIBRARY / "all_to_all_4x2.toml", "--steps", 200_000, "--out", tmp_path / "run")
     wait_for(process, tmp_path, ".run.partial/spans.parquet")
-    code, said = signalled(process, signal.SIGTERM, 3)
+    code, said = signal_twice(process, signal.SIGTERM, 3)
     assert (code, "Traceback" in said) == (143, False)
     assert os.listdir(tmp_path) == []
 
@@ -70,7 +70,7 @@ def test_signals_ignored_from_the_start_stay_ignored(tmp_path: Path) -> None:
         [sys.executable, "-c", code, *map(str, words)], cwd=ROOT, stderr=subprocess.PIPE, text=True
     )
     wait_for(process, tmp_path, ".run.partial/spans.parquet")
-    assert signalled(process, signal.SIGHUP)[0] == 0
+    assert signal_twice(process, signal.SIGHUP)[0] == 0
     assert os.listdir(tmp_path) == ["run"]
 
 
@@ -126,6 +126,6 @@ def test_ctrl_c_while_a_command_loads_is_quiet(tmp_path: Path, module: str, afte
     assert process.stdout is not None
     process.stdout.readline()
     time.sleep(0.1 + after_s)
-    code_, said = signalled(process, signal.SIGINT, 3)
+    code_, said = signal_twice(process, signal.SIGINT, 3)
     assert "Traceback" not in said
     assert code_ in (130, 0, 2)  # quick ones may have ended

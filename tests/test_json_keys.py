@@ -23,4 +23,17 @@ def test_keys_of_json_are_as_recorded(name: str, tmp_path: Path) -> None:
     recorded = set((json_keys.FOLDER / f"{name}.txt").read_text().splitlines())
     now = set(json_keys.made_by(name, tmp_path).splitlines())
     gone, new = sorted(recorded - now), sorted(now - recorded)
+    if name.startswith("real"):  # whether a measured run has stragglers, say, the machine decides
+        gone, new = _outside_empty(gone, now), _outside_empty(new, recorded)
     assert (gone, new) == ([], []), "`python -m tests.json_keys --write`, and say it in CHANGELOG.md"
+
+
+def _outside_empty(keys: list[str], others: set[str]) -> list[str]:
+    """Return the keys that do not differ from the others' only by a list being empty on one side."""
+    empty = {key.removesuffix(": nothing") for key in others if key.endswith(": nothing")}
+    below = [key for key in keys if not any(key.startswith((f"{path}[]", f"{path}.")) for path in empty)]
+    return [
+        key
+        for key in below
+        if not (key.endswith(": nothing") and any(other.startswith(f"{key[:-9]}[]") for other in others))
+    ]

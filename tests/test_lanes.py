@@ -18,15 +18,15 @@ ROOT = Path(__file__).parent
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Return the folder of the package that `import fbgemm_gpu` finds in a test, and leave the true one after it."""
-    true = _taken()
+    true = _take()
     (tmp_path / "fbgemm_gpu").mkdir()
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path / "fbgemm_gpu"
-    _taken()
+    _take()
     sys.modules.update(true)
 
 
-def _taken() -> dict[str, ModuleType]:
+def _take() -> dict[str, ModuleType]:
     """Return what was imported of fbgemm, which is no longer imported then."""
     names = [name for name in sys.modules if name.split(".")[0] == "fbgemm_gpu"]
     return {name: sys.modules.pop(name) for name in names}

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.reports.nccl.test_fit import DGX, log, measured
+from tests.reports.nccl.test_fit import DGX, log, measure
 
 pytestmark = [pytest.mark.timeout(3600), pytest.mark.slow, pytest.mark.real, pytest.mark.emulated]
 
@@ -59,7 +59,7 @@ def clone(tmp_path: Path) -> Path:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, folder / name)
     for op, name in (("all_reduce", "all_reduce.txt"), ("all_to_all", "alltoall.txt")):
-        (folder / name).write_text(log(op, measured(DGX, ops=(op,))))
+        (folder / name).write_text(log(op, measure(DGX, ops=(op,))))
     shutil.copy(ROOT / "tests/data/kineto/gpu_rank0.json", folder / "trace.json")
     shutil.copy(ROOT / "tests/data/kineto_h200/rec_base.json.gz", folder / "steps.json.gz")
     return folder

@@ -1,4 +1,4 @@
-"""The table of docs/scripts.md of what scripts may use: made of the `supports` marks of the tests that hold it."""
+"""The table of what scripts may use in docs/reference/scripts.md: made of the `supports` marks of tests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-DOCS = ROOT / "docs" / "scripts.md"
+DOCS = ROOT / "docs" / "reference" / "scripts.md"
 HEAD = "| a script uses | CPUs | simulated GPUs | same calls as a real run | held by |\n|---|---|---|---|---|"
 # What a mark may say behind the feature, in the order of the columns; after "refused" one sentence refuses it there.
 WORLDS = ("CPUs", "GPUs", "real")
@@ -41,6 +41,6 @@ def table() -> str:
 
 
 def test_the_documentation_has_the_table() -> None:
-    """Whoever adds a mark puts the printed table in place of the one that docs/scripts.md has."""
+    """Whoever adds a mark puts the printed table in place of the one that docs/reference/scripts.md has."""
     made = table()
-    assert made in DOCS.read_text(), f"docs/scripts.md: expected this table:\n{made}"
+    assert made in DOCS.read_text(), f"docs/reference/scripts.md: expected this table:\n{made}"

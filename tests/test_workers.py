@@ -20,7 +20,7 @@ DYING = {
 }
 
 
-def started(folder: Path, modules: dict[str, str], *words: str) -> subprocess.Popen[str]:
+def start(folder: Path, modules: dict[str, str], *words: str) -> subprocess.Popen[str]:
     for name, ends in modules.items():
         after = f"open({str(folder / f'{name}.after')!r}, 'w').close()"
         text = f"import os, signal, time\ndef {name}(): {ends}\ndef test_after(): {after}\n"
@@ -31,7 +31,7 @@ def started(folder: Path, modules: dict[str, str], *words: str) -> subprocess.Po
 
 @pytest.mark.whole
 def test_tests_in_which_workers_end_are_named(tmp_path: Path) -> None:
-    running = started(tmp_path, DYING)
+    running = start(tmp_path, DYING)
     said, _ = running.communicate()
     assert running.returncode == 1
     assert "a worker ended with -9 in test_killed.py::test_killed" in said
@@ -43,7 +43,7 @@ def test_tests_in_which_workers_end_are_named(tmp_path: Path) -> None:
 def test_failures_before_an_interruption_are_printed(tmp_path: Path) -> None:
     begun, failed = tmp_path / "begun", tmp_path / "test_wrong.after"
     long = f"open({str(begun)!r}, 'w').close(); time.sleep(60)"
-    running = started(tmp_path, {"test_wrong": "assert 1 == 2", "test_long": long})
+    running = start(tmp_path, {"test_wrong": "assert 1 == 2", "test_long": long})
     while not (begun.exists() and failed.exists()):
         assert running.poll() is None
         time.sleep(0.01)
@@ -56,6 +56,6 @@ def test_failures_before_an_interruption_are_printed(tmp_path: Path) -> None:
 @pytest.mark.whole
 @pytest.mark.parametrize(("words", "code"), [(["-k", "not_there"], 5), (["--junitxml={folder}/x.xml"], 4)])
 def test_nothing_to_run_and_wrong_words_have_pytests_own_codes(words: list[str], code: int, tmp_path: Path) -> None:
-    running = started(tmp_path, {"test_fine": "pass"}, *(word.format(folder=tmp_path) for word in words))
+    running = start(tmp_path, {"test_fine": "pass"}, *(word.format(folder=tmp_path) for word in words))
     said, _ = running.communicate()
     assert (running.returncode, "a worker" in said) == (code, False)

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import IO
 
 import pytest
-import torch
 
 from real.launch.parent import die_with
 from tests.lanes import COMPILING, LONGEST, WAITING
@@ -25,9 +24,6 @@ NICENESS = 10
 ROOT = Path(__file__).parent
 NUMBER_BYTES = 2
 NAME_BYTES = 1024
-# OpenMP's threads do not survive a fork: a worker would wait for those of the process that collects.
-_THREADS = torch.get_num_threads()
-torch.set_num_threads(1)
 Modules = Sequence[Sequence[pytest.Item]]
 
 
@@ -55,7 +51,7 @@ class _Workers:
     def __init__(self) -> None:
         self._running: dict[int, tuple[IO[str], mmap]] = {}
 
-    def forked(self, config: pytest.Config) -> mmap | None:
+    def fork(self, config: pytest.Config) -> mmap | None:
         """Start a worker; return the memory for its test's name in the worker, None in the process that started it."""
         parent, output, name = os.getpid(), tempfile.TemporaryFile("w+", buffering=1), mmap(-1, NAME_BYTES)  # noqa: SIM115
         pid = os.fork()
@@ -63,20 +59,19 @@ class _Workers:
             self._running[pid] = output, name
             return None
         die_with(parent)
-        torch.set_num_threads(_THREADS)
         for other, _ in self._running.values():
             other.close()
         config.get_terminal_writer()._file = output  # nothing public moves it
         return name
 
-    def failed(self) -> int:
+    def fail(self) -> int:
         """Wait for all workers, print what they printed, and return how many failed."""
         failed = 0
         try:
             while self._running:
                 failed += self._has_failed(next(iter(self._running)))
         except KeyboardInterrupt:  # Ctrl-C reaches the workers, too: what they have found is worth a look
-            self.failed()
+            self.fail()
             raise
         return failed
 
@@ -101,15 +96,15 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     modules, workers = _modules(session.items), _Workers()
     compiling, waiting, others = _lanes(modules)
     # numba keeps on disk what it compiles: every worker would compile it otherwise.
-    if compiling and (name := workers.forked(session.config)):
+    if compiling and (name := workers.fork(session.config)):
         return _work(session, modules, [_Queue(compiling)], name)
-    session.testsfailed += workers.failed()
+    session.testsfailed += workers.fail()
     queues = [_Queue(waiting), _Queue(others, NICENESS)]
     for given in (queues, queues, queues[1:], queues[1:]):
-        if name := workers.forked(session.config):
+        if name := workers.fork(session.config):
             return _work(session, modules, given, name)
     # This process has run nothing: tests look at the children of theirs.
-    session.testsfailed += workers.failed()
+    session.testsfailed += workers.fail()
     session.config.pluginmanager.unregister(name="terminalreporter")
     return True
 

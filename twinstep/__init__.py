@@ -4,9 +4,9 @@
     run = twinstep.predict("criteo_small_2x2", batch_size=4096)
 
 A scenario is the path of a file, the name of a ready one, a `Scenario`, or the path of a training script
-(docs/scripts.md). `overrides` replace values of its [run] table: steps, seed, batch_size, payload, fidelity, ranks,
-library, timeout, compute_times; or of any key by its path: `predict(path, **{"cluster.hosts": 8})`. `import twinstep`
-is quick: torch and pandas are loaded by the first call that needs them.
+(twinstep docs scripts). `overrides` replace values of its [run] table: steps, seed, batch_size, payload, fidelity,
+ranks, library, timeout, compute_times; or of any key by its path: `predict(path, **{"cluster.hosts": 8})`. `import
+twinstep` is quick: torch and pandas are loaded by the first call that needs them.
 """
 
 from __future__ import annotations
@@ -132,11 +132,11 @@ def compare(first: Run, second: Run) -> Comparison | SideBySide:
         from reports.compare.comparison import compare as comparison_of
 
         return comparison_of(first, second)
-    from reports.sections.side_by_side import printed
+    from reports.sections.side_by_side import printed_runs
     from reports.side_by_side.frames import numbered_names, side_by_side
 
     names = numbered_names([first.info.name, second.info.name])
-    return printed(side_by_side(list(zip(names, (first, second), strict=True))))
+    return printed_runs(side_by_side(list(zip(names, (first, second), strict=True))))
 
 
 @with_overrides
@@ -148,7 +148,7 @@ def plan(
     seconds: float = 60.0,
     **overrides: Any,
 ) -> PlansView:
-    """Find the fastest plan of a scenario's tables by simulation, as `twinstep plan` does (docs/planner.md).
+    """Find the fastest plan of a scenario's tables by simulation, as `twinstep plan` does (twinstep docs planner).
 
     Printed, the result is the verdict with its tables. `best.run` is the prediction with the best plan, `best_json` the
     plan as TorchRec's JSON; `plans` are all that are compared, and `moves` the tables that lie elsewhere.
@@ -184,7 +184,7 @@ def plan(
 
 @with_overrides
 def what_if(path: str | os.PathLike[str], *, replan: bool = False, seconds: float = 120.0, **overrides: Any) -> Run:
-    """Predict a scenario, then with one change at a time, as `twinstep predict --what-if` does (docs/study.md).
+    """Predict a scenario, then with one change at a time, as `twinstep predict --what-if` does (twinstep docs studies).
 
     The result is the prediction, in memory; its frame `what_if` has a row for each change: what the step takes, and its
     speed over that of the scenario.
@@ -258,7 +258,7 @@ def sweep(
     scheduler: str = "",
     again: bool = False,
 ) -> pd.DataFrame:
-    """Simulate the points of a study file that its folder lacks, as `python -m sim sweep` does (docs/study.md).
+    """Simulate the points of a study file that its folder lacks, as `python -m sim sweep` does (twinstep docs studies).
 
     A script that calls this function needs `if __name__ == "__main__":`, because its worker processes load the script,
     too. The frame is that of `study`.
@@ -335,7 +335,7 @@ def curves(
     only: Sequence[str] = ("scaling", "sensitivity", "overlap"),
     **overrides: Any,
 ) -> dict[str, pd.DataFrame]:
-    """Simulate how a scenario scales and on what its step depends, as `python -m sim curves` does (docs/study.md).
+    """Simulate how a scenario scales and on what its step depends, as `twinstep curves` does (twinstep docs studies).
 
     Args:
         path: the scenario.
@@ -365,7 +365,8 @@ def scenario(path: str | os.PathLike[str], **overrides: Any) -> Scenario:
     So do its `with_run(steps=5)` and `with_workload(...)`, for settings of its run and tables of its workload.
 
     A training script (.py) also takes `args` (the script's own), `hosts`, `gpus_per_host`, `profile`, `play`,
-    `step_every` and `traceback` (docs/scripts.md). The run folder of a predicted script gives the script as recorded.
+    `step_every` and `traceback` (twinstep docs scripts). The run folder of a predicted script gives the script as
+    recorded.
 
     Raises:
         ScenarioError: a sentence for every mistake in the file and the overrides.

@@ -12,7 +12,7 @@ from scenarios.interruption import end
 from twinstep.measurement import leave
 
 
-class _Command(NamedTuple):
+class Command(NamedTuple):
     """A command of a module: `main(words + further arguments, prog)`.
 
     `prog` lacks the words that the module's parser adds itself.
@@ -26,44 +26,46 @@ class _Command(NamedTuple):
 
 _PREDICTION, _MEASUREMENT, _REPORTING = "twinstep.prediction", "twinstep.measurement", "twinstep.reporting.cli"
 _FILES = "twinstep.scenario_files"
-_COMMANDS = {
-    "predict": _Command(_PREDICTION, (), " predict", "predict how long the steps of a scenario or script take"),
-    "plan": _Command(
+COMMANDS = {
+    "predict": Command(_PREDICTION, (), " predict", "predict how long the steps of a scenario or script take"),
+    "plan": Command(
         "twinstep.plan_choice.cli", (), " plan", "find the fastest plan of a scenario's tables, and say why"
     ),
-    "sweep": _Command(_PREDICTION, ("sweep",), " sweep", "predict all variations of a scenario that a study describes"),
-    "search": _Command(_PREDICTION, ("search",), " search", "search a study for its best variations"),
-    "curves": _Command(_PREDICTION, ("curves",), " curves", "show how a scenario scales and what its step depends on"),
-    "run": _Command(_MEASUREMENT, (), " run", "run a scenario or script on real processes (also torchrun, srun)"),
-    "validate": _Command(_MEASUREMENT, ("validate",), " validate", "predict scenarios, measure them, and compare both"),
-    "regret": _Command(_MEASUREMENT, ("regret",), " regret", "measure how good the choices of a study are"),
-    "calibrate": _Command(_MEASUREMENT, ("calibrate",), " calibrate", "measure this machine and write its profile"),
-    "report": _Command(_REPORTING, (), " report", "show tables of run folders and write pages; more: report --help"),
-    "compare": _Command(_REPORTING, ("compare",), "", "compare a predicted with a measured run"),
-    "check": _Command(_FILES, ("check",), "", "check scenario files and report all mistakes"),
-    "check-ranks": _Command(
+    "sweep": Command(_PREDICTION, ("sweep",), " sweep", "predict all variations of a scenario that a study describes"),
+    "search": Command(_PREDICTION, ("search",), " search", "search a study for its best variations"),
+    "curves": Command(_PREDICTION, ("curves",), " curves", "show how a scenario scales and what its step depends on"),
+    "run": Command(_MEASUREMENT, (), " run", "run a scenario or script on real processes (also torchrun, srun)"),
+    "validate": Command(_MEASUREMENT, ("validate",), " validate", "predict scenarios, measure them, and compare both"),
+    "regret": Command(_MEASUREMENT, ("regret",), " regret", "measure how good the choices of a study are"),
+    "calibrate": Command(_MEASUREMENT, ("calibrate",), " calibrate", "measure this machine and write its profile"),
+    "report": Command(_REPORTING, (), " report", "show tables of run folders and write pages; more: report --help"),
+    "compare": Command(_REPORTING, ("compare",), "", "compare a predicted with a measured run"),
+    "check": Command(_FILES, ("check",), "", "check scenario files and report all mistakes"),
+    "check-ranks": Command(
         _MEASUREMENT, ("check",), " check-ranks", "check that real ranks compute what the simulator computes"
     ),
-    "init": _Command("twinstep.scenario_init", (), " init", "write a first scenario around a file of tables"),
-    "import": _Command(
+    "init": Command("twinstep.scenario_init", (), " init", "write a first scenario around a file of tables"),
+    "import": Command(
         "twinstep.table_import.cli", (), " import", "write the tables of a TorchRec model as a table file"
     ),
-    "list": _Command(_FILES, ("list",), "", "list the ready scenarios"),
-    "profiles": _Command(_FILES, ("profiles",), "", "list the hardware that a scenario can name"),
-    "profile": _Command(_FILES, ("profile",), "", "print a profile's file, as a start for one of your own"),
-    "schema": _Command(_FILES, ("schema",), "", "print the JSON Schema of scenario files, for editors"),
-    "keys": _Command(_FILES, ("keys",), "", "print every key of scenario files with its meaning"),
-    "nccl": _Command("twinstep.nccl_sweep", (), " nccl", "predict a collective over sizes, in nccl-tests' columns"),
-    "emulate": _Command(_MEASUREMENT, ("emulate",), " emulate", "make hosts with links of given rates on this machine"),
+    "list": Command(_FILES, ("list",), "", "list the ready scenarios"),
+    "profiles": Command(_FILES, ("profiles",), "", "list the hardware that a scenario can name"),
+    "profile": Command(_FILES, ("profile",), "", "print a profile's file, as a start for one of your own"),
+    "schema": Command(_FILES, ("schema",), "", "print the JSON Schema of scenario files, for editors"),
+    "keys": Command(_FILES, ("keys",), "", "print every key of scenario files with its meaning"),
+    "docs": Command("twinstep.docs.cli", (), " docs", "list the documentation's pages, print one, or search them"),
+    "nccl": Command("twinstep.nccl_sweep", (), " nccl", "predict a collective over sizes, in nccl-tests' columns"),
+    "completion": Command("twinstep.completion", (), " completion", "print a script for your shell: names by Tab"),
+    "emulate": Command(_MEASUREMENT, ("emulate",), " emulate", "make hosts with links of given rates on this machine"),
 }
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "twinstep") -> int:
     """Run one command and return its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if not words or words[0] not in _COMMANDS:
+    if not words or words[0] not in COMMANDS:
         _parser(prog).parse_args(words)  # help, the release, or a mistake
-    command = _COMMANDS[words[0]]
+    command = COMMANDS[words[0]]
     code: int = import_module(command.module).main([*command.words, *words[1:]], prog=prog + command.prog)
     return code
 
@@ -77,7 +79,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action=_Release, nargs=0, help="print the version")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for name, command in _COMMANDS.items():
+    for name, command in COMMANDS.items():
         commands.add_parser(name, help=command.about)
     return parser
 

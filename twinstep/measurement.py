@@ -147,23 +147,24 @@ def _job(options: argparse.Namespace, of_script: Sequence[str] | None, *, is_fir
     from real.launch.launcher import job_of
     from real.launch.placement import place
     from real.machine import cores, cpu_name
-    from scenarios.config.warnings import notes_of_measuring, print_notes
+    from scenarios.config.warnings import notes_of_measuring
+    from scenarios.progress_line import print_notes
     from scenarios.seam.errors import ScenarioError
     from twinstep.options import overrides_of, scenario_given
 
     scenario = scenario_given(options, overrides_of(options, _OVERRIDES), of_script)
     if options.emulate is not None and place() is not None:
         raise ScenarioError("--emulate: expected without torchrun or srun, as it starts the ranks itself")
-    from real.supervise.recovery import left_behind
+    from real.supervise.recovery import find_left_behind
     from reports.store.run_folder import fresh_folder
     from reports.terminal.present import check_free
 
     out = options.out or fresh_folder(Path("runs"), f"{scenario.name}-real")
     if is_first:
         check_free(out)
-        for spool in left_behind(out.parent):
+        for spool in find_left_behind(out.parent):
             command = f"python -m reports recover {shlex.quote(str(spool))}"
-            print(f"note: {spool}: left by a run that was killed; '{command}' makes it a run", file=sys.stderr)
+            print_notes([f"{spool}: left by a run that was killed; '{command}' makes it a run"])
         if options.emulate is None:  # under --emulate they would not apply
             is_asked = place() is None and not (options.quiet or options.json)
             print_notes(notes_of_measuring(scenario, *((cores(), cpu_name()) if is_asked else ())))

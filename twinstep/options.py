@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scenarios.config.overrides.option import add_set, given_by
+from scenarios.config.overrides.option import add_set, parse_values
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, _ArgumentGroup
@@ -30,11 +30,11 @@ _OVERRIDES: dict[str, dict[str, Any]] = {
         "metavar": "TIME",
         "help": "give up when a real rank, or a rank of a script, makes no progress for this long, such as '30 s'",
     },
-    "compute_times": {"metavar": "FILE.csv", "help": "measured times of computations (docs/scenario.md)"},
+    "compute_times": {"metavar": "FILE.csv", "help": "measured times of computations (twinstep docs scenario)"},
     "kernels": {
         "metavar": "FILE",
         "help": "operators measured on the GPU, which take precedence over the profile's table: a table (.parquet) or a"
-        " trace of torch.profiler (docs/kernels.md)",
+        " trace of torch.profiler (twinstep docs kernels)",
     },
 }
 OVERRIDES: Sequence[str] = tuple(_OVERRIDES)
@@ -58,7 +58,7 @@ def overrides_of(options: argparse.Namespace, names: Sequence[str]) -> dict[str,
         ScenarioError: a sentence for each `--set` that is no KEY=VALUE.
     """
     given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
-    return given | given_by(options.sets)
+    return given | parse_values(options.sets)
 
 
 def add_full(parser: Parser) -> None:
@@ -82,7 +82,7 @@ def add_jobs(parser: Parser, what: str = "number of processes (default: one per 
 
 def add_emulate(parser: Parser, whose: str) -> None:
     """Add `--emulate`, which means `whose` hosts if it is given without a name."""
-    about = f"run on emulated hosts: those called NAME, or without NAME {whose} (docs/real.md)"
+    about = f"run on emulated hosts: those called NAME, or without NAME {whose} (twinstep docs real_runs)"
     parser.add_argument("--emulate", nargs="?", const="", metavar="NAME", help=about)
 
 

@@ -76,8 +76,8 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         "scenario",
         type=Path,
         nargs="?",
-        help="scenario file (docs/scenario.md), name of a ready scenario, or training script (.py) followed by its own"
-        " arguments (docs/scripts.md)",
+        help="scenario file (twinstep docs scenario), name of a ready scenario, or training script (.py) followed by"
+        " its own arguments (twinstep docs scripts)",
     )
     out, quiet = "new run folder (default: runs/NAME-sim-TIME)", "print only the run folder's path"
     add_outputs(parser, out, json="print all tables as JSON", quiet=quiet)
@@ -103,7 +103,8 @@ def _parser(prog: str) -> argparse.ArgumentParser:
 def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> int:
     with loading():
         from scenarios.config.load import report_mistakes
-        from scenarios.config.warnings import notes, print_notes
+        from scenarios.config.warnings import notes
+        from scenarios.progress_line import print_notes
         from scenarios.seam.errors import ScenarioError
         from scenarios.workloads.script.config import Script
         from scenarios.workloads.script.forking import start_loading
@@ -133,13 +134,13 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
     if not goes_on:
         check_free(folder)
     print_notes(notes(job.scenario, job.program.host_classes, effort_of(job.scenario, job.program)))
-    with job.bar, jobs.ids_kept():
+    with job.bar, jobs.keep_ids():
         digest = None if goes_on else jobs.record_run(job)
         with ExitStack() as whole:
             if options.what_if:
                 whole.enter_context(changing(folder))
-                whole.enter_context(_shown_if_interrupted(job, options))
-            run, spread = jobs.changed_and_drawn(job, asked, digest)
+                whole.enter_context(_show_if_interrupted(job, options))
+            run, spread = jobs.change_and_draw(job, asked, digest)
     if options.kernels_csv is not None:
         write_kernels(run, options.kernels_csv)
     phases.begin("tables")
@@ -153,7 +154,7 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
 
 
 @contextmanager
-def _shown_if_interrupted(job: PredictionJob, options: argparse.Namespace) -> Iterator[None]:
+def _show_if_interrupted(job: PredictionJob, options: argparse.Namespace) -> Iterator[None]:
     """Print what the run folder has if a signal ends the context."""
     from reports.terminal.present import output, present
 
@@ -212,8 +213,8 @@ def changed_run(path: str | os.PathLike[str], overrides: Mapping[str, object], *
         scenario = asked.load({})
         check_what_if(options, scenario)
         job = jobs.plan_job(options, scenario, options.out, Phases("loading"))
-        with job.bar, jobs.ids_kept():
-            run, _ = jobs.changed_and_drawn(job, asked, jobs.record_run(job))
+        with job.bar, jobs.keep_ids():
+            run, _ = jobs.change_and_draw(job, asked, jobs.record_run(job))
         # The plan that changes keep is a file of the folder, which goes.
         plan = rf" ?--set sharding\.plan={re.escape(str(scratch))}\S*"
         run.what_if["options"] = run.what_if["options"].str.replace(plan, "", regex=True)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scenarios.collector import loading
+from scenarios.progress_line import print_notes
 
 if TYPE_CHECKING:
     from reports.analysis.repeats import Plays
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 _PLAIN_S = 10.0
 
 
-def ids_kept() -> AbstractContextManager[None]:
+def keep_ids() -> AbstractContextManager[None]:
     """Keep ids once they are drawn, because the run, its draws and its changes use equal ids."""
     from scenarios.workloads.dlrm.ids.id_cache import DRAWN
 
@@ -49,19 +50,19 @@ def plan_job(options: argparse.Namespace, scenario: Scenario, folder: Path, phas
     with loading():
         from scenarios.workloads.recording.config import recorder_of
         from sim.rank.observed import Observed
-        from sim.span_filter import Keeping, chosen_by
+        from sim.span_filter import Keeping, numbers_of_option
         from twinstep.plan_choice import build_planned
         from twinstep.progress import ProgressBar
 
     keeping = Keeping(
-        chosen_by("--keep-ranks", options.keep_ranks, scenario.cluster.world_size),
-        chosen_by("--keep-steps", options.keep_steps, scenario.run.steps),
+        numbers_of_option("--keep-ranks", options.keep_ranks, scenario.cluster.world_size),
+        numbers_of_option("--keep-steps", options.keep_steps, scenario.run.steps),
     )
     quiet = options.json or options.quiet
     with ProgressBar(1, quiet=quiet, phases=phases) as bar:
         scenario, program = build_planned(scenario, bar.say, bar.does)
     if program.host_classes is not None:
-        keeping = keeping.simulated(program.host_classes.ranks, f"--keep-ranks = {options.keep_ranks!r}")
+        keeping = keeping.restrict(program.host_classes.ranks, f"--keep-ranks = {options.keep_ranks!r}")
     recorder = recorder_of(scenario) if options.record else None
     draws = options.draws
     if options.what_if and not draws:
@@ -73,7 +74,7 @@ def plan_job(options: argparse.Namespace, scenario: Scenario, folder: Path, phas
     return PredictionJob(scenario, program, keeping, draws, folder, bar, Observed(), recorder)
 
 
-def changed_and_drawn(job: PredictionJob, asked: PredictionRequest, digest: Digest | None) -> tuple[Run, Plays | None]:
+def change_and_draw(job: PredictionJob, asked: PredictionRequest, digest: Digest | None) -> tuple[Run, Plays | None]:
     """Return the run in the job's folder with the requested changes, and the sample of the requested draws.
 
     `digest` is that of the run, if it has just been simulated.
@@ -126,7 +127,7 @@ class PredictionJob:
 def record_run(job: PredictionJob) -> Digest:
     """Simulate and write the run folder, span by span, also where Ctrl-C ends it early."""
     from reports.writer import writing
-    from scenarios.config.warnings import NotesAfter, print_notes
+    from scenarios.config.warnings import NotesAfter
     from sim.draws import Digest
     from sim.run import RunProgress, play
     from twinstep.progress import Interrupt
@@ -156,7 +157,7 @@ def record_run(job: PredictionJob) -> Digest:
             recording = play(
                 job.scenario, job.program, take, observed=job.observed, recorder=job.recorder, stop=stop, ended=said
             )
-        info = dataclasses.replace(recording.info, thinned=keeping.thinned)
+        info = dataclasses.replace(recording.info, thinned=keeping.as_thinned)
         if not info.complete and not ended:
             raise KeyboardInterrupt(f"{job.folder}: not written: {info.error}")
         try:

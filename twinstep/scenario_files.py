@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TextIO
 
 from scenarios.interruption import code_of
+from scenarios.progress_line import folded, print_notes
 from twinstep.new_file import write_new
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from scenarios.config.scenario import Scenario
     from scenarios.planner.placed import Plan
 
-
+_INDENT = "    "
 _CLASSES_LATER = "the number of simulated hosts, and the memory that they need, are known only after the script has run"
 
 
@@ -49,7 +50,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m scenario
 
 def _parser(prog: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=prog, description="Check scenario files; list scenarios, profiles and keys.")
-    commands = parser.add_subparsers(dest="command", required=True)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     checked = commands.add_parser("check", help="check scenario files and report all mistakes")
     checked.add_argument("files", nargs="+", metavar="FILE", help="scenario file, or name of a ready scenario")
     checked.add_argument(
@@ -100,7 +101,7 @@ def check_files(files: Sequence[str], *, runs_code: bool = True) -> int:
     If `runs_code` is False, the Python that files name is not run, and values that depend on it are not checked.
     """
     from scenarios.config.load import check_without_code, load
-    from scenarios.config.warnings import notes, print_notes
+    from scenarios.config.warnings import notes
     from scenarios.seam.errors import ScenarioError
     from scenarios.workloads.build import are_classes_known, build_unprepared, effort_of
 
@@ -121,7 +122,7 @@ def check_files(files: Sequence[str], *, runs_code: bool = True) -> int:
                 print(f"{file}: ok")
                 print_notes(notes(scenario, program.host_classes, effort_of(scenario, program)))
                 if not are_classes_known(scenario, program):
-                    print(f"note: {scenario.path}: run.ranks = 'alike': {_CLASSES_LATER}", file=sys.stderr)
+                    print_notes([f"{scenario.path}: run.ranks = 'alike': {_CLASSES_LATER}"])
     return code
 
 
@@ -135,7 +136,7 @@ def print_plan(file: str, out: str | None = None, module: str | None = None) -> 
 
     with report_mistakes():
         scenario = load(file)
-        plan = _planned(scenario)
+        plan = _plan_of(scenario)
         if plan is None:
             names = " or ".join(f"'{name}'" for name, one in built_in().items() if getattr(one.workload, "plans", ""))
             raise ScenarioError(
@@ -154,7 +155,7 @@ def print_plan(file: str, out: str | None = None, module: str | None = None) -> 
     return 0
 
 
-def _planned(scenario: Scenario) -> Plan | None:
+def _plan_of(scenario: Scenario) -> Plan | None:
     """Return the plan of the tables of the scenario's program; None for a program without planned tables."""
     from scenarios.workloads.locate import import_named
 
@@ -164,7 +165,7 @@ def _planned(scenario: Scenario) -> Plan | None:
 
 
 def list_library() -> None:
-    """Print each ready scenario: its name, cluster, description and file."""
+    """Print each ready scenario: its name, cluster and description; and where all files are."""
     from scenarios.config.catalogue import library_files
     from scenarios.config.load import load
     from twinstep.catalogue import describe
@@ -173,7 +174,8 @@ def list_library() -> None:
         scenario = load(path)
         cluster = scenario.cluster
         size = f"{cluster.hosts} x {cluster.host.gpus} {cluster.host.gpu.name}"
-        print(f"{path.stem}\n    {scenario.program} on {size}: {describe(path)}\n    {path}")
+        print(path.stem, folded(f"{scenario.program} on {size}: {describe(path)}", _INDENT), sep="\n")
+    print(f"files: {path.with_name('NAME.toml')}")
 
 
 def list_profiles(files: Sequence[str] = ()) -> None:
@@ -189,7 +191,7 @@ def list_profiles(files: Sequence[str] = ()) -> None:
         nic = f"{host.nics.count} x {format_rate(host.nics.link.bytes_per_s)} to the network"
         gpu = f"{host.gpus} x {host.gpu.name} with {format_bytes(host.gpu.memory_bytes)}"
         inside = f"{format_rate(host.inside.gpu_bytes_per_s(host.gpus))} {host.inside.kind}"
-        print(f"{name}\n    {describe(path)}\n    {gpu}, {inside}, {nic}")
+        print(name, folded(f"{describe(path)}\n{gpu}, {inside}, {nic}", _INDENT), sep="\n")
         if (measured := load_measured(name)) is not None:
             _print_measured(measured)
         for table in host.gpu.kernel_tables:
@@ -213,23 +215,24 @@ def _print_kernel_table(name: str, gpu: Gpu) -> None:
     from sim.operators.tables.read import about_table
 
     table = about_table(name, gpu)
-    print(f"    {table.rows:,} measured operators of {'; '.join(table.machines)}: {'; '.join(table.sources)}")
+    counted = f"{table.rows:,} measured operators of {'; '.join(table.machines)}: {'; '.join(table.sources)}"
+    print(folded(counted, _INDENT))
     for each in table.quality:
         place = "with each shape left out in turn" if each.is_whole else "between the table's shapes"
         errors = f"{each.law_error:.1%} by the law alone, {each.table_error:.1%} {place}"
-        print(f"        {each.operator}, {each.measured:,} shapes: mean error {errors}")
+        print(folded(f"{each.operator}, {each.measured:,} shapes: mean error {errors}", 2 * _INDENT))
 
 
 def _print_measured(measured: Measured) -> None:
     from scenarios.config.units import format_bytes
 
     cpu = f" ({measured.cpu})" if measured.cpu else ""
-    print(f"    measured on {measured.machine}{cpu}, {measured.date}, by {measured.command}")
+    print(folded(f"measured on {measured.machine}{cpu}, {measured.date}, by {measured.command}", _INDENT))
     for group in measured.groups:
         sizes = f"{format_bytes(group.least_bytes)} to {format_bytes(group.most_bytes)}"
         errors = f"typical error {group.typical_error:.0%}, {group.median_error:+.0%} in the median"
         spread = "" if group.spread is None else f", spread {group.spread:.0%}"
-        print(f"        {group.name}, {sizes}: {errors}, {group.worst_error:+.0%} at worst{spread}")
+        print(folded(f"{group.name}, {sizes}: {errors}, {group.worst_error:+.0%} at worst{spread}", 2 * _INDENT))
 
 
 def print_schema() -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import textwrap
 from collections.abc import Callable, Sequence
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scenarios.progress_line import folded
 from scenarios.seam.errors import ScenarioError
 from twinstep.new_file import write_new
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from scenarios.config.scenario import Scenario
     from twinstep.scenario_draft import ScenarioDraft
 
-_WIDTH = 80
 PROFILE, HOSTS, BATCH_SIZE, OUT = "dgx_h100", 2, 2048, "job.toml"
 
 
@@ -42,7 +41,8 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         description="Write a first scenario around a file of tables, with a comment on each key. On a terminal, without"
         " options, it asks for them.",
     )
-    parser.add_argument("--tables", metavar="FILE", help="CSV or Parquet file with a line per table (docs/scenario.md)")
+    about = "CSV or Parquet file with a line per table (twinstep docs scenario)"
+    parser.add_argument("--tables", metavar="FILE", help=about)
     parser.add_argument("--profile", metavar="NAME", help=f"name or file of the hardware (default: {PROFILE})")
     parser.add_argument("--hosts", type=int, metavar="N", help=f"number of hosts (default: {HOSTS})")
     parser.add_argument("--gpus-per-host", type=int, metavar="N", help="GPUs of each host (default: the profile's)")
@@ -75,9 +75,9 @@ def write_scenario(draft: ScenarioDraft) -> None:
     tables = f"{draft.count:,} table{'s' * (draft.count != 1)} ({size} in float32)"
     print(f"{out}: {tables} on {draft.hosts} x {draft.gpus_per_host} {draft.gpu}")
     first = ", ".join(f"{lines[n].partition(' =')[0]} (line {n + 1})" for n in marked)
-    print(textwrap.fill(f"check first: {first}", _WIDTH, break_on_hyphens=False))
+    print(folded(first, "check first: ", ""))
     if advice := _too_large(scenario):
-        print(f"note: {advice}")
+        print(folded(advice, "note: "))
     print(f"next: twinstep predict {out}")
     print(f"then: twinstep plan {out}, which looks for a faster plan of the tables")
 

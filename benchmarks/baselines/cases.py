@@ -84,7 +84,7 @@ def calls(op: str, size_bytes: int, world_size: int, send_matrix: Matrix | None 
     share = size_bytes // world_size
     made = []
     for rank in group.ranks:
-        sends, receives = _exchanged(rank, send_matrix) if op == "all_to_all" else ((), ())
+        sends, receives = _exchange(rank, send_matrix) if op == "all_to_all" else ((), ())
         into, out = {
             "all_reduce": (size_bytes, size_bytes),
             "reduce_scatter": (size_bytes, share),
@@ -109,7 +109,7 @@ def calls(op: str, size_bytes: int, world_size: int, send_matrix: Matrix | None 
     return made
 
 
-def _exchanged(rank: int, send_matrix: Matrix | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _exchange(rank: int, send_matrix: Matrix | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """What a rank sends to and receives from each."""
     assert send_matrix is not None, "an all-to-all says who sends what"
     return tuple(send_matrix[rank]), tuple(row[rank] for row in send_matrix)

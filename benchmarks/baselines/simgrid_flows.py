@@ -66,7 +66,7 @@ class Variant:
 
     def platform(self, cluster: Cluster, model: AlphaBeta) -> Cluster:
         """The cluster to predict for."""
-        return cluster if self.alpha_share is None else fitted(cluster, model, self.alpha_share)
+        return cluster if self.alpha_share is None else fit(cluster, model, self.alpha_share)
 
 
 VARIANTS = {
@@ -111,7 +111,7 @@ def predict_all(asked: Sequence[tuple[Cluster, Sequence[Call], str]]) -> list[fl
     return seconds
 
 
-def fitted(cluster: Cluster, model: AlphaBeta, alpha_share: float) -> Cluster:
+def fit(cluster: Cluster, model: AlphaBeta, alpha_share: float) -> Cluster:
     """The cluster with the model's rate between hosts, and that part of its alpha as the latency of every path.
 
     Inside a host, where nothing was measured, it is the same latency: most of it is the hosts' own.

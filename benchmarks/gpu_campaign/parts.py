@@ -97,18 +97,18 @@ def play(planned: Iterator[Part], folder: Path, limit_s: float) -> list[Outcome]
         found = known.get(part.name)
         if found is None or found.ended != DONE:
             left_s = limit_s - (time.monotonic() - began_s)
-            found = _played(part, folder, min(part.limit_s, left_s)) if left_s > 0 else _skipped(part)
+            found = _play(part, folder, min(part.limit_s, left_s)) if left_s > 0 else _skip(part)
         outcomes.append(found)
         known[part.name] = found
         kept.write_text(json.dumps([asdict(each) for each in known.values()], indent=1))
     return outcomes
 
 
-def _skipped(part: Part) -> Outcome:
+def _skip(part: Part) -> Outcome:
     return Outcome(part=part.name, ended=SKIPPED)
 
 
-def _played(part: Part, folder: Path, limit_s: float) -> Outcome:
+def _play(part: Part, folder: Path, limit_s: float) -> Outcome:
     print(f"{part.name} ...", file=sys.stderr, flush=True)
     began_s = time.monotonic()
     said = folder / f"{part.name.replace(' ', '-')}.txt"

@@ -74,11 +74,11 @@ class Steps:
             self._profiler.stop()
             self._profiler.export_chrome_trace(str(self._options.trace))
         if int(os.environ.get("RANK", "0")) == 0:
-            self._options.out.write_text(json.dumps(self.measured(), indent=1))
+            self._options.out.write_text(json.dumps(self.summary(), indent=1))
         sys.stdout.flush()
         os._exit(0)
 
-    def measured(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         """Return a step's times in ms behind the warm-up, and the most that torch had allocated in these."""
         first, last = self._options.warm_up, self._options.warm_up + self._options.steps
         host = [(end - begin) / 1e6 for begin, end in pairwise(self._host_ns[first : last + 1])]

@@ -36,7 +36,7 @@ def predict(plan: Plan, folder: Path, like: str, *, workers: int) -> dict[Key, P
     commands = dict(_commands(plan, folder, like))
     (folder / "predicted").mkdir(exist_ok=True)
     with ThreadPoolExecutor(workers) as pool:
-        found = pool.map(lambda key: _predicted(folder / "predicted" / "-".join(key), commands[key]), commands)
+        found = pool.map(lambda key: _predict(folder / "predicted" / "-".join(key), commands[key]), commands)
         return dict(zip(commands, found, strict=True))
 
 
@@ -58,7 +58,7 @@ def _commands(plan: Plan, folder: Path, like: str) -> Iterator[tuple[Key, tuple[
                 yield (name, basis), (*on, str(folder / f"{name}.toml"))
 
 
-def _predicted(run: Path, words: tuple[str, ...]) -> Predicted:
+def _predict(run: Path, words: tuple[str, ...]) -> Predicted:
     if not run.exists():
         command = [sys.executable, "-m", "sim", "--quiet", "--out", str(run), *words]
         done = subprocess.run(command, capture_output=True, text=True, check=False)

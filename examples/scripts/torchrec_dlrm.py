@@ -4,7 +4,7 @@
     python -m sim --hosts 2 --gpus-per-host 2 --profile emulated_200mbit --steps 5 torchrec_dlrm.py
     python -m sim --hosts 2 --gpus-per-host 8 --profile dgx_h100 --steps 5 torchrec_dlrm.py --sharding-group 8
 
-Needs TorchRec (docs/scripts.md says how it is installed). Without --sharding its EmbeddingShardingPlanner chooses.
+Needs TorchRec (twinstep docs scripts: how to install it). Without --sharding its EmbeddingShardingPlanner chooses.
 """
 
 import argparse

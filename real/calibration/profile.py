@@ -108,17 +108,17 @@ def _size(size_bytes: int) -> str:
 
 def _time(time_ns: int) -> str:
     step = min(max(len(str(time_ns)) - 1, 0) // 3, len(_TIMES) - 1)
-    return toml_value(f"{_shifted(Decimal(time_ns), step)} {_TIMES[step]}")
+    return toml_value(f"{_shift(Decimal(time_ns), step)} {_TIMES[step]}")
 
 
-def _scaled(rate: float, unit: str) -> str:
+def _scale(rate: float, unit: str) -> str:
     # repr is the shortest text that reads back to the same float.
     exact = Decimal(repr(float(rate)))
     step = min(max(exact.adjusted(), 0) // 3, len(_THOUSANDS) - 1)
-    return toml_value(f"{_shifted(exact, step)} {_THOUSANDS[step]}{unit}")
+    return toml_value(f"{_shift(exact, step)} {_THOUSANDS[step]}{unit}")
 
 
-def _shifted(number: Decimal, steps: int) -> str:
+def _shift(number: Decimal, steps: int) -> str:
     """Return a plain decimal, its point moved left by three places a step, without trailing zeros."""
     text = f"{number.scaleb(-3 * steps):f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
@@ -127,12 +127,12 @@ def _shifted(number: Decimal, steps: int) -> str:
 _WRITTEN: Mapping[Quantity, Callable[[Any], str]] = {
     units.SIZE: _size,
     units.TIME: _time,
-    units.RATE: lambda rate: _scaled(rate, "B/s"),
-    units.FLOP_RATE: lambda rate: _scaled(rate, "FLOP/s"),
+    units.RATE: lambda rate: _scale(rate, "B/s"),
+    units.FLOP_RATE: lambda rate: _scale(rate, "FLOP/s"),
 }
 
 
-def measured_here(command: str, ranks: int, began_s: float, groups: Iterable[ErrorGroup]) -> Measured:
+def describe_measurement(command: str, ranks: int, began_s: float, groups: Iterable[ErrorGroup]) -> Measured:
     """Describe a measurement on this machine, from `began_s` of the monotonic clock until now."""
     return Measured(
         machine=platform.node() or "unknown",

@@ -201,7 +201,8 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         "--property",
         action="append",
         choices=sorted(PROPERTIES),
-        help="check only this property (default: all). Can be repeated.",
+        metavar="NAME",
+        help=f"check only this property (default: all): {', '.join(sorted(PROPERTIES))}. Can be repeated.",
     )
     parser.add_argument(
         "--case",

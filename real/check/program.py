@@ -85,16 +85,16 @@ class CheckProgram(Program):
             return
         worlds = {"sim": simulated_world(self._simulate), "real": lockstep.lead}
         try:
-            results = [self._given(worlds)] if self._options.cases else self._drawn(worlds)
+            results = [self._play_given(worlds)] if self._options.cases else self._draw_outcomes(worlds)
         # The ranks are out of step: raise the play's error at once, without Hypothesis' shrinking.
         except _PlayFailedError as failed:
             raise failed.error from failed
         lockstep.end()
         (self._out / _OUTCOME).write_text(json.dumps([asdict(one) for one in results]))
 
-    def _given(self, worlds: dict[str, World]) -> PropertyOutcome:
+    def _play_given(self, worlds: dict[str, World]) -> PropertyOutcome:
         cases = self._options.cases
-        lines = [line for name, world in worlds.items() for line in _compared(name, world, cases)]
+        lines = [line for name, world in worlds.items() for line in _compare(name, world, cases)]
         return PropertyOutcome(
             name="the given cases",
             plays=1,
@@ -103,7 +103,7 @@ class CheckProgram(Program):
             tensors=tuple(lines),
         )
 
-    def _drawn(self, worlds: dict[str, World]) -> list[PropertyOutcome]:
+    def _draw_outcomes(self, worlds: dict[str, World]) -> list[PropertyOutcome]:
         cluster, names = self._scenario.cluster, self._options.properties
         groups = session_groups(cluster.hosts, cluster.host.gpus, self._options.seed)
         ranks = PlayingRanks(cluster.hosts, cluster.host.gpus, groups)
@@ -182,7 +182,7 @@ class _Lockstep:
         await self._rank.barrier(label=f"the end of play {self._plays}")
 
 
-def _compared(name: str, world: World, cases: Sequence[Case]) -> list[str]:
+def _compare(name: str, world: World, cases: Sequence[Case]) -> list[str]:
     try:
         return [str(one) if one.agrees else f"{one}{_DIFFERS}" for one in compare(name, world, cases)]
     except Exception as error:

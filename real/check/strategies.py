@@ -79,7 +79,7 @@ def counts(draw: st.DrawFn, size: int) -> tuple[tuple[int, ...], ...]:
     return tuple(draw(row) if kind == "any" or rank == giver else (0,) * size for rank in range(size))
 
 
-def _drawn(kind: type[T], ranks: PlayingRanks, **given: st.SearchStrategy[Any]) -> st.SearchStrategy[T]:
+def _draw_dataclass(kind: type[T], ranks: PlayingRanks, **given: st.SearchStrategy[Any]) -> st.SearchStrategy[T]:
     """Draw a dataclass of a kind: fields that are not given are drawn by their name, flags freely."""
     named: dict[str, st.SearchStrategy[Any]] = {
         "hosts": st.just(ranks.hosts),
@@ -102,7 +102,7 @@ def exchanges(draw: st.DrawFn, ranks: PlayingRanks) -> AllToAllCase:
     dtype = draw(st.sampled_from(DTYPES))
     is_list = draw(st.booleans())
     scalar = is_list and draw(st.integers(0, 4)) == 4
-    strategy = _drawn(
+    strategy = _draw_dataclass(
         AllToAllCase,
         ranks,
         is_list=st.just(is_list),
@@ -118,7 +118,7 @@ def exchanges(draw: st.DrawFn, ranks: PlayingRanks) -> AllToAllCase:
 
 def all_to_alls(ranks: PlayingRanks) -> st.SearchStrategy[AllToAll]:
     """Draw up to three all-to-all calls in flight."""
-    return _drawn(
+    return _draw_dataclass(
         AllToAll, ranks, exchanges=several(exchanges(ranks), 1, 3), turns=_tuples(st.integers(0, 2), ranks.size)
     )
 
@@ -127,14 +127,14 @@ def _messages(ranks: PlayingRanks) -> st.SearchStrategy[Messages]:
     """Draw sends and receives between any ranks."""
     pairs = [(source, target) for source in range(ranks.size) for target in range(ranks.size) if source != target]
     message = st.tuples(st.sampled_from(pairs), st.integers(0, 5)).map(lambda drawn: (*drawn[0], drawn[1]))
-    return _drawn(Messages, ranks, messages=st.lists(message, max_size=6).map(tuple) if pairs else st.just(()))
+    return _draw_dataclass(Messages, ranks, messages=st.lists(message, max_size=6).map(tuple) if pairs else st.just(()))
 
 
 def moves(ranks: PlayingRanks) -> st.SearchStrategy[AllGatherCase | Broadcast | Messages]:
     """Draw gathers, broadcasts and messages."""
     shape = st.lists(st.integers(0, 3), max_size=3).map(tuple)
-    broadcasts = _drawn(Broadcast, ranks, shape=shape, source=st.integers(0, 5))
-    return st.one_of(_drawn(AllGatherCase, ranks), broadcasts, _messages(ranks))
+    broadcasts = _draw_dataclass(Broadcast, ranks, shape=shape, source=st.integers(0, 5))
+    return st.one_of(_draw_dataclass(AllGatherCase, ranks), broadcasts, _messages(ranks))
 
 
 @st.composite
@@ -143,7 +143,7 @@ def reductions(draw: st.DrawFn, ranks: PlayingRanks) -> ReductionCase:
     dtype = draw(st.sampled_from(SUMMED))
     # Complex numbers have no order.
     ops = [op for op in OPS if not (dtype.startswith("complex") and op in ("min", "max"))]
-    return draw(_drawn(ReductionCase, ranks, dtype=st.just(dtype), op=st.sampled_from(ops)))
+    return draw(_draw_dataclass(ReductionCase, ranks, dtype=st.just(dtype), op=st.sampled_from(ops)))
 
 
 @st.composite
@@ -153,7 +153,7 @@ def bucketizes(draw: st.DrawFn, ranks: PlayingRanks) -> Bucketize:
     blocks = draw(several(st.integers(0, 9), 1, 4))
     size = len(blocks)
     bounds = st.lists(st.integers(0, 20), min_size=my_size, max_size=my_size).map(lambda rows: (0, *sorted(rows)))
-    strategy = _drawn(
+    strategy = _draw_dataclass(
         Bucketize,
         ranks,
         blocks=st.just(blocks),
@@ -173,7 +173,7 @@ def twrws(draw: st.DrawFn, ranks: PlayingRanks) -> Twrw:
     features = draw(_tuples(st.integers(0, 2), ranks.hosts))
     count = sum(features)
     is_per_key = count > 0 and draw(st.booleans())
-    strategy = _drawn(
+    strategy = _draw_dataclass(
         Twrw,
         ranks,
         features=st.just(features),
@@ -202,12 +202,12 @@ def plans(ranks: PlayingRanks, kinds: tuple[str, ...]) -> st.SearchStrategy[Plan
     """Draw up to three tables, from features to pooled rows and back."""
     batches = _tuples(st.integers(0, 3), ranks.size)
     dtype = st.sampled_from(["int64", "int32"])
-    return _drawn(PlanCase, ranks, tables=several(tables(kinds), 1, 3), batches=batches, dtype=dtype)
+    return _draw_dataclass(PlanCase, ranks, tables=several(tables(kinds), 1, 3), batches=batches, dtype=dtype)
 
 
 def gradients(ranks: PlayingRanks) -> st.SearchStrategy[GradientsCase]:
     """Draw gradient buckets and their averages."""
-    return _drawn(
+    return _draw_dataclass(
         GradientsCase,
         ranks,
         shapes=several(st.lists(st.integers(0, 4), max_size=3).map(tuple), 0, 5),

@@ -141,7 +141,7 @@ class Regrouping:
         if self._is_at_its_place(members):
             return [Direct(bucket)]
         self._hold(bucket, members)
-        return self._regrouped() if bucket.is_last() else []
+        return self._regroup() if bucket.is_last() else []
 
     def _start_step(self, members: Members, remembers: bool) -> None:
         self._seen: list[Members] = []
@@ -171,7 +171,7 @@ class Regrouping:
         flats = bucket.buffer().split_with_sizes([gradient.numel() for gradient in gradients])
         self._pieces.update(zip(members, map(BucketPiece, flats, gradients), strict=True))
 
-    def _regrouped(self) -> list[Regrouped]:
+    def _regroup(self) -> list[Regrouped]:
         left = [(index, members) for index, members in enumerate(self._layout.buckets) if members[0] in self._pieces]
         expected = {member for _, members in left for member in members}
         if expected != self._pieces.keys():

@@ -1,7 +1,7 @@
 """Communication hooks of PowerSGD for `DistributedDataParallel.register_comm_hook`, torch 2.11 to 2.13.
 
 The algorithms are `scenarios.compression`'s, the same coroutines that simulations run. A hook hands its bucket to the
-state's thread and returns a future; see docs/compression.md.
+state's thread and returns a future; see docs/reference/compression.md.
 """
 
 import logging

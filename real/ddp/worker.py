@@ -30,7 +30,7 @@ class Track:
         """
         return do_nothing
 
-    def entered(self) -> AbstractContextManager[object]:
+    def enter(self) -> AbstractContextManager[object]:
         """Return a context in which work is launched on the track."""
         return nullcontext()
 
@@ -51,7 +51,7 @@ class CudaTrack(Track):
         event = torch.cuda.current_stream(self._device).record_event()
         return functools.partial(self._stream.wait_event, event)
 
-    def entered(self) -> AbstractContextManager[object]:
+    def enter(self) -> AbstractContextManager[object]:
         return torch.cuda.stream(self._stream)
 
     def new_future(self) -> torch.futures.Future[Tensor]:
@@ -68,7 +68,7 @@ class Promise:
 
     def settle(self, error: Exception | None) -> None:
         """Complete the future, with an error if there is one."""
-        with self.track.entered():
+        with self.track.enter():
             if error is None:
                 self.future.set_result(self.buffer)
             else:
@@ -121,7 +121,7 @@ class Worker:
         if self._error is not None:
             return
         try:
-            with track.entered():
+            with track.enter():
                 job()
         # The thread lives on: `join` raises the error on the caller's thread, where the user sees it.
         except Exception as error:

@@ -90,7 +90,7 @@ def differences(name: str, up: EmulatedFabric, wanted: EmulatedFabric) -> list[s
         up = dataclasses.replace(up, burst_bytes=up.burst_bytes or burst_of(up.nic_bytes_per_s))
     if dataclasses.replace(up, hosts=wanted.hosts) == wanted:
         return []
-    return [f"emulated hosts '{name}' have {_described(up)}; the scenario has {_described(wanted)}"]
+    return [f"emulated hosts '{name}' have {_describe(up)}; the scenario has {_describe(wanted)}"]
 
 
 def warnings(fabric: EmulatedFabric) -> list[str]:
@@ -110,7 +110,7 @@ def _up(options: argparse.Namespace) -> int:
     if options.quiet:
         print(hosts.name)
         return 0
-    print(f"{hosts.name}: {_described(fabric)}")
+    print(f"{hosts.name}: {_describe(fabric)}")
     print(f"  python -m real SCENARIO --emulate {hosts.name}")
     print(f"  python -m real emulate exec {hosts.name} 0 -- COMMAND")
     print(f"  python -m real emulate down {hosts.name}")
@@ -124,7 +124,7 @@ def _status(options: argparse.Namespace) -> int:
         return 0
     for hosts, rows in running:
         owner = "stays until it is taken down" if hosts.owner is None else f"ends with process {hosts.owner.pid}"
-        print(f"{hosts.name}: {_described(hosts.fabric)}; {owner}")
+        print(f"{hosts.name}: {_describe(hosts.fabric)}; {owner}")
         print(f"  host0 is {data_address(0)}, and so on; for control {control_address(0)}")
         for row in rows:
             sent = f"{format_bytes(row.sent_bytes)} sent, {row.dropped_packets} packets dropped"
@@ -219,7 +219,7 @@ def _burst(text: str | None) -> int | None:
     return size_bytes
 
 
-def _described(fabric: EmulatedFabric) -> str:
+def _describe(fabric: EmulatedFabric) -> str:
     burst = "" if fabric.burst_bytes is None else f" with a burst of {format_bytes(fabric.burst_bytes)}"
     text = f"{fabric.hosts} hosts at {format_rate(fabric.nic_bytes_per_s)} a direction{burst}"
     if fabric.uplink_bytes_per_s is None:

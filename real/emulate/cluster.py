@@ -41,7 +41,7 @@ class Owner:
     @property
     def is_alive(self) -> bool:
         """Whether the process still runs."""
-        return _started(self.pid) == self.started
+        return _start_time(self.pid) == self.started
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,12 +230,12 @@ def _read(path: Path) -> EmulatedHosts:
 
 
 def _this_process() -> Owner:
-    started = _started(os.getpid())
+    started = _start_time(os.getpid())
     assert started is not None, "a process sees itself"
     return Owner(pid=os.getpid(), started=started)
 
 
-def _started(pid: int) -> int | None:
+def _start_time(pid: int) -> int | None:
     """Return a process's start time, field 22 of proc_pid_stat(5); None if the process has ended."""
     try:
         # Fields are counted from behind the name, which may contain blanks and parentheses.

@@ -16,7 +16,7 @@ from real.emulate.fabric import (
 
 _MTU = 1500
 # A bucket that is full before its timer fires (timers fire late) loses rate; a large one hides the rate from short
-# messages. `python -m benchmarks.emulated` measures the rates that these values keep (docs/real.md).
+# messages. `python -m benchmarks.emulated` measures the rates that these values keep (docs/reference/real_runs.md).
 _LEAST_BURST_BYTES = 16 * 1024
 _BURST_S = 250e-6
 # TCP hands over many packets as one, and tbf splits whatever is larger than its bucket packet by packet: at 1 Gbit/s
@@ -35,7 +35,7 @@ def options(fabric: EmulatedFabric) -> dict[str, str]:
     """Return the sysctls of every node.
 
     Without loss a window only grows, so any algorithm fills a link. Of Linux's congestion controls, reno gave the
-    steadiest times (docs/real.md): cubic holds back when a queue grows, and bbr probes for the rate.
+    steadiest times (docs/reference/real_runs.md): cubic holds back when a queue grows, and bbr probes for the rate.
     """
     window = max(_LEAST_WINDOW_BYTES, round(fabric.nic_bytes_per_s * _WINDOW_S))
     return {

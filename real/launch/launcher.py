@@ -172,7 +172,7 @@ class _Launch:
             now_s = time.monotonic()
             for rank, code in forker.exit_codes().items():
                 if self._table.members[rank].exit_code is None:
-                    self._table.exited(rank, code, now_s)
+                    self._table.note_exit(rank, code, now_s)
             # After exit codes: a rank that has ended writes no further step.
             self._table.see(self._steps.of_all(), now_s)
             if self._heard is not None:

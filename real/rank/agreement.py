@@ -97,7 +97,7 @@ def _compare(call: Call, gather: Gather, *, goes_on: bool = True) -> _Compared:
     sentence = disagreement(calls)
     if sentence is not None:
         texts = _gather_texts(call, gather, max(row[6] for row in rows))
-        sentence = disagreement({member: _worded(calls[member], text) for member, text in enumerate(texts)})
+        sentence = disagreement({member: _set_words(calls[member], text) for member, text in enumerate(texts)})
     return _Compared(sentence, all(row[8] for row in rows))
 
 
@@ -148,7 +148,7 @@ def _text(call: Call) -> bytes:
     return (call.mistake or call.label).encode()
 
 
-def _worded(call: Call, text: str) -> Call:
+def _set_words(call: Call, text: str) -> Call:
     return replace(call, mistake=text) if call.mistake else replace(call, label=text)
 
 
@@ -191,7 +191,7 @@ class GroupAgreements:
         self._lock = threading.RLock()
 
     @contextmanager
-    def agreed(self, check: Callable[[], SetUp], lane: StreamLane, stream: str) -> Iterator[SetUp]:
+    def agree(self, check: Callable[[], SetUp], lane: StreamLane, stream: str) -> Iterator[SetUp]:
         """Yield the checked call once all ranks have made it; what the body sets up happens in one order on all ranks.
 
         Raises:
@@ -209,7 +209,7 @@ class GroupAgreements:
                 self._tell(index, SetUp(mistake=str(mistake)))
                 raise
             self._tell(index, own)
-            sentence = set_up_disagreement(self._heard(index, own, lane, stream))
+            sentence = set_up_disagreement(self._hear_all(index, own, lane, stream))
             if sentence is not None:
                 raise CollectiveError(sentence)
             yield own
@@ -218,12 +218,12 @@ class GroupAgreements:
         with transport(self._journal.rank, str(own)):
             self._store.set(_key(index, self._journal.rank), json.dumps(dataclasses.asdict(own)))
 
-    def _heard(self, index: int, own: SetUp, lane: StreamLane, stream: str) -> dict[int, SetUp]:
+    def _hear_all(self, index: int, own: SetUp, lane: StreamLane, stream: str) -> dict[int, SetUp]:
         """Return every rank's call, once all have come; meanwhile this rank's journal shows it waiting."""
         keys = [_key(index, rank) for rank in self._everyone.ranks]
         entry = Entry(lane, stream, own.name, "")
         entry.call, entry.index = Call(op=own.verb, group=self._everyone, rank=self._journal.rank), index
-        self._journal.issued(entry, is_awaited=False)
+        self._journal.note_issue(entry, is_awaited=False)
         self._journal.wait_begins(entry)
         with transport(self._journal.rank, str(own)):
             # On a separate connection: a blocking wait holds its connection's lock, which this process's threads share.

@@ -59,7 +59,7 @@ class TorchBackend:
     def new_group(self, name: str, ranks: object) -> Group:
         """Make a group, as `Backend.new_group` does."""
         agreements = self.context.agreements
-        with agreements.agreed(
+        with agreements.agree(
             lambda: new_group_set_up(self.rank, ranks, self.world_size, self.stream), self._lane, self.stream
         ) as set_up:
             return self.context.join(name, set_up.ranks)
@@ -67,7 +67,7 @@ class TorchBackend:
     def open_stream(self, name: str) -> TorchBackend:
         """Open a stream, as `Backend.open_stream` does."""
         streams = self.context.streams
-        with self.context.agreements.agreed(lambda: stream_set_up(self.rank, name, streams), self._lane, self.stream):
+        with self.context.agreements.agree(lambda: stream_set_up(self.rank, name, streams), self._lane, self.stream):
             # After the ranks have agreed: a refused stream must not count as taken.
             streams.append(name)
             return TorchBackend(self.context, name)
@@ -76,7 +76,7 @@ class TorchBackend:
         """Run a coroutine, as `Backend.spawn` does: one thread per stream runs them in order."""
         journal = self.context.journal
         entry = Entry(self._lane, self.stream, "spawn", name_of(coroutine))
-        journal.issued(entry)
+        journal.note_issue(entry)
         spawned = Spawned(coroutine, journal, self._thread, entry)
         spawned.start()
         return spawned
@@ -162,10 +162,10 @@ class TorchBackend:
                 self._lane.overtakes()
                 return pending
 
-            held = checker.hold(CheckedCall(call.met_in(group), begin, is_checked=is_checked))
+            held = checker.hold(CheckedCall(call.for_group(group), begin, is_checked=is_checked))
             return Issued(context, entry, held, issue.output)
         try:
-            with self._lane.entered(entry.start):
+            with self._lane.enter(entry.start):
                 return Issued(context, entry, self._start(entry, call, checker.joined, issue), issue.output)
         except RuntimeError as error:
             raise failure_of(self.rank, entry.describe(), error) from error
@@ -177,7 +177,7 @@ class TorchBackend:
             context.journal.next_call(group.name)
             context.refuse(context.checker(group), call)
         else:
-            context.refuse(context.pair_checker(call.group, group), call.met_in(group))
+            context.refuse(context.pair_checker(call.group, group), call.for_group(group))
 
     def _start(self, entry: Entry, call: Call, joined: Joined, issue: Issue) -> PendingCall:
         sent = self._starts[call.op](joined, call, issue)

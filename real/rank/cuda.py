@@ -134,7 +134,7 @@ class CudaLane(StreamLane):
         # torch's current stream belongs to a thread, so what this lane has made current is remembered for each thread.
         self._threads = threading.local()
 
-    def entered(self, after: Mark) -> AbstractContextManager[object]:
+    def enter(self, after: Mark) -> AbstractContextManager[object]:
         """Make this the thread's current stream; what is launched inside waits for the caller's mark `after`."""
         return _HERE if self._is_current() else self._on(self._stream, after)
 
@@ -146,7 +146,7 @@ class CudaLane(StreamLane):
     @contextmanager
     def playing(self, coroutine: Coroutine[Any, Any, Any], after: Mark) -> Iterator[None]:
         """Run a worker thread's coroutine here; holds its arguments, which the device may use after it ends."""
-        given = _given_to(coroutine)
+        given = _arguments_of(coroutine)
         self._is_current()
         with self._on(self._stream, after):
             try:
@@ -163,7 +163,7 @@ class CudaLane(StreamLane):
         suffices.
         """
         is_current = self._is_current()
-        with self.entered(timed.start):
+        with self.enter(timed.start):
             if not is_current:  # else the mark at issue, just recorded, is its start
                 timed.start = _event(self._device)
             try:
@@ -258,7 +258,7 @@ class CudaLane(StreamLane):
             return True
         if isinstance(mark, tuple):
             return all(map(self.is_past, mark))
-        self._come()
+        self._set_device()
         return _is_past(mark)
 
     def ns(self, mark: Mark) -> int:
@@ -282,7 +282,7 @@ class CudaLane(StreamLane):
         torch.cuda.synchronize(self._device)
         self.between_steps()
 
-    def _come(self) -> None:
+    def _set_device(self) -> None:
         """Set this thread's CUDA device at its first call: threads begin with device 0."""
         if not getattr(self._threads, "is_here", False):
             torch.cuda.set_device(self._device)
@@ -290,7 +290,7 @@ class CudaLane(StreamLane):
 
     def _is_current(self) -> bool:
         """Return whether this is the thread's current stream."""
-        self._come()
+        self._set_device()
         return bool(torch.cuda.current_stream(self._device) == self._stream)
 
     def _on(self, stream: torch.cuda.Stream, after: Mark) -> AbstractContextManager[object]:
@@ -364,10 +364,10 @@ def tensors_in(value: object) -> Iterator[Tensor]:
             yield from tensors_in(getattr(value, field.name, None))
 
 
-def _given_to(coroutine: Coroutine[Any, Any, Any]) -> list[object]:
+def _arguments_of(coroutine: Coroutine[Any, Any, Any]) -> list[object]:
     """Return the arguments of a coroutine that has not begun, and those of coroutines among them."""
     values = list(inspect.getcoroutinelocals(coroutine).values())
-    return [*values, *(_given_to(value) for value in values if inspect.iscoroutine(value))]
+    return [*values, *(_arguments_of(value) for value in values if inspect.iscoroutine(value))]
 
 
 def _stream(device: torch.device, priority: int = 0) -> torch.cuda.Stream:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from real.rank.lanes import Mark, Reading, StreamLane
 from real.supervise.rank_status import JOINING
 from scenarios.seam.calls import Call
-from scenarios.seam.kernel import Kernel, PricedLater, priced_now
+from scenarios.seam.kernel import Kernel, PricedLater, price_now
 from scenarios.seam.operations.as_json import text_of
 from scenarios.seam.roles import NO_PURPOSE
 from scenarios.seam.trace import Metric, Span
@@ -102,7 +102,7 @@ class Entry:
 
     def row(self, rank: int, host: int) -> Row:
         """Return the fields of a `Span`, in order, with times of this host's clock."""
-        ns, call, kernel = self.lane.ns, self.call or _KERNELS_CALL, priced_now(self.kernel or _NO_KERNEL)
+        ns, call, kernel = self.lane.ns, self.call or _KERNELS_CALL, price_now(self.kernel or _NO_KERNEL)
         operation = kernel.only_operation
         assert self.end is not None, "only what has ended becomes a row"
         start, end = max(self.issued, ns(self.start)), ns(self.end)
@@ -166,14 +166,14 @@ class Journal:
     def keep(self, entry: Entry, *, is_awaited: bool = True) -> None:
         """Add an entry that becomes a span, and must be awaited if it is a verb's."""
         self._entries.append(entry)
-        self.issued(entry, is_awaited=is_awaited)
+        self.note_issue(entry, is_awaited=is_awaited)
 
     def note(self, made: Making) -> None:
         """Add a span under construction without making it this rank's current operation, which error messages name."""
         self.moves += 1
         self._entries.append(made)
 
-    def issued(self, entry: Entry, *, is_awaited: bool = True) -> None:
+    def note_issue(self, entry: Entry, *, is_awaited: bool = True) -> None:
         """Register an operation that must be awaited but becomes no span (a spawned coroutine)."""
         self.moves += 1
         self.last = entry
@@ -213,7 +213,7 @@ class Journal:
         self._entries = deque(kept)
         self._metrics = deque(each for each in self._metrics if each[0] != number)
 
-    def queued(self) -> list[Entry]:
+    def queued_entries(self) -> list[Entry]:
         """Return operations that the device has not ended yet, in issue order; none on a CPU."""
         if self.last is None or isinstance(self.last.start, int):
             return []

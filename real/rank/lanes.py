@@ -91,7 +91,7 @@ class StreamLane:
     # Reads a number to record, in the order of the caller's lane, without waiting.
     read: Callable[[Tensor | float], float | Reading] = staticmethod(float)
 
-    def entered(self, after: Mark) -> AbstractContextManager[object]:
+    def enter(self, after: Mark) -> AbstractContextManager[object]:
         """Run the body on this lane, after that mark."""
         return _HERE
 
@@ -100,7 +100,7 @@ class StreamLane:
         return _HERE
 
     def playing(self, coroutine: Coroutine[Any, Any, Any], after: Mark) -> AbstractContextManager[object]:
-        """Run a coroutine's body as `entered` does, and keep its arguments alive until this lane has used them."""
+        """Run a coroutine's body as `enter` does, and keep its arguments alive until this lane has used them."""
         return _HERE
 
     def run(self, timed: SpanTimes, function: Callable[..., T], arguments: Sequence[object]) -> T:

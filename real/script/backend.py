@@ -157,7 +157,7 @@ class WatchingBackend:
                 time.monotonic_ns()
             )  # a mark would initialise CUDA, and a script may choose its device before its first step
         at = self.lane.mark()
-        self._computed(here, at)
+        self._record_computation(here, at)
         here.since = None
         return at
 
@@ -170,7 +170,7 @@ class WatchingBackend:
         here = self._here
         if label != here.label and here.since is not None:
             at = self.lane.mark()
-            self._computed(here, at)
+            self._record_computation(here, at)
             here.since = at
         here.label = label
 
@@ -273,7 +273,7 @@ class WatchingBackend:
 
     spawn = step = record = open_stream = after = synchronize = compute
 
-    def _computed(self, here: _ThreadPlace, at: Mark) -> None:
+    def _record_computation(self, here: _ThreadPlace, at: Mark) -> None:
         """Record this thread's computation from the last cut to that moment."""
         if here.since is not None:
             self.journal.note(

@@ -180,7 +180,7 @@ class WatchedLink:
             self._store = TCPStore(address, int(port), is_master=False, wait_for_workers=False)
         return self._store
 
-    def known(self, tensor: torch.Tensor) -> torch.Tensor | None:
+    def values_of(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """Return the tensor itself: real values are always known."""
         return tensor
 
@@ -311,7 +311,7 @@ class WatchedLink:
 
     def _say_what_is_in_the_time(self) -> None:
         """Print a note, once, if the script ended before enough unrecorded steps were timed."""
-        timed = 0 if self._unrecorded is None else self._unrecorded.timed
+        timed = 0 if self._unrecorded is None else self._unrecorded.timed_steps
         if timed < min(self.unrecorded_steps, LEAST_UNRECORDED) and self._journal.rank == 0 and self._steps_begun:
             print(
                 f"note: the step time includes the recording of every call: after {self._steps:,} recorded steps"

@@ -64,14 +64,14 @@ class WatchedGroup(ScriptGroup):
         """Return a Python function: torch ignores bound methods of its own where it looks for overrides."""
         journal = self._backend.journal
 
-        def bypassed(*arguments: Any, **more: Any) -> Any:
+        def bypass(*arguments: Any, **more: Any) -> Any:
             journal.moves += 1  # this rank does not hang
             work = call(*arguments, **more)
             if self._begun is not None and work is not None:
                 self._begun.append(work)
             return work
 
-        return bypassed
+        return bypass
 
     def issue(self, request: TorchCall) -> dist.Work:
         """Execute a call on torch's own group; a call equal to an earlier one is not checked again."""

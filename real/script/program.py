@@ -23,7 +23,7 @@ from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.environment import environment_of
-from scenarios.workloads.script.outcome import Outcome, check, process_ended
+from scenarios.workloads.script.outcome import Outcome, check, describe_end
 from scenarios.workloads.script.process.children import end
 
 # Interval at which a silent script's position is requested.
@@ -102,7 +102,7 @@ class _Watcher:
             received: tuple[str, Any] = self._connection.recv()
         except (EOFError, OSError):
             self._process.join(1)
-            raise ProgramError(f"{self._name}: {process_ended(self._process.exitcode)}") from None
+            raise ProgramError(f"{self._name}: {describe_end(self._process.exitcode)}") from None
         return received
 
     def _is_left(self) -> bool:

@@ -28,7 +28,7 @@ class UnrecordedSteps:
         self._clock_s = self.ended_s = time.monotonic()
 
     @property
-    def timed(self) -> int:
+    def timed_steps(self) -> int:
         """The number of steps that were timed."""
         return max(0, self._number - self._first)
 

@@ -160,7 +160,7 @@ def position(journal: Journal) -> dict[str, Any]:
     """Return a rank's position as in `rank_status.Position`, read without a lock: it may mix two moments."""
     if journal.elsewhere is not None:
         return journal.elsewhere
-    queued = journal.queued()
+    queued = journal.queued_entries()
     if queued:
         return _position_on_device(journal, queued)
     last = journal.last

@@ -49,7 +49,9 @@ def merge(
     read = [_read(spools[rank]) for rank in sorted(spools)]
     # From the first issue of any rank: clocks count from the machine's boot.
     zero_ns = min((row[_TIMES][0] for rank in read for row in rank.spans), default=0)
-    spans = with_true_starts((span(_moved(row, lambda ns: ns - zero_ns)) for rank in read for row in rank.spans), lanes)
+    spans = with_true_starts(
+        (span(_move_row(row, lambda ns: ns - zero_ns)) for rank in read for row in rank.spans), lanes
+    )
     # A rank that was lost before it began has no head.
     heads = {rank: one.head for rank, one in zip(sorted(spools), read, strict=True) if one.head is not None}
     first = heads[min(heads)] if heads else {"plan": [], "memory": []}
@@ -90,7 +92,7 @@ def _read(data: bytes) -> _Read:
     first = sights[0] if sights else SAME_CLOCK
     alignment = Alignment(first=first, last=sights[1] if len(sights) > 1 else None)
     return _Read(
-        head, alignment, [_moved(row, alignment.on_axis_ns) for row in spans], [metric(row) for row in metrics]
+        head, alignment, [_move_row(row, alignment.on_axis_ns) for row in spans], [metric(row) for row in metrics]
     )
 
 
@@ -99,7 +101,7 @@ _NAMES = [field.name for field in dataclasses.fields(Span)]
 _TIMES = slice(_NAMES.index("issued_ns"), _NAMES.index("wait_until_ns") + 1)
 
 
-def _moved(row: Row, move: Callable[[int], int]) -> Row:
+def _move_row(row: Row, move: Callable[[int], int]) -> Row:
     """Return a span's row with moved times."""
     # Tuples, no `Span`s: runs have millions of rows, and creating a `Span` takes microseconds.
     issued, start, end, wait_from, wait_until = row[_TIMES]

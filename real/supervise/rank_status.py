@@ -151,7 +151,7 @@ class RankStatusTable:
             member.is_cut = True
             member.note_news(now_s)
 
-    def exited(self, rank: int, code: int, now_s: float) -> None:
+    def note_exit(self, rank: int, code: int, now_s: float) -> None:
         """Note that a rank's process has ended; -n stands for signal n."""
         member = self.members[rank]
         member.exit_code = code
@@ -163,19 +163,22 @@ class RankStatusTable:
         with_news = [member for member in self.members if member.news_s is not None]
         if with_news:
             return self._verdict_of_news(with_news, now_s - min(member.news_s or 0.0 for member in with_news))
-        return self._never_came(now_s) or self._stalled(now_s)
+        return self._never_came(now_s) or self._name_stalled(now_s)
 
     def _verdict_of_news(self, with_news: list[RankStatus], since_s: float) -> str | None:
         if since_s < FIRST_NEWS_S:
             return None
         # Ordered by how direct the evidence is: a signal, an own report, an exit code.
         causes = [
-            cause for tells in (_killed, attrgetter("failed"), _exited) for cause in map(tells, with_news) if cause
+            cause
+            for tells in (_tell_signal, attrgetter("failed"), _tell_exit)
+            for cause in map(tells, with_news)
+            if cause
         ]
         if not self.sees_exits:
             causes += [f"rank {m.rank} was lost {where(m.step)}" for m in with_news if m.is_cut and m.lost is None]
         if causes or since_s < SECOND_HAND_S:
-            return _merged(causes) if causes else None
+            return _merge_causes(causes) if causes else None
         losers = [member.lost for member in with_news if member.lost is not None]
         return losers[0] if losers else f"rank {with_news[0].rank} was lost {where(with_news[0].step)}"
 
@@ -185,7 +188,7 @@ class RankStatusTable:
             return None
         return f"{ranks(missing)} did not come within {self.start_s:g} s"
 
-    def _stalled(self, now_s: float) -> str | None:
+    def _name_stalled(self, now_s: float) -> str | None:
         """Name the stalled rank: it does not move and waits for no rank, while others wait for it."""
         going = [member for member in self.members if not member.is_done]
         # `_never_came` has its own time for these; the others wait for them, which is no stall.
@@ -226,7 +229,9 @@ class RankStatusTable:
         if not waits.group:
             late = [m for m in others if not m.is_done and _stage(m) < stage]
         else:
-            late = [m for m in others if waits.call < 0 or not m.position or _reached(m, waits.group) <= waits.call]
+            late = [
+                m for m in others if waits.call < 0 or not m.position or _count_reached(m, waits.group) <= waits.call
+            ]
         return sorted(late, key=lambda member: bool(member.waits))
 
     def _did_not_reach(self, named: RankStatus, waits: Waits) -> str:
@@ -265,7 +270,7 @@ def ranks(numbers: list[int]) -> str:
     return f"ranks {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
 
 
-def _merged(causes: list[str]) -> str:
+def _merge_causes(causes: list[str]) -> str:
     """Return the first sentence, with all ranks that report the same cause."""
     own = _RANK_SENTENCE.match(causes[0])
     if own is None:
@@ -277,13 +282,13 @@ def _merged(causes: list[str]) -> str:
 _RANK_SENTENCE = re.compile(r"rank (\d+): (.*)", re.DOTALL)
 
 
-def _killed(member: RankStatus) -> str | None:
+def _tell_signal(member: RankStatus) -> str | None:
     if member.exit_code is None or member.exit_code >= 0 or member.failed is not None:
         return None
     return f"rank {member.rank} was killed by {signal.Signals(-member.exit_code).name} {where(member.step)}"
 
 
-def _exited(member: RankStatus) -> str | None:
+def _tell_exit(member: RankStatus) -> str | None:
     if member.exit_code is None or member.lost is not None:
         return None
     return f"rank {member.rank} exited with code {member.exit_code} {where(member.step)}"
@@ -305,5 +310,5 @@ def _and_step(member: RankStatus) -> str:
     return "" if member.step is None or stands.endswith(where(member.step)) else f", {where(member.step)}"
 
 
-def _reached(member: RankStatus, group: str) -> int:
+def _count_reached(member: RankStatus, group: str) -> int:
     return member.position.reached.get(group, 0) if member.position else 0

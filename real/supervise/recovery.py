@@ -17,7 +17,7 @@ from scenarios.seam.errors import ProgramError
 _SPOOL = re.compile(r"\..+\.(\d+)\.spool", re.DOTALL)
 
 
-def left_behind(folder: Path) -> list[Path]:
+def find_left_behind(folder: Path) -> list[Path]:
     """Return the spool folders in a folder whose launcher, or rank 0, is gone from this machine."""
     return [path for path in sorted(folder.glob(".*.spool")) if (path / JOB_FILE).is_file() and not writer_of(path)]
 

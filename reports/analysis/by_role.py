@@ -119,7 +119,7 @@ def flops(parts: Iterable[Part]) -> pd.DataFrame:
     found: dict[str, npt.NDArray[np.float64]] = {}
     steps = 0
     for part in parts:
-        spans = part.owned()
+        spans = part.own_spans()
         inside = spans[(spans["step"] >= 0).to_numpy(bool)]
         steps += int(inside.loc[(inside["kind"] == STEP).to_numpy(bool), "rank_count"].sum())
         model = inside[

@@ -121,7 +121,7 @@ def critical_path(spans: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     ]
     segments = [segment for part in parts for segment in part]
     lengths = [len(part) for part in parts]
-    columns = _described(spans, segments)
+    columns = _describe_segments(spans, segments)
     waiting = [
         _waiting(part, walked, waited[0], waited[1].get(int(step), 0))
         for part, step in zip(parts, steps["step"], strict=True)
@@ -134,7 +134,7 @@ def critical_path(spans: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     return frame_of_columns(columns, PATH)
 
 
-def waited_for(path: pd.DataFrame) -> pd.DataFrame:
+def sum_waits(path: pd.DataFrame) -> pd.DataFrame:
     """Add up the critical path by operation, in the order in which a step first waited for each operation."""
     keys = ["step", "part", "kind", "label", "stream"]
     grouped = path.groupby(keys, sort=False)  # keeps the order of first appearance
@@ -206,7 +206,7 @@ def _waiting(part: list[PathSegment], spans: _Spans, entered: Mapping[int, int],
     # The end of the step is a wait, too: of the ranks that ended it early.
     windows += [(int(to_ns.max(initial=0)), early_ns)]
     ends, lengths = np.array(windows, np.int64).T
-    return union(ends - lengths, ends).covered(from_ns, to_ns)
+    return union(ends - lengths, ends).covered_ns(from_ns, to_ns)
 
 
 def _split(
@@ -228,7 +228,7 @@ def _split(
     }
 
 
-def _described(spans: pd.DataFrame, segments: list[PathSegment]) -> dict[str, npt.NDArray[np.generic]]:
+def _describe_segments(spans: pd.DataFrame, segments: list[PathSegment]) -> dict[str, npt.NDArray[np.generic]]:
     ranks, rows, from_ns, to_ns = np.array(segments, np.int64).reshape(-1, 4).T
     known, found = rows >= 0, {}
     for name, unknown in (("kind", HOST), *((name, "") for name in ("label", "stream", "kernel", "dtype", "role"))):

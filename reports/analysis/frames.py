@@ -103,18 +103,18 @@ class Overlaps:
     @property
     def hidden_ns(self) -> Ints:
         """Time (ns) of each communication in which its rank computes, on any stream; else 0."""
-        return np.where(self.communicates, self.computing.covered(self.starts, self.ends), 0).astype(np.int64)
+        return np.where(self.communicates, self.computing.covered_ns(self.starts, self.ends), 0).astype(np.int64)
 
     @property
     def late_ns(self) -> Ints:
         """Time (ns) of each communication before others have entered in which its rank does not compute; else 0."""
-        late = self.ready - self.starts - self.computing.covered(self.starts, self.ready)
+        late = self.ready - self.starts - self.computing.covered_ns(self.starts, self.ready)
         return np.where(self.communicates, late, 0).astype(np.int64)
 
     @property
     def wait_ns(self) -> Ints:
         """Time (ns) of each communication in which its rank waits for others and does nothing else; else 0."""
-        waits = self.ready - self.starts - self.working.covered(self.starts, self.ready)
+        waits = self.ready - self.starts - self.working.covered_ns(self.starts, self.ready)
         return np.where(self.communicates, waits, 0).astype(np.int64)
 
 
@@ -162,7 +162,7 @@ def outline(parts: Iterable[Part]) -> Outline:
     """Return the outline of spans with `OUTLINE_COLUMNS`, reading a part at a time."""
     owns, bare, uses, hosts, bounds, is_folded = [], [], [], set[int](), [], False
     for part in parts:
-        spans = part.owned()
+        spans = part.own_spans()
         kind = spans["kind"]
         is_step, is_within = (kind == STEP).to_numpy(bool), (spans["step"] >= 0).to_numpy(bool)
         owns.append(spans[is_step & is_within])
@@ -175,7 +175,7 @@ def outline(parts: Iterable[Part]) -> Outline:
             bounds.append((int(spans["start_ns"].min()), int(spans["end_ns"].max())))
     return Outline(
         own=pd.concat(owns),
-        unrecorded=_numbered_by_label(pd.concat(bare)),
+        unrecorded=_number_by_label(pd.concat(bare)),
         used=pd.concat(uses),
         hosts=len(hosts),
         is_folded=is_folded,
@@ -184,7 +184,7 @@ def outline(parts: Iterable[Part]) -> Outline:
     )
 
 
-def _numbered_by_label(unrecorded: pd.DataFrame) -> pd.DataFrame:
+def _number_by_label(unrecorded: pd.DataFrame) -> pd.DataFrame:
     """Return the spans of steps whose labels have numbers, such as "step 7", with these numbers as their step."""
     numbers = unrecorded["label"].astype(object).str.extract(r"^step (\d{1,18})$", expand=False)
     known = numbers.notna().to_numpy(bool)
@@ -198,7 +198,7 @@ def ranks(parts: Iterable[Part]) -> pd.DataFrame:
     Communication that is not hidden, `exposed_ns`, is either `transfer_ns` or, while others have not entered,
     `wait_ns`. `compute_over_mean` is a rank's compute time over the mean of all ranks.
     """
-    each = [_spent(part) for part in parts]
+    each = [_sum_times(part) for part in parts]
     keys = ["rank", "host", "rank_count"]
     summed = pd.concat([own for own, _ in each]).groupby(keys, sort=True).sum().reset_index()
     by_rank = pd.concat([bytes_sent for _, bytes_sent in each]).groupby("rank")["bytes_sent"]
@@ -212,7 +212,7 @@ def ranks(parts: Iterable[Part]) -> pd.DataFrame:
     )
 
 
-def _spent(part: Part) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _sum_times(part: Part) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return each rank's steps of a part summed, and the bytes that it sent, also outside steps."""
     spans, overlaps = part.spans, Overlaps.of(part.spans)
     starts, ends = overlaps.starts, overlaps.ends
@@ -220,11 +220,11 @@ def _spent(part: Part) -> tuple[pd.DataFrame, pd.DataFrame]:
     own = spans.loc[window, ["rank", "host", "rank_count"]]
 
     def inside(found: Union) -> Ints:
-        return found.covered(starts[window], ends[window])
+        return found.covered_ns(starts[window], ends[window])
 
     communicates = overlaps.communicates
     communicating, computing = union(starts[communicates], ends[communicates]), inside(overlaps.computing)
-    busy, working = inside(overlaps.computing.joined(communicating)), inside(overlaps.working)
+    busy, working = inside(overlaps.computing.join(communicating)), inside(overlaps.working)
     own = own.assign(
         steps=1,
         step_ns=(ends - starts)[window],
@@ -244,7 +244,7 @@ def _spent(part: Part) -> tuple[pd.DataFrame, pd.DataFrame]:
 def rank_memory(memory: pd.DataFrame) -> pd.DataFrame:
     """Return one row per rank: memory used in the fullest phase of a step and the capacity; the fullest rank first."""
     by_rank = memory.groupby("rank", sort=True)
-    used = pd.DataFrame({phase: _held_in(memory, phase) for phase in PHASES})
+    used = pd.DataFrame({phase: _memory_in_phase(memory, phase) for phase in PHASES})
     of_device = memory["capacity_bytes"].where(memory["phases"] != IN_HOST, 0)
     fullest, capacity = used.max(axis=1), of_device.groupby(memory["rank"], sort=True).max()
     share = np.divide(fullest, capacity, out=np.zeros(len(fullest)), where=(capacity > 0).to_numpy(bool))
@@ -271,7 +271,7 @@ def memory_at_peak(memory: pd.DataFrame, by_rank: pd.DataFrame) -> pd.DataFrame:
     return memory[there]
 
 
-def _held_in(memory: pd.DataFrame, phase: str) -> pd.Series:
+def _memory_in_phase(memory: pd.DataFrame, phase: str) -> pd.Series:
     sizes = memory["size_bytes"].where(_is_there(memory, phase), 0)
     held: pd.Series = sizes.groupby(memory["rank"], sort=True).sum()
     return held

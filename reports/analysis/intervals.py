@@ -19,11 +19,11 @@ class Union:
     ends: Ints
     before: Ints
 
-    def covered(self, starts: Ints, ends: Ints) -> Ints:
+    def covered_ns(self, starts: Ints, ends: Ints) -> Ints:
         """Return the length (ns) of each interval [start, end) that lies in the union."""
         return self._length_up_to(ends) - self._length_up_to(starts)
 
-    def joined(self, other: Union) -> Union:
+    def join(self, other: Union) -> Union:
         """Return the union of both unions."""
         return union(np.concatenate([self.starts, other.starts]), np.concatenate([self.ends, other.ends]))
 

@@ -82,7 +82,7 @@ def class_load(loads: pd.DataFrame, links: pd.DataFrame, window_ns: tuple[int, i
     per_s = could.groupby(links["link_class"]).sum()
     found = []
     for name, own in classed.groupby("link_class", sort=True):
-        carried = np.diff(_carried_until(own, edges))
+        carried = np.diff(_bytes_until(own, edges))
         share = carried / (float(per_s[name]) * np.diff(edges) / 1e9)
         found.append(
             pd.DataFrame({"link_class": name, "from_ns": edges[:-1], "until_ns": edges[1:], "utilisation": share})
@@ -91,7 +91,7 @@ def class_load(loads: pd.DataFrame, links: pd.DataFrame, window_ns: tuple[int, i
     return frame_of_columns({**whole}, CLASS_LOAD)
 
 
-def _carried_until(loads: pd.DataFrame, moments: Ints) -> Floats:
+def _bytes_until(loads: pd.DataFrame, moments: Ints) -> Floats:
     """Return the bytes of all rows carried up to each moment; a row's bytes flow evenly from its begin to its end."""
     # At least 1 ns, or a short period would have an infinite rate.
     begins, ends = ints(loads, "from_ns"), np.maximum(ints(loads, "until_ns"), ints(loads, "from_ns") + 1)

@@ -72,7 +72,7 @@ def steps(
     """
     columns = _times(whole.own, world_size, batch_size)
     numbers, took, complete = (np.asarray(columns[name]) for name in ("step", "step_ns", "complete"))
-    counted = _counted(complete, numbers, sync_every)
+    counted = _may_be_steady(complete, numbers, sync_every)
     phase, steady = _regimes(whole, numbers, counted, thinned)
     alike = np.flatnonzero(counted)[steady]
     settled = leading(took[alike].tolist()) if measured else 0
@@ -121,7 +121,7 @@ def _times(own: pd.DataFrame, world_size: int, batch_size: int | None) -> dict[s
     }
 
 
-def _counted(complete: Bools, numbers: Ints, sync_every: int) -> Bools:
+def _may_be_steady(complete: Bools, numbers: Ints, sync_every: int) -> Bools:
     """Return which steps may be steady: complete steps that do not average replicas, as far as such steps exist."""
     counted = complete if complete.any() else ~complete
     usual = counted & ((numbers + 1) % max(sync_every, 1) != 0)

@@ -120,7 +120,7 @@ class _ComputeTimes:
         by_step, by_label = [], []
         columns = {**dict.fromkeys(["took_ns", "median_ns", "unmatched_ns"], "sum"), "rank_count": "first"}
         for part in parts:
-            each = _compared(part, ranks, ranks[:0] if slow is None else slow)
+            each = _compare_ranks(part, ranks, ranks[:0] if slow is None else slow)
             by_step.append(each.groupby(["rank", "step"], sort=True).agg(columns))
             by_label.append(_by_label(each))
         return cls(pd.concat(by_step), _by_label(pd.concat(by_label)))
@@ -131,7 +131,7 @@ def _by_label(each: pd.DataFrame) -> pd.DataFrame:
     return each.groupby(["rank", "label"], sort=True).agg(columns).reset_index()
 
 
-def _compared(part: Part, ranks: Ints, slow: Ints) -> pd.DataFrame:
+def _compare_ranks(part: Part, ranks: Ints, slow: Ints) -> pd.DataFrame:
     """Return one row for all calls of a rank with equal work in a step."""
     spans = part.spans
     kept = ((spans["kind"] == COMPUTE) & (spans["step"] >= 0) & spans["rank"].isin(ranks)).to_numpy(bool) & part.own

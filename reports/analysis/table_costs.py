@@ -53,7 +53,7 @@ def rank_costs(plan: pd.DataFrame, spans: pd.DataFrame) -> pd.DataFrame:
         planner_update_ns=plan["backward_ms"] * 1e6,
         planner_exchange_ns=(plan["perf_ms"] - plan["forward_ms"] - plan["backward_ms"]) * 1e6,
     )
-    spent = _spent(spans)
+    spent = _sum_times(spans)
     if not len(spent) or not plan["look_up_bytes"].any():
         return frame_of_columns({name: [] for name in RANK_COSTS}, RANK_COSTS)
     shards = shards.merge(spent.reset_index(), on=_KEYS, how="inner")
@@ -73,7 +73,7 @@ def busiest(plan: pd.DataFrame, spans: pd.DataFrame) -> pd.DataFrame:
 
     Lookups and updates count, on the ranks that have spans in the step.
     """
-    spent = _spent(spans)
+    spent = _sum_times(spans)
     ranks = sorted(set(spans["rank"].tolist()))
     said = (plan["forward_ms"] + plan["backward_ms"]).groupby(plan["rank"]).sum() * 1e6
     says = (spent["look_up"] + spent["update"]).groupby("rank").sum()
@@ -89,7 +89,7 @@ def busiest(plan: pd.DataFrame, spans: pd.DataFrame) -> pd.DataFrame:
     return frame_of_columns(columns, BUSIEST)
 
 
-def _spent(spans: pd.DataFrame) -> pd.DataFrame:
+def _sum_times(spans: pd.DataFrame) -> pd.DataFrame:
     """Return the time (ns) that ranks spend, [rank and sharding type, part]; exchanges without waiting for others."""
     is_pass = (spans["kind"] == COMPUTE).to_numpy(bool)
     is_call = is_collective(spans) & (spans["kind"] != STEP).to_numpy(bool)

@@ -148,14 +148,14 @@ def worst_cases(both: BothCalls, measured_steps: pd.DataFrame) -> pd.DataFrame:
 
 def _pairs(both: BothCalls) -> pd.DataFrame:
     sides = [
-        _placed(calls).add_prefix(f"{side}_")
+        _index_calls(calls).add_prefix(f"{side}_")
         for side, calls in zip(_SIDES, (both.predicted, both.measured), strict=True)
     ]
     pairs = sides[0].join(sides[1], how="inner").reset_index()
     return pairs.assign(difference_ns=pairs["predicted_ns"] - pairs["measured_ns"])
 
 
-def _placed(calls: pd.DataFrame) -> pd.DataFrame:
+def _index_calls(calls: pd.DataFrame) -> pd.DataFrame:
     """Index calls by their number among an operation's calls by their rank in their step."""
     ordered = calls.sort_values(["operation", "step", "rank", "sequence"], kind="stable", ignore_index=True)
     ordered = ordered.assign(call=ordered.groupby(["operation", "step", "rank"], sort=False).cumcount())

@@ -104,7 +104,7 @@ def _call(place: int, operators: Operators, made: dict[int, TracedCall], roots: 
     inner: TracedCall | None = None
     for around in operators.above(place):
         is_known = around in made
-        found = made[around] if is_known else _made(around, operators)
+        found = made[around] if is_known else _make_call(around, operators)
         made[around] = found
         if inner is not None:
             found.calls.append(inner)
@@ -115,12 +115,18 @@ def _call(place: int, operators: Operators, made: dict[int, TracedCall], roots: 
     return made[place]
 
 
-def _made(place: int, operators: Operators) -> TracedCall:
+def _make_call(place: int, operators: Operators) -> TracedCall:
     event = operators.events[place]
     found = TracedCall(event.name)
     if operators.is_operator(place):
-        found.dims, found.types = _listed(event, _SHAPES, _is_extents), _listed(event, "Input type", _is_text)
-        found.strides, found.values = _listed(event, _STRIDES, _is_extents), _listed(event, "Concrete Inputs", _is_text)
+        found.dims, found.types = (
+            _list_of_event(event, _SHAPES, _is_extents),
+            _list_of_event(event, "Input type", _is_text),
+        )
+        found.strides, found.values = (
+            _list_of_event(event, _STRIDES, _is_extents),
+            _list_of_event(event, "Concrete Inputs", _is_text),
+        )
         if len(found.dims) != len(found.types):
             found.dims = found.types = ()
     return found
@@ -128,14 +134,14 @@ def _made(place: int, operators: Operators) -> TracedCall:
 
 def _gradients(place: int, operators: Operators) -> Sequence[Any] | None:
     """Return the dimensions of the arguments of the autograd function that an operator made."""
-    for function in operators.made_by(place):
+    for function in operators.functions_made_by(place):
         for inside in operators.within(function):
-            if dims := _listed(operators.events[inside], _SHAPES, _is_extents):
+            if dims := _list_of_event(operators.events[inside], _SHAPES, _is_extents):
                 return dims
     return None
 
 
-def _listed(event: Event, key: str, is_right: Callable[[object], bool]) -> Sequence[Any]:
+def _list_of_event(event: Event, key: str, is_right: Callable[[object], bool]) -> Sequence[Any]:
     """Return a list from an operator's event, one entry per argument; empty unless profilers write such entries."""
     found = event.args.get(key)
     return found if isinstance(found, list) and all(map(is_right, found)) else ()
@@ -161,7 +167,7 @@ def _parameters(trace: TraceFile) -> list[list[int]]:
     by_step: dict[int, list[tuple[int, ...]]] = defaultdict(list)
     at = 0
     for event in trace.events.get(CPU_OP, []):
-        dims = _listed(event, _SHAPES, _is_extents) if event.name == _ACCUMULATES else ()
+        dims = _list_of_event(event, _SHAPES, _is_extents) if event.name == _ACCUMULATES else ()
         if dims and _are_extents(dims[0]):
             while at < len(starts) and starts[at] <= event.start_ns:
                 at += 1

@@ -125,7 +125,7 @@ def _calls(name: str, run: Run, steps: Sequence[int], notes: list[str]) -> pd.Da
     `at_ns` is measured from the start of the rank's first computation in the step.
     """
     computations = run.spans[((run.spans["kind"] == COMPUTE) & run.spans["step"].isin(steps)).to_numpy(bool)]
-    calls = _annotated if run.info.played_on == PLAYED_ON else _issued
+    calls = _calls_of_trace if run.info.played_on == PLAYED_ON else _calls_of_run
     found = calls(name, computations, notes)
     if found.empty:
         raise ReportError(f"{name}: no computation with a label in {text.steps(steps)}; expected at least one")
@@ -133,7 +133,7 @@ def _calls(name: str, run: Run, steps: Sequence[int], notes: list[str]) -> pd.Da
     return found.assign(at_ns=found["start_ns"] - first)
 
 
-def _issued(name: str, spans: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
+def _calls_of_run(name: str, spans: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
     """Return the calls of a run of ours, in which each span is one computation."""
     spans = spans.sort_values(["rank", "stream", "sequence"])
     call = spans.groupby(["rank", "stream", "step", "label"]).cumcount() + 1
@@ -145,7 +145,7 @@ def _issued(name: str, spans: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
     return spans[~idle]
 
 
-def _annotated(name: str, spans: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
+def _calls_of_trace(name: str, spans: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
     """Return a trace's calls: the time in which any kernel launched in one opening of its label ran."""
     known = (spans["call"] >= 0).to_numpy(bool)
     took = (spans["end_ns"] - spans["start_ns"]).to_numpy(float)

@@ -94,7 +94,7 @@ def communicates(kernel: str) -> bool:
     return bool(_COMMUNICATES.search(kernel))
 
 
-def said_around(name: str) -> str:
+def verb_around(name: str) -> str:
     """Return the verb named by an annotation or operator around a launch, "" if none."""
     found = _SAID.search(name)
     kind = collective_kind(found["own"] or found["any"]) if found else "collective"

@@ -99,7 +99,7 @@ class Operators:
 
     def forward(self, place: int) -> int:
         """Return the place of the operator that made the function of autograd at `place`, or around it."""
-        return next((found for one in self.above(place) if (found := self._made.get(one, NOWHERE)) >= 0), NOWHERE)
+        return next((found for one in self.above(place) if (found := self._creators.get(one, NOWHERE)) >= 0), NOWHERE)
 
     def within(self, place: int) -> Iterator[int]:
         """Yield the places of the direct children of the operator at `place`, by their starts."""
@@ -110,7 +110,7 @@ class Operators:
             if self.parents[inside] == place:
                 yield inside
 
-    def made_by(self, place: int) -> list[int]:
+    def functions_made_by(self, place: int) -> list[int]:
         """Return the functions of autograd that the operator at `place` made."""
         return self._functions.get(place, [])
 
@@ -186,12 +186,12 @@ class Operators:
     @cached_property
     def _functions(self) -> dict[int, list[int]]:
         found: dict[int, list[int]] = defaultdict(list)
-        for function, forward in self._made.items():
+        for function, forward in self._creators.items():
             found[forward].append(function)
         return found
 
     @cached_property
-    def _made(self) -> dict[int, int]:
+    def _creators(self) -> dict[int, int]:
         """Return, for each backward function of autograd, the forward operator that created it, as places in the trace.
 
         A gradient's accumulation has no sequence number and counts as created with the function that ran before it.
@@ -206,7 +206,7 @@ class Operators:
                 backward.append((place, sequence, str(event.args.get("Fwd thread id"))))
             elif not whole_number(event.args.get("Fwd thread id"), _LARGEST):
                 makers[event.thread, sequence] = place  # the last one wins: earlier ones made no function
-        return self._with_accumulations(_matched(makers, backward))
+        return self._with_accumulations(_match(makers, backward))
 
     def _with_accumulations(self, made: dict[int, int]) -> dict[int, int]:
         before: dict[tuple[str, str], int] = {}
@@ -220,7 +220,7 @@ class Operators:
         return found
 
 
-def _matched(
+def _match(
     makers: Mapping[tuple[tuple[str, str], int], int], backward: Iterable[tuple[int, int, str]]
 ) -> dict[int, int]:
     """Return for each function of autograd the operator with its sequence number on the thread that its number means.

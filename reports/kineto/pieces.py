@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from reports.analysis.frames import COMPUTE, STEP
-from reports.kineto.names import SEND_RECV, collective_kind, communicates, kernel_kind, operator_kind, said_around
+from reports.kineto.names import SEND_RECV, collective_kind, communicates, kernel_kind, operator_kind, verb_around
 from reports.kineto.operators import KernelOrigin, Operators
 from reports.kineto.steps import launches_of, outermost, step_number, steps_of
 from reports.kineto.trace_file import ANNOTATION, COPIES, CPU_OP, KERNEL, Event, TraceFile, as_text, whole_number
@@ -66,7 +66,7 @@ def group_names(traces: Sequence[TraceFile]) -> Mapping[tuple[str, str], str]:
     for trace in traces:
         comms = _comms(trace)
         for event in trace.events.get(KERNEL, []):
-            name, ranks = _group_key(_joined(event, comms) if communicates(event.name) else {})
+            name, ranks = _group_key(_with_parameters(event, comms) if communicates(event.name) else {})
             if name:
                 found[name].add(ranks)
     return {
@@ -82,7 +82,7 @@ def _comms(trace: TraceFile) -> dict[str, Mapping[str, Any]]:
     return {str(event.args["External id"]): event.args for event in events if "External id" in event.args}
 
 
-def _joined(event: Event, comms: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+def _with_parameters(event: Event, comms: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
     return {**comms.get(str(event.args.get("External id")), {}), **event.args}
 
 
@@ -142,7 +142,7 @@ class TracePieces:
         ]
         return [
             self._piece(event, category, launch, streams[_stream_key(event)])
-            for (event, category), launch in zip(events, self._launched(issues, origins), strict=True)
+            for (event, category), launch in zip(events, self._find_issues(issues, origins), strict=True)
         ]
 
     def _of_cpu(self) -> list[TracedSpan]:
@@ -152,12 +152,12 @@ class TracePieces:
         streams = _threads(events)
         pieces = [
             self._piece(event, CPU_OP, launch, streams[event.thread])
-            for event, launch in zip(events, self._launched(events, origins), strict=True)
+            for event, launch in zip(events, self._find_issues(events, origins), strict=True)
         ]
         gloo = [event for event in self._trace.events.get(ANNOTATION, []) if _GLOO.match(event.name)]
         return pieces + [self._piece(event, ANNOTATION, _IssuedEvent(event.start_ns), "gloo") for event in gloo]
 
-    def _launched(self, issues: Sequence[Event], origins: Sequence[KernelOrigin]) -> list[_IssuedEvent]:
+    def _find_issues(self, issues: Sequence[Event], origins: Sequence[KernelOrigin]) -> list[_IssuedEvent]:
         """Return for each event when and for what it was issued, and the index of its label's opening in the step."""
         steps = [self._step_of(issue.start_ns) for issue in issues]
         begun: dict[tuple[str, int], set[tuple[int, tuple[str, str]]]] = defaultdict(set)
@@ -203,12 +203,12 @@ class TracePieces:
         stacks = _enclosing(around, [issue for _, issue in own])
         for (event, _), stack in zip(own, stacks, strict=True):
             noted = next((one.args for one in reversed(stack) if "Collective name" in one.args), {})
-            said = next(filter(None, (said_around(one.name) for one in reversed(stack))), "")
+            said = next(filter(None, (verb_around(one.name) for one in reversed(stack))), "")
             self._around[str(event.args.get("correlation"))] = noted or ({"Collective name": said} if said else {})
 
     def _args(self, event: Event) -> Mapping[str, Any]:
         """Return the facts about a communication: from around its launch, its CPU record, and its own arguments."""
-        return {**self._around.get(str(event.args.get("correlation")), {}), **_joined(event, self._comms)}
+        return {**self._around.get(str(event.args.get("correlation")), {}), **_with_parameters(event, self._comms)}
 
     def _communication(self, piece: TracedSpan, event: Event) -> TracedSpan:
         args = self._args(event)

@@ -82,7 +82,7 @@ def profile_of(traces: Sequence[TraceFile], name: str) -> Profile:
             shown = f"{printable(trace.path)}: {count_words(found.unsaid, 'SendRecv kernel')}"
             notes.append(f"{shown} without a word for what; taken for all-to-alls")
         steps += found.step_spans()
-    pieces = _linked(pieces, notes)
+    pieces = _link(pieces, notes)
     _note_world(traces, notes)
     hosts = list(dict.fromkeys(trace.host for trace in traces))
     host_of = {trace.rank: hosts.index(trace.host) for trace in traces}
@@ -90,7 +90,7 @@ def profile_of(traces: Sequence[TraceFile], name: str) -> Profile:
         dataclasses.replace(
             span, host=host_of[span.rank], role=role_of(span.kind, span.kernel, span.label, span.stream)
         )
-        for span in [*_waited_for(pieces), *steps]
+        for span in [*_mark_waits(pieces), *steps]
     ]
     spans = _in_sequence(spans)
     recording = Recording(info=_info(traces, name, hosts, spans), spans=spans)
@@ -99,7 +99,7 @@ def profile_of(traces: Sequence[TraceFile], name: str) -> Profile:
 
 def _number(traces: Sequence[TraceFile]) -> list[str]:
     """Set each trace's rank from its own metadata, the file's name, or its place; return mistakes as sentences."""
-    said = [_said_rank(trace) for trace in traces]
+    said = [_read_rank(trace) for trace in traces]
     mistakes: list[str] = []
     first: dict[int, TraceFile] = {}
     for place, (trace, rank) in enumerate(zip(traces, said, strict=True)):
@@ -113,7 +113,7 @@ def _number(traces: Sequence[TraceFile]) -> list[str]:
     return mistakes
 
 
-def _said_rank(trace: TraceFile) -> int | None:
+def _read_rank(trace: TraceFile) -> int | None:
     rank = whole_number(trace.info.get("rank"), 2**31)
     if rank is None and (found := _RANK_IN_NAME.findall(trace.path.name)):
         rank = int(found[-1])
@@ -136,7 +136,7 @@ def _origins(traces: Sequence[TraceFile], notes: list[str]) -> list[int]:
     return [min(firsts)] * len(traces)
 
 
-def _linked(pieces: Sequence[TracedSpan], notes: list[str]) -> list[TracedSpan]:
+def _link(pieces: Sequence[TracedSpan], notes: list[str]) -> list[TracedSpan]:
     """Return spans with the calls of each group counted; calls are not linked if members counted different numbers."""
 
     def order(one: TracedSpan) -> tuple[Any, ...]:
@@ -165,7 +165,7 @@ def _note_world(traces: Sequence[TraceFile], notes: list[str]) -> None:
         notes.append(f"only {which} of a world of {world}: the others' waiting and bytes are not in the run")
 
 
-def _waited_for(pieces: Sequence[TracedSpan]) -> list[TracedSpan]:
+def _mark_waits(pieces: Sequence[TracedSpan]) -> list[TracedSpan]:
     """Return spans with waits: a communication was waited for if its rank computed nothing when it ended."""
     bounds: dict[int, list[tuple[int, int]]] = {piece.rank: [] for piece in pieces}
     for piece in pieces:

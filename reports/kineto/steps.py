@@ -69,10 +69,10 @@ def _by_optimizer(trace: TraceFile) -> list[Event]:
     if len(ends) < 2:
         return []
     first = min(event.start_ns for events in trace.events.values() for event in events)
-    return _numbered([first, *ends], calls[0])
+    return _number_steps([first, *ends], calls[0])
 
 
-def _numbered(bounds: Sequence[int], like: Event) -> list[Event]:
+def _number_steps(bounds: Sequence[int], like: Event) -> list[Event]:
     found = pairwise(bounds)
     return [Event(start, end, f"ProfilerStep#{at}", like.thread, {}) for at, (start, end) in enumerate(found)]
 
@@ -98,7 +98,7 @@ def _by_repetition(trace: TraceFile) -> list[Event]:
         bounds[0] = listed[0].start_ns
     if len(listed) - places[-1] >= _WHOLE * period:
         bounds.append(max(event.end_ns for events in trace.events.values() for event in events))
-    return _numbered(bounds, listed[0]) if len(bounds) > 2 else []
+    return _number_steps(bounds, listed[0]) if len(bounds) > 2 else []
 
 
 def _period(tokens: npt.NDArray[np.int64], is_backward: npt.NDArray[np.bool_]) -> tuple[int, int] | None:

@@ -15,7 +15,7 @@ import pandas as pd
 from reports.errors import ReportError
 from reports.published.collectives import PublishedRow
 from reports.published.errors import LARGE_BYTES
-from reports.published.outcome import missed
+from reports.published.outcome import tell_missed
 from reports.terminal import text
 from scenarios.seam.traits import TESTED, TRAITS, Traits
 
@@ -105,7 +105,7 @@ class _FittedFigure:
         changed: dict[str, float] = {self.field: round(value) if self.is_time else value}
         return dataclasses.replace(figures, **changed)  # type: ignore[arg-type]
 
-    def allowed(self, x: float) -> float:
+    def nearest_allowed(self, x: float) -> float:
         """Return the nearest figure that a profile accepts, rounded to its digits."""
         value = min(max(x, 0.0), _MOST_NS) if self.is_time else 1 / min(max(x, 1.0), _MOST_X)
         return float(f"{value:.{_DIGITS}g}")
@@ -179,7 +179,7 @@ def choose(joined: pd.DataFrame, rows: Sequence[PublishedRow]) -> tuple[list[Pub
     """
     of_nccl, known = joined["library"] == "nccl", joined["predicted_us"].notna()
     chosen = [row for row, taken in zip(rows, of_nccl & known, strict=True) if taken]
-    reasons = list(missed(joined))
+    reasons = list(tell_missed(joined))
     if not all(of_nccl):
         reasons.append(f"{text.count_words(int((~of_nccl).sum()), 'row')} of another library than NCCL: not fitted")
     profiles = sorted(set(joined["profile"][of_nccl & known]))
@@ -236,7 +236,7 @@ class _Solver:
         for _ in range(_ROUNDS):
             before = figures
             for key in keys:
-                figures = self._settled(key, halves[key.name], figures)
+                figures = self._settle(key, halves[key.name], figures)
             if figures == before:
                 break
         return figures
@@ -246,7 +246,7 @@ class _Solver:
         parts = [[row for row in half if (row.nodes > 1) == several] for several in (False, True)]
         if key.name != "nccl_efficiency" or min(map(len, parts)) < LEAST_ROWS:
             return ""
-        one, several = (key.get(self._settled(key, part, figures)) for part in parts)
+        one, several = (key.get(self._settle(key, part, figures)) for part in parts)
         if max(one, several) / min(one, several) < _UNLIKE:
             return ""
         return (
@@ -262,9 +262,9 @@ class _Solver:
             return ""
         return f"{key.name}: even at {bound} its rows are predicted {text.signed_percent(left)} too slow in the median"
 
-    def _settled(self, key: _FittedFigure, rows: Sequence[PublishedRow], figures: Figures) -> Figures:
+    def _settle(self, key: _FittedFigure, rows: Sequence[PublishedRow], figures: Figures) -> Figures:
         wanted, weights = self._lines(key, rows, figures)
-        return key.put(key.allowed(_weighted_median(wanted, weights)), figures) if wanted else figures
+        return key.put(key.nearest_allowed(_weighted_median(wanted, weights)), figures) if wanted else figures
 
     def _lines(
         self, key: _FittedFigure, rows: Iterable[PublishedRow], figures: Figures

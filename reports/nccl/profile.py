@@ -58,8 +58,8 @@ def calibrated_profile(base: str, name: str, fit: Fit, *, command: str, date: st
         for block in [block for block in plain if _begins(block, _CLUSTER)]:
             _put(block, one.key, f"{one.key} = {toml_value(figures[one.key])} # {source}")
     groups = tables.groups(fit)
-    kept = [block for block in blocks if _begins(block, _GROUP) and not _is_own(_parsed(block)["groups"][0])]
-    text = _joined([_head(name, found, fit), first, *plain, _measured(before, found), *kept, *map(_group, groups)])
+    kept = [block for block in blocks if _begins(block, _GROUP) and not _is_own(_parse(block)["groups"][0])]
+    text = _join([_head(name, found, fit), first, *plain, _measured_block(before, found), *kept, *map(_group, groups)])
     others = [group for group in before.get("measured", {}).get("groups", ()) if not _is_own(group)]
     expected = {key: value for key, value in before.items() if key not in ("measured", "published")}
     expected["cluster"] = {**before["cluster"], **figures}
@@ -91,7 +91,7 @@ def _is_own(group: Mapping[str, Any]) -> bool:
     return str(group.get("name", "")).startswith(tables.NAMED)
 
 
-def _parsed(block: Block) -> dict[str, Any]:
+def _parse(block: Block) -> dict[str, Any]:
     """Return the content of a block of [measured]."""
     said: dict[str, Any] = tomllib.loads("\n".join(block))["measured"]
     return said
@@ -118,7 +118,7 @@ def _head(name: str, found: Mapping[str, Any], fit: Fit) -> Block:
     return [f"# {printable(line)}" for line in lines]
 
 
-def _measured(before: Mapping[str, Any], found: Mapping[str, Any]) -> Block:
+def _measured_block(before: Mapping[str, Any], found: Mapping[str, Any]) -> Block:
     """Return [measured] of this calibration, or of another kind that measured the rest, without its groups."""
     others = {key: value for key, value in before.get("measured", {}).items() if key != "groups"}
     if not others or str(others.get("command", "")).startswith(_COMMAND):
@@ -132,7 +132,7 @@ def _group(group: Mapping[str, Any]) -> Block:
     return ["[[measured.groups]]", *(f"{key} = {toml_value(value)}" for key, value in said.items())]
 
 
-def _joined(blocks: Sequence[Block]) -> str:
+def _join(blocks: Sequence[Block]) -> str:
     return "\n".join("\n".join(block).strip("\n") + "\n" for block in blocks if any(map(str.strip, block)))
 
 

@@ -80,10 +80,14 @@ class Own:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A whole page: `about` are lines under its title, `foot` the origin of its numbers."""
+    """A page: `about` are lines under its title, `foot` the origin of its numbers.
+
+    One that is not `whole` has only its sections' contents, to stand in a notebook.
+    """
 
     title: str
     about: Sequence[str]
     sections: Sequence[Shown]
     foot: Sequence[str] = ()
     own: Own = Own()
+    whole: bool = True

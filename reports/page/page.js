@@ -180,6 +180,8 @@
       });
     }
     document.documentElement.dataset.ready = "yes";
+    const frame = window.frameElement; // of a notebook
+    if (frame) new ResizeObserver(() => (frame.style.height = `${document.body.offsetHeight}px`)).observe(document.body);
   }
 
   begin();

@@ -12,7 +12,7 @@ from typing import Any
 from bokeh import __version__ as bokeh_version
 from bokeh.embed import json_item
 from bokeh.resources import Resources
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from reports.page import theme
@@ -35,7 +35,12 @@ def write(page: Page, path: Path) -> None:
 
 def html(page: Page) -> str:
     """Return the whole document."""
-    return _environment().get_template("page.html").render(page=page, bokeh_version=bokeh_version)
+    return template("page.html").render(page=page, bokeh_version=bokeh_version)
+
+
+def template(name: str) -> Template:
+    """Return a template of this package."""
+    return _environment().get_template(name)
 
 
 @cache
@@ -53,7 +58,7 @@ def _environment() -> Environment:
         "light": theme.LIGHT,
         "dark": theme.DARK,
     }
-    found.filters |= {"item": _item, "embedded": _embedded, "kind": lambda block: type(block).__name__.lower()}
+    found.filters |= {"item": _item, "embedded": _embed, "kind": lambda block: type(block).__name__.lower()}
     found.filters |= {"sentences": sentences, "grid": lambda table: table.grid("page")}
     found.filters |= {"note": _note, "loads": theme.loads}
     found.tests["link"] = lambda cell: isinstance(cell, PageLink)
@@ -78,10 +83,10 @@ def _bokeh() -> str:
 
 def _item(chart: Chart | Timeline) -> Markup:
     """Return a chart as Bokeh's script reads it."""
-    return _embedded(json_item(chart.model, target=None))
+    return _embed(json_item(chart.model, target=None))
 
 
-def _embedded(value: Any) -> Markup:
+def _embed(value: Any) -> Markup:
     """Return JSON for a script element, with the characters escaped that could end it."""
     words = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return Markup(words.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))

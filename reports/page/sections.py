@@ -17,11 +17,12 @@ Drawn = Iterable[Chart | Picture | Timeline | Words] | str
 
 def draw_sections(report: Report, of: Any) -> list[Shown]:
     """Return the sections of a page, with their figures."""
-    shown = (section.shown(of, "page") for section in report.sections)
-    return [_drawn(one) for one in shown if one is not None]
+    shown = (section.show(of, "page") for section in report.sections)
+    return [draw_section(one) for one in shown if one is not None]
 
 
-def _drawn(section: Shown) -> Shown:
+def draw_section(section: Shown) -> Shown:
+    """Return a section with its figures and bars as drawings."""
     blocks: list[Any] = []
     absent = section.absent
     for block in section.blocks:

@@ -138,13 +138,13 @@ def _events(spans: Spans, info: RunInfo, counters: Counters, tell: Callable[[int
         own = part.spans[part.own].sort_values(["start_ns", "rank", "sequence"], ignore_index=True, kind="stable")
         firsts = own.drop_duplicates("host")
         hosts.update(zip(firsts["host"].tolist(), firsts["rank_count"].tolist(), strict=True))
-        thread_of = np.fromiter(_assigned(own, threads), np.int64, len(own))
+        thread_of = np.fromiter(_assign_threads(own, threads), np.int64, len(own))
         yield from _slices(own, thread_of, origin)
         yield from _arrows(own, thread_of, origin, arrows)
         done += len(own)
     yield from _counters(counters, max([len(info.hosts) - 1, *hosts]) + 1, origin)
     yield from _process_names(hosts, info)
-    yield from threads.named()
+    yield from threads.names()
 
 
 @dataclass(slots=True)
@@ -167,7 +167,7 @@ class _TraceThreads:
         lanes[lane] = end_ns
         return self.numbers.setdefault((*key, lane), (len(self.numbers) + 1, host))[0]
 
-    def named(self) -> Iterator[str]:
+    def names(self) -> Iterator[str]:
         """Yield the threads' names, in the order in which a reader wants them: by rank, steps first."""
         parts = ["steps", "", "communication"]
         order = sorted(self.numbers, key=lambda key: (key[0], key[2] != "steps", key[1], parts.index(key[2]), key[3]))
@@ -180,7 +180,7 @@ class _TraceThreads:
             yield _metadata("thread_sort_index", host, number, {"sort_index": position})
 
 
-def _assigned(spans: pd.DataFrame, threads: _TraceThreads) -> Iterator[int]:
+def _assign_threads(spans: pd.DataFrame, threads: _TraceThreads) -> Iterator[int]:
     parts = {COMPUTE: "", STEP: "steps"}
     ranks = spans.drop_duplicates("rank")
     threads.rank_counts.update(zip(ranks["rank"].tolist(), ranks["rank_count"].tolist(), strict=True))

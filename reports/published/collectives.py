@@ -79,7 +79,7 @@ def read(path: Path) -> Measurements:
 
 def join(rows: Iterable[PublishedRow], predict: Predict, profile: str | None = None) -> pd.DataFrame:
     """Return a frame of `PREDICTED`: each row with its prediction and signed error, or the reason why it has none."""
-    each = [_joined(row, _outcome(row, predict, profile)) for row in rows]
+    each = [_join_row(row, _outcome(row, predict, profile)) for row in rows]
     return frame_of_columns({name: [one[name] for one in each] for name in PREDICTED}, PREDICTED)
 
 
@@ -89,7 +89,7 @@ def _outcome(row: PublishedRow, predict: Predict, profile: str | None) -> Predic
     return outcome_of(row, predict, profile, "us")
 
 
-def _joined(row: PublishedRow, outcome: Prediction | str) -> dict[str, Any]:
+def _join_row(row: PublishedRow, outcome: Prediction | str) -> dict[str, Any]:
     known = dataclasses.asdict(row)
     if isinstance(outcome, str):
         known |= dict.fromkeys(("predicted_us", "error", "formula_us", "formula_error"), math.nan)

@@ -64,13 +64,16 @@ class CsvColumn:
     blank: object = None
 
 
-def read(path: Path, columns: Mapping[str, CsvColumn], make: Callable[..., Row]) -> Measurements[Row]:
+def read(
+    path: Path, columns: Mapping[str, CsvColumn], make: Callable[..., Row], beside: Sequence[str] = ()
+) -> Measurements[Row]:
     """Return every row of a CSV file; columns may be in any order, unknown ones are skipped with a note.
 
     Args:
         path: the file.
         columns: the columns by name.
         make: makes a row from the columns' values, and `file` and `line`, by name.
+        beside: columns that are skipped without a note.
 
     Raises:
         ReportError: with a sentence for every mistake in the file.
@@ -89,7 +92,7 @@ def read(path: Path, columns: Mapping[str, CsvColumn], make: Callable[..., Row])
                         log.rows.append(make(file=log.name, line=line, **values))
                 elif any(cells):
                     names = cells
-                    _check_names(log, names, columns)
+                    _check_names(log, names, columns, beside)
                     if log.mistakes:
                         break
                 line = reader.line_num + 1
@@ -153,7 +156,7 @@ def _number(cell: str, is_expected: Callable[[float], bool]) -> float:
     return value
 
 
-def _check_names(log: Log[Row], names: Sequence[str], columns: Mapping[str, CsvColumn]) -> None:
+def _check_names(log: Log[Row], names: Sequence[str], columns: Mapping[str, CsvColumn], beside: Sequence[str]) -> None:
     """Add mistakes and notes on the first line: it must have every required column, each once."""
     missing = [name for name, column in columns.items() if name not in names and not column.may_be_blank]
     twice = [name for name in columns if names.count(name) > 1]
@@ -161,12 +164,9 @@ def _check_names(log: Log[Row], names: Sequence[str], columns: Mapping[str, CsvC
         log.say(f"first line: {', '.join(missing)}: missing; expected {', '.join(columns)}, with commas between them")
     if twice:
         log.say(f"first line: {', '.join(twice)}: given more than once; expected once")
-    others = [shorten(repr(name), _LONGEST) for name in names if name not in columns]
+    others = [shorten(repr(name), _LONGEST) for name in names if name not in columns and name not in beside]
     if others:
         log.note(f"first line: {', '.join(others)}: not read")
-    blank = [name for name in columns if name not in names and name not in missing]
-    if blank:
-        log.note(f"first line: {', '.join(blank)}: missing; taken as blank in every row")
 
 
 def _values(

@@ -53,7 +53,7 @@ _TIMES = (
 )
 
 
-def predicted(joined: pd.DataFrame) -> pd.DataFrame:
+def predicted_rows(joined: pd.DataFrame) -> pd.DataFrame:
     """Return the rows that have a prediction."""
     known: pd.DataFrame = joined[joined["reason"].eq("").to_numpy(bool)]
     return known
@@ -65,13 +65,13 @@ def collective_errors(joined: pd.DataFrame) -> dict[str, pd.DataFrame]:
     `joined` is the result of `collectives.join`. Every group has two rows, of all sizes and of 16 MiB and more; size
     classes have one. Sources and operations are in order of appearance, sizes and scales ascend.
     """
-    known = predicted(joined)
+    known = predicted_rows(joined)
     sizes = known["size_bytes"].tolist()
 
     def by(labels: Sequence[str], order: Sequence[Any] = (), parts: Sequence[str] = (ALL, LARGE)) -> pd.DataFrame:
         groups = [
             ({"group": label, "sizes": part}, [at for at in rows if part == ALL or sizes[at] >= LARGE_BYTES])
-            for label, rows in _grouped(labels, order).items()
+            for label, rows in _places_by_label(labels, order).items()
             for part in parts
         ]
         return _errors_of(known, groups, COLLECTIVE_ERRORS, "formula")
@@ -95,11 +95,13 @@ def operator_errors(joined: pd.DataFrame) -> dict[str, pd.DataFrame]:
     `joined` is the result of `kernels.join`. Sizes ascend, other groups are in alphabetical order; `gpu` is "" except
     in the last table.
     """
-    known = predicted(joined)
+    known = predicted_rows(joined)
 
     def by(labels: Sequence[Any], order: Sequence[Any] = ()) -> pd.DataFrame:
         named = [label if isinstance(label, tuple) else (label, "") for label in labels]
-        groups = [({"group": name, "gpu": gpu}, rows) for (name, gpu), rows in _grouped(named, order or named).items()]
+        groups = [
+            ({"group": name, "gpu": gpu}, rows) for (name, gpu), rows in _places_by_label(named, order or named).items()
+        ]
         return _errors_of(known, groups, OPERATOR_ERRORS, "law")
 
     families, gpus = known["family"].tolist(), known["profile"].tolist()
@@ -115,10 +117,12 @@ def operator_errors(joined: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 def step_errors(joined: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Return `STEP_ERRORS` of all predicted rows and by GPU, scale, and model and round; `joined`: of `steps.join`."""
-    known = predicted(joined)
+    known = predicted_rows(joined)
 
     def by(labels: Sequence[str]) -> pd.DataFrame:
-        return _errors_of(known, [({"group": name}, rows) for name, rows in _grouped(labels).items()], STEP_ERRORS)
+        return _errors_of(
+            known, [({"group": name}, rows) for name, rows in _places_by_label(labels).items()], STEP_ERRORS
+        )
 
     scales = list(zip(known["nodes"].tolist(), known["gpus"].tolist(), strict=True))
     return {
@@ -139,18 +143,18 @@ def nccl_profiles(joined: pd.DataFrame) -> list[str]:
     """Return the profiles whose predicted rows are all NCCL's, at least three of them of 16 MiB and more."""
     return [
         str(profile)
-        for profile, rows in predicted(joined).groupby("profile", sort=False)
+        for profile, rows in predicted_rows(joined).groupby("profile", sort=False)
         if (rows["library"] == "nccl").all() and (rows["size_bytes"] >= LARGE_BYTES).sum() >= _LEAST_ROWS
     ]
 
 
-def centred(joined: pd.DataFrame, present: Mapping[str, float]) -> pd.DataFrame:
+def center(joined: pd.DataFrame, present: Mapping[str, float]) -> pd.DataFrame:
     """Return `CENTRED` of each profile in `present`, which maps it to its own `nccl_efficiency`.
 
     Large rows are assumed to take the time of their bytes, which is inversely proportional to the efficiency: a
     prediction that is too slow needs a higher efficiency, at most 1.
     """
-    known = predicted(joined)
+    known = predicted_rows(joined)
     large = known[known["size_bytes"] >= LARGE_BYTES]
     found = []
     for profile, own in present.items():
@@ -161,7 +165,7 @@ def centred(joined: pd.DataFrame, present: Mapping[str, float]) -> pd.DataFrame:
     return frame_of_columns({name: [row[at] for row in found] for at, name in enumerate(CENTRED)}, CENTRED)
 
 
-def _grouped(labels: Sequence[Any], order: Sequence[Any] = ()) -> dict[Any, list[int]]:
+def _places_by_label(labels: Sequence[Any], order: Sequence[Any] = ()) -> dict[Any, list[int]]:
     """Return the places of each label; labels by their rows' `order`, else in order of appearance."""
     groups: dict[Any, list[int]] = {}
     for place in sorted(range(len(labels)), key=order.__getitem__) if order else range(len(labels)):

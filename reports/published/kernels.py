@@ -130,7 +130,7 @@ def join(rows: Iterable[PublishedTime], predict: Predict, profile: str | None = 
     kinds = {"file": "str", "line": "int", **dict.fromkeys(own, "str")} | JOINED
     table: dict[str, list[Any]] = {name: [] for name in kinds}
     for row, outcome in every:
-        joined = _joined(row, outcome)
+        joined = _join_row(row, outcome)
         for name, column in table.items():
             column.append(joined[name] if name in JOINED else row.cells.get(name, ""))
     return frame_of_columns(table, kinds)
@@ -159,14 +159,14 @@ def _time(form: Form) -> csv_rows.CsvColumn:
     """Return a column of times kept as text; where lines have two times, a time may be blank."""
     time = csv_rows.above_zero(may_be_blank=len(form.timed) > 1)
 
-    def checked(cell: str) -> str:
+    def check(cell: str) -> str:
         time.parse(cell)
         return cell
 
-    return dataclasses.replace(time, parse=checked, blank="")
+    return dataclasses.replace(time, parse=check, blank="")
 
 
-def _joined(row: PublishedTime, outcome: KernelPrediction | str) -> dict[str, Any]:
+def _join_row(row: PublishedTime, outcome: KernelPrediction | str) -> dict[str, Any]:
     known = {name: getattr(row, name) for name in ("file", "line", "timed", "measured_us")}
     if isinstance(outcome, str):
         known |= dict.fromkeys(("predicted_us", "error", "law_us", "law_error"), math.nan)

@@ -38,14 +38,14 @@ def outcome_of(
     return found
 
 
-def missed(joined: pd.DataFrame) -> Iterator[str]:
+def tell_missed(joined: pd.DataFrame) -> Iterator[str]:
     """Yield a sentence for each file and reason why rows have no prediction, with their lines."""
     for (file, reason), lines in _lines_by_reason(joined).items():
         yield f"{file}: {'line' if len(lines) == 1 else 'lines'} {text.ranges(lines)}: {reason}"
 
 
-def missed_by_count(joined: pd.DataFrame) -> Iterator[str]:
-    """Yield sentences as `missed`, the most frequent reasons first, with the number of rows, as lines have several."""
+def tell_missed_by_count(joined: pd.DataFrame) -> Iterator[str]:
+    """Yield sentences as `tell_missed`, most frequent reasons first, with the number of rows, as lines have several."""
     for (file, reason), lines in sorted(_lines_by_reason(joined).items(), key=lambda group: -len(group[1])):
         places = text.shorten(text.ranges(list(dict.fromkeys(lines))), _LINES)
         yield f"{file}: {text.count_words(len(lines), 'row')} (line {places}): {reason}"

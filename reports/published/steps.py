@@ -50,6 +50,8 @@ PREDICTED = {
     **dict.fromkeys(["predicted_ms", "error"], "float"),
     **dict.fromkeys(["profile", "reason"], "str"),
 }
+# How step times spread in a measurement; predictions are compared with its median.
+_SPREAD = ("p10", "p90")
 # Columns of `pairs`: two configurations of one model, and the time of the second over that of the first.
 PAIRS = {
     **dict.fromkeys(["model", "one", "other"], "str"),
@@ -82,7 +84,7 @@ def read(path: Path) -> csv_rows.Measurements[StepRow]:
     Raises:
         ReportError: with a sentence for every mistake in the file.
     """
-    found = csv_rows.read(path, _COLUMNS, StepRow)
+    found = csv_rows.read(path, _COLUMNS, StepRow, _SPREAD)
     wrong = [
         f"{row.file}: line {row.line}: gpus = {row.gpus}: expected as many on each of {row.nodes} nodes"
         for row in found.rows
@@ -104,7 +106,7 @@ def join(rows: Iterable[StepRow], predict: Predict, profile: str | None = None) 
         key = tuple(getattr(row, name) for name in SETTING)
         if key not in known:
             known[key] = outcome_of(row, predict, profile, "ms")
-        each.append(_joined(row, known[key]))
+        each.append(_join_row(row, known[key]))
     return frame_of_columns({name: [one[name] for one in each] for name in PREDICTED}, PREDICTED)
 
 
@@ -135,7 +137,7 @@ def name_of(row: Mapping[Any, Any]) -> str:
     return " ".join(filter(None, (said, row["round"], own)))
 
 
-def _joined(row: StepRow, outcome: StepPrediction | str) -> dict[str, Any]:
+def _join_row(row: StepRow, outcome: StepPrediction | str) -> dict[str, Any]:
     known = dataclasses.asdict(row)
     if isinstance(outcome, str):
         return known | {"predicted_ms": math.nan, "error": math.nan, "profile": "", "reason": outcome}

@@ -13,6 +13,7 @@ from reports.analysis.frames import KEYS
 from reports.compare.calls import errors_by_size
 from reports.compare.checks import WORLDS, Check
 from reports.compare.sizes import classes, size_ranges
+from reports.printed import Printed
 from reports.run import Run
 from reports.sections import model
 from reports.sections.address import address
@@ -30,7 +31,6 @@ from reports.sections.model import (
 )
 from reports.sections.run.headline import remarks, rests_on
 from reports.terminal import text
-from reports.terminal.render import render_report
 from reports.terminal.rows import cells, kind, operation_name, operation_names, records
 
 SIDES = ("predicted", "measured")
@@ -49,7 +49,7 @@ SIZE_ERRORS = {"rows": "rows", "signed_median": "signed median", "median": "medi
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Comparison:
+class Comparison(Printed):
     """A prediction and a measurement with their errors, (predicted - measured) / measured; nan if one side is missing.
 
     `operations` are those of one rank in one step, `calls` single ones by size; `errors_by_size` groups calls by kind.
@@ -65,9 +65,8 @@ class Comparison:
     worst: pd.DataFrame
     checks: tuple[Check, ...]
 
-    def __repr__(self) -> str:
-        """Return the tables as text; pandas would leave out the errors' column of frames wider than the terminal."""
-        return text.as_text(render_report(COMPARISON, CompareView(self))).rstrip()
+    def _report(self) -> tuple[model.Report, CompareView]:
+        return COMPARISON, CompareView(self)
 
     def frames(self) -> dict[str, pd.DataFrame]:
         """Return every frame by name, except those of the checks."""
@@ -121,7 +120,7 @@ def crowding_lines(measured: Run) -> list[str]:
         return []
     return [
         f"measured with {text.count_words(info.world_size, 'rank')} on {text.count_words(info.cores, 'core')}:"
-        " predictions that assume a core for each rank are too fast (docs/calibration.md)"
+        " predictions that assume a core for each rank are too fast (twinstep docs calibration)"
     ]
 
 

@@ -34,11 +34,11 @@ class CurvesView:
     folder: str = ""
 
 
-def _done(frame: pd.DataFrame) -> pd.DataFrame:
+def _finished_rows(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[(frame["status"] == "done").to_numpy(bool)]
 
 
-def _failed(frame: pd.DataFrame, called: Sequence[str]) -> list[Words]:
+def _tell_failed(frame: pd.DataFrame, called: Sequence[str]) -> list[Words]:
     """Return which curves are absent and why, each reason once with all that it concerns."""
     by_sentence: dict[str, list[str]] = {}
     for name, row in zip(called, records(frame), strict=True):
@@ -56,13 +56,13 @@ def _scaling(frame: pd.DataFrame, curve: About) -> Iterator[Block]:
     columns |= {"efficiency": "efficiency", "exposed_share": "exposed", "limit": "largest part"}
     for kind, title in titles.items():
         points = frame[(frame["scaling"] == kind).to_numpy(bool)]
-        if len(done := _done(points)):
+        if len(done := _finished_rows(points)):
             limits = [
                 f"{_SHORT.get(row['limit'], row['limit'])} {percent(row['limit_share'])}" for row in records(done)
             ]
             rates, batches = done["efficiency"].map(percent), done["batch"].map(text.number)
             yield table_of(title, done.assign(batch=batches, efficiency=rates, limit=limits), columns, left=0)
-        yield from _failed(points, [f"{kind} on {text.count_words(count, 'host')}" for count in points["hosts"]])
+        yield from _tell_failed(points, [f"{kind} on {text.count_words(count, 'host')}" for count in points["hosts"]])
     if len(frame) and curve.get("plans"):
         yield Words("The planner places the tables anew for each number of hosts and each batch.")
     if curve["left_out"]:
@@ -75,7 +75,7 @@ def _scaling(frame: pd.DataFrame, curve: About) -> Iterator[Block]:
 
 def _sensitivity(frame: pd.DataFrame, curve: About) -> Iterator[Block]:
     shown = frame.assign(parameter=frame["parameter"].str.removeprefix("cluster."))
-    done = _done(shown)
+    done = _finished_rows(shown)
     matters = (done["elasticity"].abs() >= _NOTHING).to_numpy(bool)
     rows = [
         [
@@ -97,19 +97,19 @@ def _sensitivity(frame: pd.DataFrame, curve: About) -> Iterator[Block]:
     )
     if flat := done["parameter"][~matters].tolist():
         yield Words(f"No effect (elasticity below {_NOTHING}): {', '.join(flat)}")
-    yield from _failed(frame, shown["parameter"].tolist())
+    yield from _tell_failed(frame, shown["parameter"].tolist())
 
 
 def _overlap(frame: pd.DataFrame, curve: About) -> Iterator[Block]:
     columns = {"batch": "batch", "step_ns": "step", "samples_per_s": "samples/s", "exposed_share": "exposed"}
     if frame["gradients_hidden"].notna().any():
         columns |= {"gradients_share": "gradients exposed", "hidden_share": "hidden"}
-    done = _done(frame.assign(hidden_share=frame["gradients_hidden"]))
+    done = _finished_rows(frame.assign(hidden_share=frame["gradients_hidden"]))
     if len(done):
         yield table_of("Exposed communication by batch per rank", done, columns, left=0)
     lines = [f"{of}: {verdict(frame, of, curve['threshold'])}" for of in (GRADIENTS, COMMUNICATION)]
     yield Words("\n".join(lines))
-    yield from _failed(frame, [f"batch {batch:,}" for batch in frame["batch"]])
+    yield from _tell_failed(frame, [f"batch {batch:,}" for batch in frame["batch"]])
 
 
 def verdict(overlaps: pd.DataFrame, of: str, threshold: float) -> str:
@@ -144,11 +144,11 @@ def _data(view: CurvesView) -> dict[str, Any]:
 def _curve(name: str, title: str, blocks: Callable[[pd.DataFrame, About], Iterator[Block]]) -> ReportSection:
     """Return the section of one curve, where it is there."""
 
-    def shown(view: CurvesView) -> Iterator[Block]:
+    def show(view: CurvesView) -> Iterator[Block]:
         if name in view.frames:
             yield from blocks(view.frames[name], view.abouts[name]["curve"])
 
-    return ReportSection(name, title, [on_terminal(shown)])
+    return ReportSection(name, title, [on_terminal(show)])
 
 
 CURVES = Report(

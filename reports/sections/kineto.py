@@ -60,7 +60,7 @@ def _by(key: str, of: str, columns: Mapping[str, str], unknown: str = "") -> Rep
     """Return the section of times by a key; with a word for `unknown` ones it is there only where some are known."""
     title, name = f"Time by {of} of a rank's step", f"by_{key}"
 
-    def shown(view: KernelsView) -> Iterator[ReportTable]:
+    def show(view: KernelsView) -> Iterator[ReportTable]:
         frame = view.tables[name]
         if key == "kind":  # the kernel's own kind says more than that of its span
             frame = frame.assign(kind=frame["kernel"].where((frame["kernel"] != "").to_numpy(bool), frame["kind"]))
@@ -69,7 +69,7 @@ def _by(key: str, of: str, columns: Mapping[str, str], unknown: str = "") -> Rep
         if not unknown or (view.tables[name][key] != "").any():
             yield table_of(title, frame, {key: key, **columns}, most=_KERNELS)
 
-    return ReportSection(name, title, [shown], data=lambda view: {name: view.tables[name]})
+    return ReportSection(name, title, [show], data=lambda view: {name: view.tables[name]})
 
 
 def _top(view: KernelsView) -> Iterator[ReportTable]:

@@ -152,6 +152,32 @@ class Bar:
     least: float = LEAST_SHARE
 
 
+class RankedBar(NamedTuple):
+    """A bar of a ranking: its name, its length as a share of the whole, and its value in words."""
+
+    name: str
+    share: float
+    value: str
+
+
+class BarGroup(NamedTuple):
+    """Bars of a ranking that belong together; `kind` selects their colour."""
+
+    title: str
+    kind: str
+    bars: Sequence[RankedBar]
+
+
+@dataclass(frozen=True, slots=True)
+class RankedBars:
+    """A ranking in groups, for pages; each bar is a part of a track that represents the whole."""
+
+    name: str
+    title: str
+    groups: Sequence[BarGroup]
+    note: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Listing:
     """A preformatted text, such as a scenario; folded on a page unless `open`."""
@@ -179,7 +205,7 @@ class Figure(NamedTuple):
     of: Any
 
 
-Block = Facts | ReportTable | Words | Bar | Listing | View | Figure
+Block = Facts | ReportTable | Words | Bar | RankedBars | Listing | View | Figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +274,7 @@ class ReportSection:
         parts = (part if isinstance(part, SectionPart) else SectionPart(part) for part in self.parts)
         return [part.blocks for part in parts if output in part.outputs]
 
-    def shown(self, of: Any, output: Output) -> Shown | None:
+    def show(self, of: Any, output: Output) -> Shown | None:
         """Return the section as it is for an output; None where it has nothing of it."""
         parts = self.parts_for(output)
         if parts and (why := self.absent(of)):

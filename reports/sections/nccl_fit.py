@@ -26,7 +26,7 @@ class FitView:
     out: Path
 
 
-def _fitted(view: FitView) -> Iterator[Words]:
+def _tell_fit(view: FitView) -> Iterator[Words]:
     used = {row for one in view.fit.fitted for row in one.rows}
     yield Words(
         f"{text.count_words(len(used), 'row')}, of every second size, set the figures;"
@@ -41,7 +41,7 @@ def _fitted(view: FitView) -> Iterator[Words]:
     yield Words("\n".join(lines))
 
 
-def _held_out(view: FitView) -> Iterator[ReportTable]:
+def _show_held_out(view: FitView) -> Iterator[ReportTable]:
     yield table_of("Rows held out", held_out(view.fit), _HELD_OUT, left=2)
 
 
@@ -53,7 +53,7 @@ NCCL_FIT = Report(
     lines=lambda view: [],
     data=lambda view: {"profile": view.profile, "out": str(view.out)},
     sections=[
-        ReportSection("fitted", "Fitted figures", [_fitted], data=lambda view: {"fitted": fitted_frame(view.fit)}),
-        ReportSection("held_out", "Rows held out", [_held_out], data=_held_out_data),
+        ReportSection("fitted", "Fitted figures", [_tell_fit], data=lambda view: {"fitted": fitted_frame(view.fit)}),
+        ReportSection("held_out", "Rows held out", [_show_held_out], data=_held_out_data),
     ],
 )

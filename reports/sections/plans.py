@@ -20,12 +20,12 @@ from reports.analysis.plan_loads import (
     table_loads,
 )
 from reports.analysis.step_breakdown import step_time_ns, typical_step
+from reports.printed import Printed
 from reports.run import Run
 from reports.sections.model import Block, Most, Report, ReportSection, ReportTable, Words, lacking, on_page
 from reports.sections.plan_memory import MEMORY
 from reports.sections.run.tables import on_ranks
 from reports.terminal import text
-from reports.terminal.render import render_report
 from reports.terminal.rows import records
 from scenarios.sharding_kind import COPIED_TYPES
 
@@ -59,7 +59,7 @@ class SimulatedPlan:
     def loads(self) -> pd.DataFrame:
         """The load of each rank by sharding type and phase, in ns."""
         parts = self.run.parts(LOAD_COLUMNS, [typical_step(self.run) or 0], beside=False)
-        return rank_loads(pd.concat([part.owned() for part in parts], ignore_index=True))
+        return rank_loads(pd.concat([part.own_spans() for part in parts], ignore_index=True))
 
     @cached_property
     def tables(self) -> pd.DataFrame:
@@ -84,7 +84,7 @@ class Move(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class PlansView:
+class PlansView(Printed):
     """Simulated plans of a scenario's tables, the best one last, and how they were found; printed, the verdict.
 
     Attributes:
@@ -113,9 +113,8 @@ class PlansView:
     few: Sequence[SimulatedPlan] = ()
     full: bool = False
 
-    def __repr__(self) -> str:
-        """Return the report as text."""
-        return text.as_text(render_report(PLANS, self)).rstrip()
+    def _report(self) -> tuple[Report, PlansView]:
+        return PLANS, self
 
     @property
     def distinct(self) -> Sequence[SimulatedPlan]:
@@ -342,7 +341,8 @@ def _command(view: PlansView) -> Iterator[Words]:
 def _next(view: PlansView) -> Iterator[Words]:
     yield Words(
         f"Plan: {view.file}: TorchRec's ShardingPlan as JSON, with the sharding type, kernel and ranks of each table."
-        "\nUse it in TorchRec: load_plan in docs/planner.md makes of it what DistributedModelParallel(plan=...) takes."
+        "\nUse it in TorchRec: load_plan in `twinstep docs planner` makes of it what"
+        " DistributedModelParallel(plan=...) takes."
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from reports.published import errors
-from reports.published.outcome import missed, missed_by_count
+from reports.published.outcome import tell_missed, tell_missed_by_count
 from reports.published.steps import configurations, name_of, pairs
 from reports.sections.model import Block, Column, Columns, Report, ReportSection, ReportTable, Words, table_of
 from reports.sections.run.operations import DIFFERS
@@ -51,13 +51,13 @@ class PublishedView:
     present: Mapping[str, float] = field(default_factory=dict)
 
     @property
-    def known(self) -> pd.DataFrame:
+    def predicted_rows(self) -> pd.DataFrame:
         """The rows that have a prediction."""
-        return errors.predicted(self.joined)
+        return errors.predicted_rows(self.joined)
 
     def worst(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the predicted rows with the greatest errors, each after the place of its line."""
-        known = self.known
+        known = self.predicted_rows
         order = np.argsort(-np.abs(known["error"].to_numpy(float)), kind="stable")[:_WORST]
         several = known["file"].nunique() > 1
         for row in records(known.iloc[order]):
@@ -76,8 +76,8 @@ def _report(
 ) -> Report:
     """Return the report that begins with errors by groups, in `tables`."""
 
-    def shown(view: PublishedView) -> Iterator[Block]:
-        (measured, how), count = head(view), len(view.known)
+    def show(view: PublishedView) -> Iterator[Block]:
+        (measured, how), count = head(view), len(view.predicted_rows)
         read = f" An error is predicted / measured - 1: positive is too slow a prediction. {how}" if count else ""
         yield Words(f"{measured}, {count:,} of them predicted.{read}")
         for name, frame in tables(view.joined).items() if count else ():
@@ -87,17 +87,19 @@ def _report(
     return Report(
         lines=lambda view: [],
         data=lambda view: {"files": [str(file) for file in view.files], "profile": view.profile},
-        sections=[ReportSection("errors", "Errors", [shown], data=lambda view: tables(view.joined)), *sections],
+        sections=[ReportSection("errors", "Errors", [show], data=lambda view: tables(view.joined)), *sections],
     )
 
 
-def _missed(reasons: Callable[[pd.DataFrame], Iterator[str]] = missed) -> ReportSection:
-    def shown(view: PublishedView) -> Iterator[Words]:
+def _missing_section(reasons: Callable[[pd.DataFrame], Iterator[str]] = tell_missed) -> ReportSection:
+    def show(view: PublishedView) -> Iterator[Words]:
         if said := list(reasons(view.joined)):
-            yield Words(f"Not predicted: {text.count_words(len(view.joined) - len(view.known), 'row')}", strong=True)
+            yield Words(
+                f"Not predicted: {text.count_words(len(view.joined) - len(view.predicted_rows), 'row')}", strong=True
+            )
             yield Words("\n".join(said))
 
-    return ReportSection("missed", "Not predicted", [shown], data=lambda view: {"measurements": view.joined})
+    return ReportSection("missed", "Not predicted", [show], data=lambda view: {"measurements": view.joined})
 
 
 def _errors(title: str, first: str, frame: pd.DataFrame) -> ReportTable:
@@ -135,7 +137,7 @@ def _worst_collectives(view: PublishedView) -> Iterator[ReportTable]:
 
 
 def _centring(view: PublishedView) -> Iterator[Words]:
-    for row in records(errors.centred(view.joined, view.present)):
+    for row in records(errors.center(view.joined, view.present)):
         count = f"the {text.count_words(row['rows'], 'row')} of 16 MiB and more"
         if row["left"] > 0:
             left = text.signed_percent(row["left"])
@@ -199,26 +201,26 @@ def _configuration_data(view: PublishedView) -> dict[str, Any]:
 
 
 def _centring_data(view: PublishedView) -> dict[str, Any]:
-    return {"centred": errors.centred(view.joined, view.present)}
+    return {"centred": errors.center(view.joined, view.present)}
 
 
 COLLECTIVES = _report(
     _collectives,
     errors.collective_errors,
     ReportSection("worst", "The worst rows", [_worst_collectives]),
-    _missed(),
+    _missing_section(),
     ReportSection("centring", "Efficiencies", [_centring], data=_centring_data),
 )
 OPERATORS = _report(
     _operators,
     errors.operator_errors,
     ReportSection("worst", "The worst rows", [_worst_operators]),
-    _missed(missed_by_count),
+    _missing_section(tell_missed_by_count),
     titles=_TITLES | {"by_size": ("By size: the measured time", "size")},
 )
 STEPS = _report(
     _steps,
     errors.step_errors,
     ReportSection("configurations", "Configurations", [_configurations], data=_configuration_data),
-    _missed(),
+    _missing_section(),
 )

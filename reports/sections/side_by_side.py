@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from reports.analysis.step_breakdown import ADDING_UP, PARTS
+from reports.printed import Printed
 from reports.sections import model
 from reports.sections.model import (
     BOTH,
@@ -31,7 +32,6 @@ from reports.side_by_side import words
 from reports.side_by_side.frames import CHANGES, SideBySide
 from reports.side_by_side.words import DIFFERENT_BATCHES, NUMBERS, exposed_shown, medians_shown, more, placement
 from reports.terminal import text
-from reports.terminal.render import render_report
 from reports.terminal.rows import cells, records, write_cell
 
 # So many runs have columns of their own on a terminal; of more, each is a row.
@@ -135,7 +135,7 @@ def _settings(view: BesideView, width: int = 0) -> Iterator[ReportTable]:
     """Yield settings that differ, a column for each run; `width` cuts values, but not to the same words."""
     rows = words.settings_shown(view.found)
     if width:
-        rows = [[key, *map(text.told_apart(dict.fromkeys(own), width).__getitem__, own)] for key, *own in rows]
+        rows = [[key, *map(text.shorten_distinctly(dict.fromkeys(own), width).__getitem__, own)] for key, *own in rows]
     columns = [Column("setting", kept=_KEY), *(Column(mark, kept=9) for mark in view.marks)]
     title, name = f"Settings that differ; {view.found.same_settings:,} identical", "Settings that differ"
     count, left = len(rows), len(columns)
@@ -378,16 +378,15 @@ BESIDE = model.Report(
 )
 
 
-class PrintedRuns(SideBySide):
+class PrintedRuns(Printed, SideBySide):
     """A comparison of runs that, printed, shows the tables of `python -m reports RUN RUN`."""
 
     __slots__ = ()
 
-    def __repr__(self) -> str:
-        """Return the tables as text; pandas would leave out columns of frames wider than the terminal."""
-        return text.as_text(render_report(BESIDE, BesideView(self))).rstrip()
+    def _report(self) -> tuple[model.Report, BesideView]:
+        return BESIDE, BesideView(self, [""] * len(self.runs))
 
 
-def printed(found: SideBySide) -> PrintedRuns:
+def printed_runs(found: SideBySide) -> PrintedRuns:
     """Return the same comparison, to be printed."""
     return PrintedRuns(**{field.name: getattr(found, field.name) for field in fields(found)})

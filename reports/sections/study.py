@@ -118,7 +118,7 @@ class StudyView:
         return [model.PageLink(*pair) if pair[1] else pair[0] for pair in words]
 
 
-def _named(view: StudyView) -> Iterator[Block]:
+def _show_named_points(view: StudyView) -> Iterator[Block]:
     """Yield a column for each named point, what the names mean, and the commands that predict them."""
     named, about = named_points(view.frame, view.about), view.about
     points = pd.concat(named.values())
@@ -165,7 +165,7 @@ def _best(view: StudyView) -> Iterator[ReportTable]:
 def _beside_baseline(view: StudyView) -> Iterator[Block]:
     """Yield the best points, or the front of several goals, beside the baseline, as far as there is room."""
     frame, about, goals = view.frame, view.about, view.goals
-    goal, (whole, title) = goals[0], _shown(view)
+    goal, (whole, title) = goals[0], _points_to_show(view)
     if not len(whole):
         return
     base = baseline_of(frame)
@@ -191,7 +191,7 @@ def _beside_baseline(view: StudyView) -> Iterator[Block]:
         yield Words(_bar_line(best_first(frame[feasible(frame, about)], goal, about["stages"]), goal))
 
 
-def _shown(view: StudyView) -> tuple[pd.DataFrame, str]:
+def _points_to_show(view: StudyView) -> tuple[pd.DataFrame, str]:
     """Return the best points of one goal, or the Pareto front of several, as many as are shown, and their title."""
     frame, about, goals = view.frame, view.about, view.goals
     titles = [SHOWN[goal.column][0] for goal in goals]
@@ -317,7 +317,7 @@ def _data(view: StudyView) -> dict[str, Any]:
     }
 
 
-def _filled(*blocks: View | str) -> model.SectionPart:
+def _filled_by_script(*blocks: View | str) -> model.SectionPart:
     """Return blocks that the page's script fills, if any point has a result; a string names a figure."""
     return on_page(
         lambda view: [model.Figure(one, view) if isinstance(one, str) else one for one in blocks if view.has_results]
@@ -331,17 +331,17 @@ STUDY = model.Report(
         ReportSection(
             "glance",
             "At a glance",
-            [on_page(_named), on_page(_best), on_terminal(_beside_baseline), on_terminal(_plans)],
+            [on_page(_show_named_points), on_page(_best), on_terminal(_beside_baseline), on_terminal(_plans)],
             absent=lambda view: "" if view.has_results else _NOTHING,
             absent_in=PAGE,
         ),
-        ReportSection("front", "Pareto front", [_filled(View("axes"), "study.page.front")]),
-        ReportSection("parallel", "Parallel coordinates", [_filled(View("parallel", _PARALLEL))]),
-        ReportSection("keys", "Each key against the goal", [_filled(View("levels", _LEVELS))]),
+        ReportSection("front", "Pareto front", [_filled_by_script(View("axes"), "study.page.front")]),
+        ReportSection("parallel", "Parallel coordinates", [_filled_by_script(View("parallel", _PARALLEL))]),
+        ReportSection("keys", "Each key against the goal", [_filled_by_script(View("levels", _LEVELS))]),
         ReportSection(
             "pair",
             "Two keys",
-            [_filled(View("pair", _PAIR))],
+            [_filled_by_script(View("pair", _PAIR))],
             absent=lambda view: "Only one key is varied." if len(view.keys) == 1 and view.has_results else "",
         ),
         ReportSection(

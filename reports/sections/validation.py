@@ -28,7 +28,7 @@ from reports.sections.model import (
 )
 from reports.terminal import text
 from reports.terminal.rows import name_rows, operation_name, records
-from reports.terminal.text import between
+from reports.terminal.text import format_range
 from reports.validation.folder import Validated
 from reports.validation.validation import Validation
 
@@ -52,7 +52,7 @@ class ValidationView:
     max_error: float | None = None
 
     @property
-    def known(self) -> pd.DataFrame:
+    def compared_rows(self) -> pd.DataFrame:
         """The scenarios that have both sides."""
         frame: pd.DataFrame = self.found.scenarios[self.found.scenarios["error"].notna().to_numpy(bool)]
         return frame
@@ -60,11 +60,13 @@ class ValidationView:
     @property
     def by_error(self) -> pd.DataFrame:
         """These, the greatest errors first."""
-        return self.known.loc[self.known["error"].abs().sort_values(ascending=False, kind="stable").index]
+        return self.compared_rows.loc[
+            self.compared_rows["error"].abs().sort_values(ascending=False, kind="stable").index
+        ]
 
 
 def _summary(view: ValidationView) -> Iterator[model.Block]:
-    known, scenarios = view.known, view.found.scenarios
+    known, scenarios = view.compared_rows, view.found.scenarios
     notes = [f"{row['scenario']}: ended early: {row['ended']}" for row in records(scenarios) if row["ended"]]
     if noisy := int(scenarios["is_too_noisy"].sum()):
         notes.append(f"{text.count_words(noisy, 'scenario')} measured less precisely than requested")
@@ -94,7 +96,7 @@ def _scenarios(view: ValidationView) -> Iterator[ReportTable]:
         times = []
         for side in SIDES:
             times += [text.duration(row[f"{side}_median_ns"])]
-            times += [between(row[f"{side}_low_ns"], row[f"{side}_high_ns"])]
+            times += [format_range(row[f"{side}_low_ns"], row[f"{side}_high_ns"])]
         inside = "-" if math.isnan(row["error"]) else "yes" if row["inside"] else "no"
         noisy, error = "yes" if row["is_too_noisy"] else "no", text.signed_percent(row["error"])
         rows.append([row["scenario"], *(links if has_pages else []), *times, error, inside, noisy])
@@ -134,7 +136,7 @@ def noise(plays: Plays, precision: float) -> str:
         known = f"median known to ±{text.percent(sample.uncertainty)}"
     lie = ""
     if len(plays.each) > 1:
-        lie = f", whose own medians are {between(min(plays.medians_ns), max(plays.medians_ns))}"
+        lie = f", whose own medians are {format_range(min(plays.medians_ns), max(plays.medians_ns))}"
     return f"{known} after {rounds}{lie}; requested: ±{text.percent(precision)}"
 
 
@@ -157,7 +159,7 @@ def _operations(view: ValidationView) -> Iterator[ReportTable]:
         yield model.table_of(title, shown, columns, left=3, folded=True)
 
 
-def _explained(view: ValidationView) -> Iterator[ReportTable]:
+def _explain_errors(view: ValidationView) -> Iterator[ReportTable]:
     """Yield where the greatest errors of a validation that has just ended come from."""
     columns = {"name": "operation", "kind": "kind", **TIMES, "error_of_step": "of the step"}
     every = view.found.operations
@@ -206,7 +208,7 @@ VALIDATION = model.Report(
         ReportSection(
             "operations",
             "Errors by operation",
-            [figure("compare.validation.operations"), on_page(_operations), on_terminal(_explained)],
+            [figure("compare.validation.operations"), on_page(_operations), on_terminal(_explain_errors)],
         ),
         ReportSection("verdict", "Errors", [on_terminal(_verdict)]),
     ],

@@ -87,15 +87,17 @@ def _tree(run: Run) -> Any:
     info = run.info
     about = {"world": WORLDS.get(info.world, info.world), "world_size": info.world_size, "played_on": info.played_on}
     scenario = {key: value for key, value in info.scenario.items() if key not in ("path", "rests_on", "known_errors")}
-    return _named({**about, **scenario, "seed": info.seed, "versions": info.versions})
+    return _index_by_name({**about, **scenario, "seed": info.seed, "versions": info.versions})
 
 
-def _named(value: Any) -> Any:
+def _index_by_name(value: Any) -> Any:
     """Return a value with lists of named items as dicts by name, and without empty values."""
     if isinstance(value, Mapping):
-        return {str(key): _named(one) for key, one in value.items() if one not in (None, "")}
+        return {str(key): _index_by_name(one) for key, one in value.items() if one not in (None, "")}
     if isinstance(value, list) and value and all(isinstance(one, Mapping) and "name" in one for one in value):
-        return {str(one["name"]): _named({key: part for key, part in one.items() if key != "name"}) for one in value}
+        return {
+            str(one["name"]): _index_by_name({key: part for key, part in one.items() if key != "name"}) for one in value
+        }
     return value
 
 
@@ -207,20 +209,20 @@ def side_by_side(runs: Runs) -> SideBySide:
     kept = [(name, run, steady_kept(run)) for name, run in runs]
     unlike, same_settings = settings(runs)
     placed, same_tables = plans(runs)
-    parts = _joined([(name, parts_of_step(run, steps)) for name, run, steps in kept])
+    parts = _concatenate([(name, parts_of_step(run, steps)) for name, run, steps in kept])
     return SideBySide(
         runs=runs,
         settings=unlike,
         same_settings=same_settings,
         results=results(runs, parts),
         parts=parts,
-        steps=_joined([(name, run.steps) for name, run in runs]),
+        steps=_concatenate([(name, run.steps) for name, run in runs]),
         operations=operations([(name, run.operations_of(steps)) for name, run, steps in kept if steps]),
         plans=placed,
         same_tables=same_tables,
-        memory=_joined([(name, _fullest(run)) for name, run in runs]),
-        link_classes=_joined([(name, run.link_classes) for name, run in runs]),
-        imbalance=_joined([(name, run.imbalance) for name, run in runs]),
+        memory=_concatenate([(name, _fullest(run)) for name, run in runs]),
+        link_classes=_concatenate([(name, run.link_classes) for name, run in runs]),
+        imbalance=_concatenate([(name, run.imbalance) for name, run in runs]),
     )
 
 
@@ -271,7 +273,7 @@ def operations(frames: Sequence[tuple[str, pd.DataFrame]]) -> pd.DataFrame:
     """
     if not frames:
         return frame_of_columns(dict.fromkeys(OPERATIONS, ()), OPERATIONS)
-    known = _joined(frames)
+    known = _concatenate(frames)
     names = known[[*KEYS, "part"]].drop_duplicates(KEYS)
     whole = names.merge(pd.DataFrame({"run": [name for name, _ in frames]}), how="cross")
     whole = whole.merge(known[["run", *KEYS, *_OF_OPERATION]], on=["run", *KEYS], how="left")
@@ -295,7 +297,7 @@ def plans(runs: Runs) -> tuple[pd.DataFrame, int]:
     tables = dict.fromkeys(table for _, plan in placed for table in plan["table"].unique().tolist())
     of_run = [(name, dict(list(plan.groupby("table", sort=False)))) for name, plan in placed]
     unlike = [table for table in tables if len({_placement(shards.get(table)) for _, shards in of_run}) > 1]
-    rows = [_placed(name, table, shards.get(table)) for table in unlike for name, shards in of_run]
+    rows = [_placement_of(name, table, shards.get(table)) for table in unlike for name, shards in of_run]
     columns = {name: [row[at] for row in rows] for at, name in enumerate(PLANS)}
     return frame_of_columns(columns, PLANS), len(tables) - len(unlike)
 
@@ -306,7 +308,7 @@ def _placement(shards: pd.DataFrame | None) -> tuple[str, bytes]:
     return str(shards["sharding_type"].iloc[0]), np.unique(shards["rank"].to_numpy(np.int64)).tobytes()
 
 
-def _placed(name: str, table: str, shards: pd.DataFrame | None) -> tuple[Any, ...]:
+def _placement_of(name: str, table: str, shards: pd.DataFrame | None) -> tuple[Any, ...]:
     if shards is None:
         return name, table, "", "", 0, 0, 0
     ranks = np.unique(shards["rank"].to_numpy(np.int64)).tolist()
@@ -319,7 +321,7 @@ def _fullest(run: Run) -> pd.DataFrame:
     return memory_at_peak(run.memory, run.rank_memory.head(1))
 
 
-def _joined(frames: Sequence[tuple[str, pd.DataFrame]]) -> pd.DataFrame:
+def _concatenate(frames: Sequence[tuple[str, pd.DataFrame]]) -> pd.DataFrame:
     """Concatenate frames, with the run's name in front."""
     named = [frame.assign(run=pd.Series(name, frame.index, dtype=TEXT)) for name, frame in frames]
     whole = pd.concat(named, ignore_index=True)

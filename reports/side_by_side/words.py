@@ -114,12 +114,12 @@ def more(ns: float) -> str:
 
 def sentences(found: SideBySide) -> list[str]:
     """Return a sentence for each run but the base: how its settings differ, and how its step changed."""
-    return [f"{name}: {_asked(found, at)}; {_became(found, at)}." for at, name in enumerate(found.names) if at]
+    return [f"{name}: {_request_line(found, at)}; {_became(found, at)}." for at, name in enumerate(found.names) if at]
 
 
-def _asked(found: SideBySide, at: int) -> str:
+def _request_line(found: SideBySide, at: int) -> str:
     said = [
-        _said(row[0], row[1 + at], row[1], found.names[0])
+        _say(row[0], row[1 + at], row[1], found.names[0])
         for row in settings_shown(found)
         if row[1 + at] != row[1] and row[0] not in _UNSAID
     ]
@@ -128,11 +128,11 @@ def _asked(found: SideBySide, at: int) -> str:
     return ", ".join(said[:_SETTINGS_SAID]) + more_differ if said else "the same settings"
 
 
-def _said(key: str, value: str, base: str, base_name: str) -> str:
+def _say(key: str, value: str, base: str, base_name: str) -> str:
     name = "it" if key == "world" else key
     if value == "-":
         return f"no {name}"
-    cut = text.told_apart((value, base), _VALUE_WIDTH)
+    cut = text.shorten_distinctly((value, base), _VALUE_WIDTH)
     short, before = cut[value], cut[base]
     return f"{name} is {short}" + (f" instead of {before}" if base != "-" else f" (not set in {base_name})")
 

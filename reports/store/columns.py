@@ -119,7 +119,7 @@ def complete_columns(table: pa.Table, row_type: type, names: Sequence[str]) -> p
     What follows from labels is derived of a table that has `needed_columns`.
     """
     schema = schema_of(row_type)
-    for name in _derived(table.schema.names, row_type, names):
+    for name in _find_derived(table.schema.names, row_type, names):
         found = BY_LABEL[name].derive(table.select(BY_LABEL[name].columns).to_pandas())
         table = table.append_column(schema.field(name), pa.array(found, pa.string()))
     for field in dataclasses.fields(row_type):
@@ -131,10 +131,10 @@ def complete_columns(table: pa.Table, row_type: type, names: Sequence[str]) -> p
 
 def needed_columns(written: Sequence[str], row_type: type, names: Sequence[str]) -> set[str]:
     """Return the columns from which those of `names` follow that were not `written`."""
-    return {column for name in _derived(written, row_type, names) for column in BY_LABEL[name].columns}
+    return {column for name in _find_derived(written, row_type, names) for column in BY_LABEL[name].columns}
 
 
-def _derived(written: Sequence[str], row_type: type, names: Sequence[str]) -> list[str]:
+def _find_derived(written: Sequence[str], row_type: type, names: Sequence[str]) -> list[str]:
     return [name for name in BY_LABEL if row_type is Span and name in names and name not in written]
 
 

@@ -25,7 +25,7 @@ def whole_folder(folder: Path, drafts: Path | None = None) -> Iterator[Path]:
         ReportError: `folder` exists already, another process fills it, or an OSError came up.
     """
     _refuse_taken(folder)
-    with _owned(folder, drafts) as partial:
+    with _own_draft(folder, drafts) as partial:
         try:
             yield partial
             sync(partial)
@@ -51,7 +51,7 @@ def check_free(folder: Path) -> list[Path]:
         left = [path for path in sorted(folder.parent.glob(".*.partial")) if _is_draft(path) and clear(path)]
     except OSError:
         left = []
-    with _owned(folder):
+    with _own_draft(folder):
         pass
     return left
 
@@ -68,12 +68,12 @@ def changing(folder: Path) -> Iterator[None]:
     Raises:
         ReportError: another process writes or changes it.
     """
-    with _owned(folder):
+    with _own_draft(folder):
         yield
 
 
 @contextmanager
-def _owned(folder: Path, drafts: Path | None = None) -> Iterator[Path]:
+def _own_draft(folder: Path, drafts: Path | None = None) -> Iterator[Path]:
     """Own the hidden draft folder of a run, which is removed at the end."""
     try:
         owned = own((drafts or folder.parent) / f".{folder.name}.partial")

@@ -37,7 +37,7 @@ class Part:
     spans: pd.DataFrame
     own: Bools
 
-    def owned(self) -> pd.DataFrame:
+    def own_spans(self) -> pd.DataFrame:
         """Return the spans of this part's own steps, without those around them."""
         return self.spans if self.own.all() else self.spans[self.own]
 
@@ -97,12 +97,12 @@ class SpansInFile:
         known = by_step["step"].to_numpy(np.int64)
         kept = np.ones(len(known), bool) if steps is None else np.isin(known, np.array(steps, np.int64))
         beside_steps = None if beside or steps is None else known[kept]
-        for chosen in self._chosen(np.flatnonzero(kept)):
+        for chosen in self._choose_steps(np.flatnonzero(kept)):
             yield self._part(columns, chosen, beside_steps)
         if not kept.any():
             yield Part(to_frame(self._schema.empty_table(), TABLES["spans"]), np.zeros(0, bool))
 
-    def _chosen(self, rows: Ints) -> Iterator[Ints]:
+    def _choose_steps(self, rows: Ints) -> Iterator[Ints]:
         """Yield as many steps at a time as a part can hold, at least one."""
         by_step, _ = self._extents
         steps, sizes = by_step["step"].tolist(), by_step["rows"].tolist()

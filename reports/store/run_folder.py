@@ -295,7 +295,7 @@ def _checked_info(path: Path, content: Any) -> RunInfo:
         "left_out": tuple(content.get("left_out", ())),
         "on_cpu": tuple(content.get("on_cpu", ())),
         "advice": tuple(_advice(path, one) for one in content.get("advice", ())),
-        "thinned": _thinned(path, content.get("thinned")),
+        "thinned": _read_thinned(path, content.get("thinned")),
         "host_counts": _host_counts(path, content.get("host_counts", [])),
         "rank_classes": _rank_classes(path, content.get("rank_classes", [])),
     }
@@ -312,7 +312,7 @@ def _advice(path: Path, content: Any) -> Advice:
     return Advice(**content)
 
 
-def _thinned(path: Path, content: Any) -> Thinned | None:
+def _read_thinned(path: Path, content: Any) -> Thinned | None:
     if content is None:
         return None
     names, found = [field.name for field in dataclasses.fields(Thinned)], {"steady": None, **content}

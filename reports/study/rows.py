@@ -59,7 +59,7 @@ class StudyRows:
             if row["version"] == version and not (again and row["status"] in BY_CHANCE):
                 self._known[row["digest"], row["fidelity"]] = row
 
-    def known(self, digest: str, fidelity: str) -> Row | None:
+    def find_row(self, digest: str, fidelity: str) -> Row | None:
         """Return the row of a scenario that was simulated with this fidelity by any command, or None."""
         return self._known.get((digest, fidelity))
 

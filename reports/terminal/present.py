@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,12 +19,12 @@ from reports.run import Run
 from reports.sections.model import Report
 from reports.sections.run.report import RUN
 from reports.sections.run.subject import RunView
-from reports.sections.run.summary import NEXT, PLANS, SUMMARY
+from reports.sections.run.summary import PLANS, SUMMARY, next_line
 from reports.store import drafts, replace
 from reports.store import run_folder as store
 from reports.terminal import text
 from reports.terminal.render import render_report
-from scenarios.progress_line import ProgressLine
+from scenarios.progress_line import ProgressLine, print_notes
 
 _QUIET_S = 1.0
 
@@ -56,8 +55,7 @@ def check_free(folder: Path) -> None:
     Raises:
         ReportError: as `drafts.check_free` does.
     """
-    for left in drafts.check_free(folder):
-        print(f"note: {left}: left by a command that was killed; removed", file=sys.stderr)
+    print_notes(f"{left}: left by a command that was killed; removed" for left in drafts.check_free(folder))
 
 
 def present(folder: Path, options: Namespace, *, run: Run | None = None, spread: Plays | None = None) -> None:
@@ -77,7 +75,7 @@ def print_run(view: RunView, options: Namespace, folder: str) -> None:
     """Print a run's first screen and what to type next; with `--full` all tables, with `--json` everything."""
     print_report(RUN if options.json or options.full else SUMMARY, view, as_json=options.json)
     if not (options.json or options.full):
-        print(NEXT.replace("FOLDER", shlex.quote(folder)))
+        print(next_line(folder))
         if len(view.run.plan) and view.run.info.world == "sim":
             print(PLANS)
 
@@ -98,13 +96,7 @@ def write_kernels(run: Run, path: Path) -> None:
     """
     replace.write_csv(run.kernels, path)
     if not len(run.kernels):
-        print(f"note: {path}: no rows, as only predictions on GPUs list their kernels", file=sys.stderr)
-
-
-def say_notes(notes: Iterable[str]) -> None:
-    """Print notes on stderr, each on its line."""
-    for note in notes:
-        print(f"note: {note}", file=sys.stderr)
+        print_notes([f"{path}: no rows, as only predictions on GPUs list their kernels"])
 
 
 def print_json(content: object) -> None:

@@ -20,7 +20,7 @@ _REST, _GAP = "the rest", "   "
 
 def render_report(report: Report, of: Any) -> RenderableType:
     """Return the whole report; `text.as_text` makes it a string."""
-    shown = (section.shown(of, "terminal") for section in report.sections)
+    shown = (section.show(of, "terminal") for section in report.sections)
     lines = report.lines(of)
     head = [text.paragraph("\n".join(lines), style="bold")] if lines else []
     return Group(*head, *(one for section in shown if section is not None for one in _section(section)))
@@ -71,9 +71,9 @@ class _Letters:
         room = min(options.max_width, text.WIDTH)
         counts = _cells([piece.share for piece in self.bar.pieces], room)
         yield Text("".join(piece.letter * count for piece, count in zip(self.bar.pieces, counts, strict=True)))
-        yield text.paragraph("\n".join([*_lines(self._said(), room), *filter(None, [self.bar.short_note])]))
+        yield text.paragraph("\n".join([*_lines(self._describe(), room), *filter(None, [self.bar.short_note])]))
 
-    def _said(self) -> list[str]:
+    def _describe(self) -> list[str]:
         pieces = self.bar.pieces
         named = [piece for piece in pieces if piece.share >= self.bar.least]
         rest = sum(piece.share for piece in pieces) - sum(piece.share for piece in named)

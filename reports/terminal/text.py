@@ -11,18 +11,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from itertools import zip_longest
-from typing import Any, Literal, ParamSpec, TextIO
+from typing import Any, ParamSpec, TextIO
 
-from rich import box
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.table import Table
 from rich.text import Text
 
 P = ParamSpec("P")
 
-WIDTH = 80
-_LEAST_WIDTH = 40
+WIDTH, _LEAST_WIDTH = 80, 40
 _GAP = 2  # between columns
 _TEXT_LEAST, _NAME_LEAST = 14, 20  # least letters of a column of text, and of the first one
 _SEEN = 5  # letters that make a difference between two names easy to see
@@ -103,7 +100,7 @@ def interval(low: float, high: float, form: Callable[[float], str] = duration) -
     return "-" if math.isnan(low) else f"{form(low)} to {form(high)}"
 
 
-def between(low: float, high: float) -> str:
+def format_range(low: float, high: float) -> str:
     """ "7.90-8.41 ms"; with two units where they differ."""
     first, second = duration(low), duration(high)
     if first == second:
@@ -164,7 +161,7 @@ def fold(words: str, width: int) -> list[str]:
     return [line.replace(_JOINT, " ") for lines in folded for line in lines]
 
 
-def told_apart(names: Iterable[str], width: int) -> dict[str, str]:
+def shorten_distinctly(names: Iterable[str], width: int) -> dict[str, str]:
     """Return names cut to fit such that no two become equal: in the middle, else near it.
 
     Where no single cut keeps names distinct, the differing part is kept between two cuts; failing that they are
@@ -243,19 +240,28 @@ class _Fitted:
                 yield Text("")
             yield self._grid(columns, self._widths(columns, room, name))
 
-    def _grid(self, columns: Sequence[int], widths: Sequence[int]) -> Table:
-        grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0), header_style="")
-        for at, width in zip(columns, widths, strict=True):
-            justify: Literal["left", "right"] = "left" if at < self.left else "right"
-            grid.add_column(Text(shorten(self.columns[at], width)), justify=justify, width=width, no_wrap=True)
+    def _grid(self, columns: Sequence[int], widths: Sequence[int]) -> Text:
+        """Return the header, a rule and the rows; a first cell wider than its column has a line of its own."""
+        head = [shorten(self.columns[at], width) for at, width in zip(columns, widths, strict=True)]
         short = [
-            told_apart(dict.fromkeys(row[at] for row in self.rows), width)
-            for at, width in zip(columns, widths, strict=True)
+            shorten_distinctly(dict.fromkeys(row[at] for row in self.rows), width)
+            for at, width in zip(columns[1:], widths[1:], strict=True)
         ]
-        for row in self.rows:
-            # rich's Text, so that a label such as "[red]" is not markup
-            grid.add_row(*(Text(words[row[at]]) for words, at in zip(short, columns, strict=True)))
-        return grid
+        lines = [self._line(columns, widths, head), "─" * _wide(widths)]
+        for name, *others in ([row[at] for at in columns] for row in self.rows):
+            is_long = cell_len(name) > widths[0]
+            cells = [words[cell] for words, cell in zip(short, others, strict=True)]
+            lines += [name] if is_long else []
+            lines.append(self._line(columns, widths, ["" if is_long else name, *cells]))
+        return Text("\n".join(lines), overflow="fold")
+
+    def _line(self, columns: Sequence[int], widths: Sequence[int], cells: Sequence[str]) -> str:
+        padding = (width - cell_len(cell) for cell, width in zip(cells, widths, strict=True))
+        padded = (
+            cell + " " * room if at < self.left else " " * room + cell
+            for at, cell, room in zip(columns, cells, padding, strict=True)
+        )
+        return (" " * _GAP).join(padded).rstrip()
 
     def _lists(self) -> Text:
         """Return each row as lines of column and cell, folded where they are too long."""
@@ -317,7 +323,7 @@ def table(
     wider than its column's width in `kept` is cut first. Control characters in labels are escaped.
     """
     head, *cells = [[printable(cell) for cell in row] for row in (columns, *rows)]
-    return Group(Text(printable(title), style="bold"), _Fitted(head, cells, left, kept), Text(""))
+    return Group(_Folded([("", title)], "bold"), _Fitted(head, cells, left, kept), Text(""))
 
 
 def paragraph(text: str, style: str = "") -> RenderableType:
@@ -359,6 +365,7 @@ def show(renderable: RenderableType, stream: TextIO) -> None:
         width=width or (None if on_terminal else WIDTH),
         no_color=None if on_terminal else True,
         force_terminal=None if on_terminal else False,
+        force_jupyter=False,  # else a notebook shows what is only to be a string
         highlight=False,
         markup=False,
         emoji=False,

@@ -41,8 +41,8 @@ SCHEMA_VERSION = 1
 class Validated:
     """A validation as read from its folder: a row of `scenarios` each, rows of `operations` by scenario and operation.
 
-    `head` has the command's settings. Columns are those of validation.json (docs/validation.md); null there is nan, in
-    `inside` False.
+    `head` has the command's settings. Columns are those of validation.json (twinstep docs validation); null there is
+    nan, in `inside` False.
     """
 
     folder: Path
@@ -66,12 +66,12 @@ def load(folder: Path) -> Validated:
         raise ReportError(f"{folder}: expected two run folders, or that of a validation, which has {VALIDATION_FILE}")
     content = _content(folder / VALIDATION_FILE)
     try:
-        return _validated(folder, content)
+        return _read_validated(folder, content)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ReportError(f"{folder / VALIDATION_FILE}: not a validation's: {error!r}") from None
 
 
-def _validated(folder: Path, content: Mapping[str, Any]) -> Validated:
+def _read_validated(folder: Path, content: Mapping[str, Any]) -> Validated:
     scenarios = [_scenario(one) for one in content["scenarios"]]
     operations = [{"scenario": one["name"], **row} for one in content["scenarios"] for row in one["operations"]]
     return Validated(
@@ -132,7 +132,7 @@ def content(head: Mapping[str, Any], validations: Sequence[Validation]) -> dict[
 
 def as_validated(folder: Path, head: Mapping[str, Any], validations: Sequence[Validation]) -> Validated:
     """Return a validation as `load` would read it after `write`."""
-    return _validated(folder, content(head, validations))
+    return _read_validated(folder, content(head, validations))
 
 
 def write(folder: Path, head: Mapping[str, Any], validations: Sequence[Validation]) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from scenarios.compression.bucket import Bucket, vanilla
 from scenarios.compression.local import compute, cost
-from scenarios.compression.power_iteration import Factors, ShapeGroup, corrected, power_iteration, prepare_factors
+from scenarios.compression.power_iteration import Factors, ShapeGroup, add_error, power_iteration, prepare_factors
 from scenarios.compression.state import PowerSGDState
 from scenarios.seam.rank import Rank
 from scenarios.seam.roles import COMPRESSION
@@ -39,7 +39,7 @@ async def batched_powersgd(rank: Rank, state: PowerSGDState, bucket: Bucket) -> 
             f" the side of the square that holds {buffer.numel()} elements"
         )
     rank = rank.for_role(COMPRESSION)
-    matrix = (await corrected(rank, state, bucket, side * side)).view(side, side)
+    matrix = (await add_error(rank, state, bucket, side * side)).view(side, side)
     factors = await prepare_factors(rank, state, bucket, (square,))
     # torch's batched hook does not use the epsilon of its state.
     await power_iteration(rank, state, bucket, matrices=[matrix], factors=factors, epsilon=0.0)

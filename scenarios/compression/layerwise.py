@@ -14,7 +14,7 @@ from scenarios.compression.local import compute, copy_cost, cost
 from scenarios.compression.power_iteration import (
     Factors,
     ShapeGroup,
-    corrected,
+    add_error,
     multiply_all,
     power_iteration,
     prepare_factors,
@@ -84,7 +84,7 @@ async def layerwise_powersgd(rank: Rank, state: PowerSGDState, bucket: Bucket) -
     transposed = frozenset(place for place, gradient in enumerate(gradients) if _is_transposed(gradient))
     layout = lay_out(extents, state.matrix_approximation_rank, state.min_compression_rate, transposed)
     state.count(bucket, sum(layout.sizes), layout.sent_numel)
-    source = await corrected(rank, state, bucket, buffer.numel())
+    source = await add_error(rank, state, bucket, buffer.numel())
     await _reduce_plain(rank, state.group, layout, source=source, buffer=buffer)
     factors = await prepare_factors(rank, state, bucket, layout.shapes)
     matrices = await _operands(rank, state, layout, source)

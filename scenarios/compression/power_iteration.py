@@ -145,7 +145,7 @@ async def power_iteration(
     await compute(rank, kernel, factors.q_memory.div_, group_size(rank, group), label="powersgd.divide")
 
 
-async def corrected(rank: Rank, state: PowerSGDState, bucket: Bucket, numel: int) -> Tensor:
+async def add_error(rank: Rank, state: PowerSGDState, bucket: Bucket, numel: int) -> Tensor:
     """Return the bucket's values plus the error of earlier steps, flat, with zeros up to `numel`.
 
     With error feedback the result is the error's own memory, from which `keep_error` subtracts what was sent: no copy

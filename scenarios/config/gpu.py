@@ -176,8 +176,8 @@ class Gpu:
             "kernel_table",
             "Table of measured operators that corrects the laws: the name of a ready table such as 'h200_sxm', a name"
             " from `pip install \"twinstep[tables]\"` such as 'aiconfigurator/h200_sxm', or the path of a Parquet file"
-            " or of a torch.profiler trace (docs/kernels.md). In a list, later tables take precedence. Default: laws"
-            " alone.",
+            " or of a torch.profiler trace (twinstep docs kernels). In a list, later tables take precedence. Default:"
+            " laws alone.",
             write=one_or_list,
         ),
     ] = ()

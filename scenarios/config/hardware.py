@@ -34,7 +34,7 @@ from scenarios.config.toml.values import (
 )
 
 # NCCL's own latencies serve its choice of algorithm. Measured operations take longer to start, and longer with more
-# channels: fitted to LLMCompass's all-reduces of 8 B to 8 GiB on 4 A100s (docs/collectives.md).
+# channels: fitted to LLMCompass's all-reduces of 8 B to 8 GiB on 4 A100s (docs/explanation/collectives.md).
 NCCL_START_NS = 32_000
 # Efficiency of exchanges between all pairs, from NVIDIA's 8 A100s (GTC25 S72583).
 NCCL_P2P_SHARE = 0.88

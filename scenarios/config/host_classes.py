@@ -49,7 +49,7 @@ class HostClasses:
             apart_domains = {host // hosts_per_domain for host in apart}
             by_domain = loads.reshape(len(loads) // hosts_per_domain, -1)
             return HostClasses.of(by_domain, gpus * hosts_per_domain, apart_domains)._by_host(hosts_per_domain)
-        rows = _rounded(loads)
+        rows = _round(loads)
         numbers: dict[tuple[bytes, int], int] = {}  # of classes, by load
         alone = set(apart)
         keys = ((row.tobytes(), host if host in alone else -1) for host, row in enumerate(rows))
@@ -155,7 +155,7 @@ def simulated_ranks(scenario: Scenario, classes: HostClasses | None) -> Iterable
     return zip(classes.ranks, classes.rank_counts, strict=True)
 
 
-def _rounded(loads: Floats) -> Floats:
+def _round(loads: Floats) -> Floats:
     scale = _largest(loads)
     return np.asarray(np.round(loads / scale, _DIGITS) * scale)
 

@@ -113,8 +113,8 @@ class Eager:
 
     Each field is the time of one thread of a current server. The defaults are fitted to the step times of ten scripts
     on one H200 (torch 2.11, TorchRec 1.6), starting from two profiles of its host: predictions of the ten are 5 % off
-    in the mean, 11 % at most (docs/accuracy.md). A launch itself is `cluster.gpu.launch`. Work on CPU tensors is priced
-    by two rates, which `python -m benchmarks.cpu_operators` measures on a machine.
+    in the mean, 11 % at most (docs/accuracy/index.md). A launch itself is `cluster.gpu.launch`. Work on CPU tensors is
+    priced by two rates, which `python -m benchmarks.cpu_operators` measures on a machine.
     """
 
     dispatch_ns: Annotated[

@@ -90,7 +90,7 @@ class Declared:
 @cache
 def declared_keys(kind: Any) -> tuple[Declared, ...]:
     """Return the keys of a dataclass in the order of its fields, tables behind plain values."""
-    found = sorted(_declared(kind), key=lambda one: one.table is not None)
+    found = sorted(_declare(kind), key=lambda one: one.table is not None)
     for one in [one for one in found if one.key.after]:
         found.remove(one)
         found.insert([other.key.name for other in found].index(one.key.after) + 1, one)
@@ -104,7 +104,7 @@ def conditional(kind: Any) -> tuple[Declared, ...]:
     return tuple(one for one in keys if one.where or (one.table is not None and conditional(one.table)))
 
 
-def _declared(kind: Any, keys: Mapping[str, Key] | None = None) -> Iterator[Declared]:
+def _declare(kind: Any, keys: Mapping[str, Key] | None = None) -> Iterator[Declared]:
     """Yield a dataclass's keys in the order of its fields; `keys` replace those that the fields declare."""
     for key in getattr(kind, "file_keys", ()):
         yield Declared(path=(), key=key, hint=key.accepts, default=None)
@@ -112,10 +112,10 @@ def _declared(kind: Any, keys: Mapping[str, Key] | None = None) -> Iterator[Decl
     for one in dataclasses.fields(kind):
         hint = hints[one.name]
         marks = getattr(hint, "__metadata__", ())
-        bare = _unmarked(hint)
+        bare = _strip_marks(hint)
         inline = next((mark for mark in marks if isinstance(mark, Inline)), None)
         if inline is not None:
-            for inner in _declared(bare, inline.keys or None):
+            for inner in _declare(bare, inline.keys or None):
                 yield dataclasses.replace(inner, path=(one.name, *inner.path))
             continue
         key = keys.get(one.name) if keys else _key_of(one.name, marks)
@@ -134,7 +134,7 @@ def _key_of(name: str, marks: Sequence[object]) -> Key | None:
     return key if key is None or key.name else dataclasses.replace(key, name=name)
 
 
-def _unmarked(hint: Any) -> Any:
+def _strip_marks(hint: Any) -> Any:
     """Return a type without this module's marks, but with the marks that read its values."""
     if get_origin(hint) is not Annotated:
         return hint
@@ -145,7 +145,7 @@ def _unmarked(hint: Any) -> Any:
     return bare
 
 
-def recorded(value: Any) -> dict[str, Any]:
+def recorded_fields(value: Any) -> dict[str, Any]:
     """Return the fields of a dataclass that run folders and digests have; of fields with `LATER` no defaults."""
     return {
         one.name: getattr(value, one.name)

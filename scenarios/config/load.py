@@ -10,11 +10,12 @@ from pathlib import Path
 from scenarios.config.catalogue import scenario_file
 from scenarios.config.hardware import Cluster
 from scenarios.config.overrides.overrides import OVERRIDES, Overrides
+from scenarios.config.overrides.own_keys import own_keys
 from scenarios.config.provenance import KnownErrors, Measured, come_from
 from scenarios.config.scenario import Scenario, Source
 from scenarios.config.toml.build import build
 from scenarios.config.toml.checks import check, check_profile
-from scenarios.config.toml.derive import frozen
+from scenarios.config.toml.derive import freeze
 from scenarios.config.toml.document import read_document
 from scenarios.config.toml.hardware.build import build_cluster
 from scenarios.config.toml.hardware.kernel_table import with_kernel_tables
@@ -52,7 +53,7 @@ def load(
     check(document, program, mistakes)
     mistakes.raise_any()
     made = build(document, have(program), mistakes, Path(file))
-    measured = frozen(Measured, document.measured) if document.measured is not None else None
+    measured = freeze(Measured, document.measured) if document.measured is not None else None
     own = own_figures(document, mistakes.tree)
     rests_on = _rests_on(document, own, made.cluster.profile, measured)
     counting = [path for path in own if path[0] not in BETWEEN_HOSTS or made.cluster.hosts > 1]
@@ -67,6 +68,7 @@ def load(
         known_errors=errors,
         sources=sources,
         named_in=folder,
+        own_keys=own_keys(mistakes.tree),
     )
 
 
@@ -84,7 +86,7 @@ def check_without_code(path: str | os.PathLike[str]) -> Scenario | None:
         document, program = read_document(mistakes)
         check(document, program, mistakes)
         mistakes.raise_any()
-        if program is None or program.name == SCRIPT or _named_beside(mistakes.tree, program) is not None:
+        if program is None or program.name == SCRIPT or _find_code_beside(mistakes.tree, program) is not None:
             return None
         return load(path)
 
@@ -99,7 +101,7 @@ def _with_own_prices(cluster: Cluster, tree: Tree) -> Cluster:
 
 def _code(tree: Tree, program: ProgramSpec) -> tuple[Path, tuple[Source, ...]]:
     """Return the folder to which the user's code is relative, and its sources."""
-    named = _named_beside(tree, program)
+    named = _find_code_beside(tree, program)
     if named is not None:
         folder = Path(tree.origin(program.names)).parent
         return folder, locate.sources(named, named, folder)
@@ -107,7 +109,7 @@ def _code(tree: Tree, program: ProgramSpec) -> tuple[Path, tuple[Source, ...]]:
     return folder, locate.sources(program.name, program.factory, folder)
 
 
-def _named_beside(tree: Tree, program: ProgramSpec) -> str | None:
+def _find_code_beside(tree: Tree, program: ProgramSpec) -> str | None:
     """Return the user's code (`module:attribute` or a path) that a scenario of a built-in program names, or None."""
     try:
         named = tree.at(program.names) if program.names else None
@@ -146,7 +148,7 @@ def load_profile(name: str) -> Cluster:
 def load_measured(name: str) -> Measured | None:
     """Return where a profile's figures come from; None if it was not measured. ScenarioError as in `load_profile`."""
     measured = _read_profile(name)[0].measured
-    return frozen(Measured, measured) if measured is not None else None
+    return freeze(Measured, measured) if measured is not None else None
 
 
 def _read_profile(name: str) -> tuple[Document, Mistakes]:

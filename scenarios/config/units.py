@@ -71,7 +71,7 @@ class Quantity:
     unit: str
 
     @property
-    def expected(self) -> str:
+    def expected_phrase(self) -> str:
         """The phrase for error messages."""
         return f"{self.noun} such as '{self.example}'"
 
@@ -92,7 +92,7 @@ def parse(text: str, kind: Quantity) -> Fraction:
     match = _WRITTEN.fullmatch(text)
     factor = _factor(match[2], kind.unit) if match else None
     if match is None or factor is None:
-        raise ValueError(kind.expected)
+        raise ValueError(kind.expected_phrase)
     return Fraction(match[1]) * factor
 
 
@@ -134,17 +134,17 @@ def parse_flops(text: str) -> float:
 
 def format_bytes(size_bytes: float) -> str:
     """Format bytes for people, with three digits: 1536 -> "1.5 KiB"."""
-    return _scaled(size_bytes, 1024, ("B", "KiB", "MiB", "GiB", "TiB", "PiB"))
+    return _scale(size_bytes, 1024, ("B", "KiB", "MiB", "GiB", "TiB", "PiB"))
 
 
 def format_rate(bytes_per_s: float) -> str:
     """Format bytes/s for people, with three digits: 5e10 -> "50 GB/s"."""
-    return _scaled(bytes_per_s, 1000, ("B/s", "kB/s", "MB/s", "GB/s", "TB/s", "PB/s"))
+    return _scale(bytes_per_s, 1000, ("B/s", "kB/s", "MB/s", "GB/s", "TB/s", "PB/s"))
 
 
 def format_ns(time_ns: float) -> str:
     """Format ns for people, with three digits: 3210 -> "3.21 us"."""
-    return _scaled(time_ns, 1000, ("ns", "us", "ms", "s"))
+    return _scale(time_ns, 1000, ("ns", "us", "ms", "s"))
 
 
 @lru_cache(maxsize=1)
@@ -174,9 +174,9 @@ def convert_with_pint(unit: str, target: str) -> Fraction | None:
         return None
 
 
-def _scaled(number: float, base: int, units: tuple[str, ...]) -> str:
+def _scale(number: float, base: int, units: tuple[str, ...]) -> str:
     if number < 0:
-        return f"-{_scaled(-number, base, units)}"
+        return f"-{_scale(-number, base, units)}"
     step = 0
     while step + 1 < len(units) and float(_three_digits(number / base**step)) >= base:
         step += 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
@@ -98,7 +97,7 @@ def _notes_of_tables(scenario: Scenario) -> Iterator[str]:
     elif model.embedding_dtype not in ROW_DTYPES:
         reason = f"fbgemm does not support {model.embedding_dtype} (model.embedding_dtype)"
     elif odd := [table.name for table in model.tables if table.dim % DIM_STEP]:
-        reason = f"fbgemm needs multiples of {DIM_STEP} as dim, unlike those of {_listed(odd)}"
+        reason = f"fbgemm needs multiples of {DIM_STEP} as dim, unlike those of {_list_names(odd)}"
     elif why := why_not_trained(model.optimizer, "cuda"):
         reason = f"{why} (model.optimizer)"
     if reason:
@@ -138,20 +137,14 @@ class NotesAfter:
             return
         begin = f"{self._path}: run.compute_times = {toml_text(str(self._times.path))}"
         share = self._took_ns[True] / max(sum(self._took_ns.values()), 1)
-        longest = _listed(name for name, _ in self._others.most_common())
+        longest = _list_names(name for name, _ in self._others.most_common())
         rest = f"; not measured, longest first: {longest}" if self._others else ""
         yield f"{begin}: measured times are {100 * share:.1f} % of the steps' compute time{rest}"
         if self._unused:
-            yield f"{begin}: not in any step of this program: {_listed(map(str, self._unused))}"
+            yield f"{begin}: not in any step of this program: {_list_names(map(str, self._unused))}"
 
 
-def print_notes(sentences: Iterable[str]) -> None:
-    """Print notes to stderr, each behind "note: "."""
-    for sentence in sentences:
-        print(f"note: {sentence}", file=sys.stderr)
-
-
-def _listed(names: Iterable[str]) -> str:
+def _list_names(names: Iterable[str]) -> str:
     every = list(names)
     more = len(every) - _MOST_NAMES
     return ", ".join(every[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")

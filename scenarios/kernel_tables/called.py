@@ -141,7 +141,7 @@ class _Walk:
             if call.name == embeddings.CHECK:  # its time counts as the next lookup's
                 checks_us += _us(call)
                 continue
-            operations = self._described(call, around)
+            operations = self._describe(call, around)
             if operations is None:
                 self._leave_out(call, call.kernels)
                 rest += [(one, call.name) for one in reversed(call.calls)]
@@ -159,7 +159,7 @@ class _Walk:
         for kernel in kernels:
             self._left_out[_HOST_COPIES if kernel.is_host_copy else call.name] += kernel.us
 
-    def _described(self, call: CallInTrace, around: str) -> Operations | None:
+    def _describe(self, call: CallInTrace, around: str) -> Operations | None:
         """Return the description of a call; () if it is unknown, None if the operators that it called have
         descriptions.
         """
@@ -179,7 +179,7 @@ class _Walk:
         listed: list[CallInTrace] = [call]
         for one in listed:
             try:
-                if traced := embeddings.describe_call(one.name, _given(one, self._sixteen_bits)):
+                if traced := embeddings.describe_call(one.name, _arguments_of(one, self._sixteen_bits)):
                     return traced
             except _NOT_AS_DECLARED:
                 return ()
@@ -190,12 +190,12 @@ class _Walk:
         packet = getattr(torch.ops.aten, name.removeprefix("aten::"), None)
         if packet is None:
             return None
-        given = _given(call, self._sixteen_bits)
+        given = _arguments_of(call, self._sixteen_bits)
         try:
             for func, args, kwargs in calls(packet, given, lambda *one: self._list(call, given, *one)):
                 if is_composite(func) and not call.kernels:  # some composite operators have GPU kernels of their own
                     return None
-                if (traced := _priced(func, args, kwargs)) is not None:
+                if (traced := _describe(func, args, kwargs)) is not None:
                     return traced
         except (NotKnownError, *_NOT_AS_DECLARED):
             return ()
@@ -244,7 +244,7 @@ def _once(accumulated: Sequence[Sequence[int]]) -> Iterator[Sequence[Sequence[in
             yield first
 
 
-def _priced(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Operations | None:
+def _describe(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Operations | None:
     """Return the description of a call; None if the call does not run on the meta device."""
     try:
         kernel, _ = price(func, args, kwargs, _result(func, args, kwargs), on_gpu=True)
@@ -286,7 +286,7 @@ def _indices(call: CallInTrace, given: Sequence[TracedArgument]) -> list[Any]:
     return [None] * before + [tensor(own, None, torch.int64) for _ in range(indexed)]
 
 
-def _given(call: CallInTrace, sixteen_bits: torch.dtype) -> list[TracedArgument]:
+def _arguments_of(call: CallInTrace, sixteen_bits: torch.dtype) -> list[TracedArgument]:
     dtype = _dtype_of_lists(call, sixteen_bits)
     strides = call.strides if len(call.strides) == len(call.dims) else [None] * len(call.dims)
     values = call.values if len(call.values) == len(call.dims) else [""] * len(call.dims)

@@ -124,7 +124,7 @@ def autocast_on_meta(is_of_gpu: Callable[[Tensor], bool]) -> Iterator[None]:
     rules: dict[Cast, str] = {
         _lower: f"{_LOWER} {_LOWER_ALIKE}",
         _wide: f"{_WIDE} {_WIDE_ALIKE}",
-        _summed: _SUMS,
+        _sum: _SUMS,
         _widest: _WIDEST,
     }
     _register(library, place, _rules_of(place, rules))
@@ -160,7 +160,7 @@ def _register(library: torch.library.Library, place: _Place, kernels: Mapping[st
 @cache
 def _kernels_on_cpu() -> dict[str, Call]:
     """Return the kernel of each operator whose CUDA rule differs from the CPU's, by its name in aten."""
-    rules: dict[Cast, str] = {_lower: _LOWER, _wide: _WIDE, _summed: _SUMS, _widest: _WIDEST}
+    rules: dict[Cast, str] = {_lower: _LOWER, _wide: _WIDE, _sum: _SUMS, _widest: _WIDEST}
     return {**dict.fromkeys(_without_rule(), torch.library.fallthrough_kernel), **_rules_of(_ON_CPU, rules)}
 
 
@@ -213,7 +213,7 @@ def _widest(place: _Place, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     return place.to(torch.float32 if torch.float32 in dtypes else place.lower, args, kwargs)
 
 
-def _summed(_: _Place, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Given:
+def _sum(_: _Place, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Given:
     names = [each.name for each in operator._schema.arguments]
     given = dict(zip(names, args, strict=False)) | kwargs
     if args[0].dtype not in _HALVES or given.get("dtype") is not None:

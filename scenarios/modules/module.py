@@ -174,14 +174,14 @@ class Module:
         signature, chosen = _signature(arguments), None if gradients is None else tuple(gradients)
         found = self._traces.get((signature, chosen, accumulates, late))
         if found is None:
-            found = self._traced(arguments, signature, chosen, accumulates=accumulates, late=late)
+            found = self._trace(arguments, signature, chosen, accumulates=accumulates, late=late)
             check_windows(self, found)
             # Cached by the gradients found too, so that passing the default explicitly does not trace again.
             for key in (chosen, found.gradients):
                 self._traces[signature, key, accumulates, late] = found
         return found
 
-    def _traced(
+    def _trace(
         self,
         arguments: Arguments,
         signature: Signature,

@@ -28,7 +28,7 @@ class LossScaler:
         self.scale = self._scaler.get_scale()
         self._scaler.scale(torch.ones((), device=device))  # allocates the scale on the device
 
-    def scaled(self, gradients: Sequence[Tensor]) -> list[Tensor]:
+    def scale_gradients(self, gradients: Sequence[Tensor]) -> list[Tensor]:
         """Return the gradients of losses, times the scale."""
         return [self._scaler.scale(each) for each in gradients]
 

@@ -136,7 +136,7 @@ class Recorder(TorchDispatchMode):
         # Optimizers read numbers such as step counts, which have no values here; any number will do.
         if self.reads_numbers and func is torch.ops.aten._local_scalar_dense.default:
             return 1
-        self._host.dispatched()
+        self._host.count_dispatch()
         try:
             result = func(*args, **kwargs)
         except _DEPENDS as error:
@@ -159,7 +159,7 @@ class Recorder(TorchDispatchMode):
         return result
 
     def _add(self, name: str, kernel: Kernel, reads: dict[int, int], writes: dict[int, int]) -> None:
-        self._host.launched(kernel.kind)
+        self._host.count_launch(kernel.kind)
         operator = Operator(
             name=name,
             module=self.module,

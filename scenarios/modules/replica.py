@@ -129,7 +129,7 @@ class Replica:
             ProgramError: these are not the outputs of one call, or there are parameters without a gradient.
         """
         tape, by_output = self._tape_of(outputs, gradients)
-        chosen = tape.chosen(by_output)
+        chosen = tape.select_outputs(by_output)
         traced = self._model.traced(tape.arguments, chosen, accumulates=self._accumulates, late=tape.late)
         if self.module is not None:
             self._running = PausedBackward(*tape.starts(by_output), then=self._finish_backward)
@@ -208,7 +208,7 @@ class Replica:
         given, module = tensors_of(arguments), self.module
         arrived: set[int] = set()
 
-        def needed(tensors: list[int]) -> None:
+        def note_needed(tensors: list[int]) -> None:
             wanted = {late[index] for index in tensors}
             if wanted <= arrived:
                 return
@@ -218,7 +218,11 @@ class Replica:
             running.stop()
 
         def run() -> Any:
-            with torch.enable_grad(), Needs([given[index] for index in late], needed) as needs, self._watching(needs):
+            with (
+                torch.enable_grad(),
+                Needs([given[index] for index in late], note_needed) as needs,
+                self._watching(needs),
+            ):
                 return module(*arguments[0], **arguments[1])
 
         running = self._running_forward = Paused(run, self._rank.device, stops=self._stops(late))

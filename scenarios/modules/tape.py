@@ -33,7 +33,7 @@ class Tape:
         outputs, result = tensors_of(running.result), tree_map_only(Tensor, Tensor.detach, running.result)
         return cls(arguments, late, outputs, tensors_of(result)), result
 
-    def chosen(self, gradients: Mapping[int, Tensor | None]) -> list[bool | None]:
+    def select_outputs(self, gradients: Mapping[int, Tensor | None]) -> list[bool | None]:
         """Return for each output whether `gradients`, by `id`, has its gradient; None: it is not differentiated."""
         return [gradients[id(each)] is not None if id(each) in gradients else None for each in self.detached]
 

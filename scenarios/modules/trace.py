@@ -265,10 +265,10 @@ def _forward(
 ) -> Any:
     """Run the forward pass, and record in `needs` where late tensors are first used."""
 
-    def needed(tensors: list[int]) -> None:
+    def note_needed(tensors: list[int]) -> None:
         needs.append(Need(after=len(recorder.operators), tensors=tuple(late[index] for index in tensors)))
 
-    with Needs([tensors_of(given)[index] for index in late], needed) as watched, marks.watching(module, watched):
+    with Needs([tensors_of(given)[index] for index in late], note_needed) as watched, marks.watching(module, watched):
         return module(*given[0], **given[1])
 
 

@@ -43,7 +43,7 @@ def given_plan(scenario: Scenario, topology: Topology) -> Plan:
     file = Recommender.of(scenario.workload).planner.plan
     assert file is not None, "only a scenario that names a plan has one"
     place = f"{scenario.path}: sharding.plan = '{file.path}'"
-    plan, proposal = _placed(place, read_plan(file.path), scenario, topology)
+    plan, proposal = _place_tables(place, read_plan(file.path), scenario, topology)
     _check_room(place, proposal, scenario)
     return plan
 
@@ -54,10 +54,10 @@ def rate_plan(given: Mapping[str, GivenTable], scenario: Scenario) -> Plan:
     Raises:
         ScenarioError: a shard lies where its sharding type does not allow it, or on a rank that does not exist.
     """
-    return _placed(str(scenario.path), given, scenario, topology_of(scenario))[0]
+    return _place_tables(str(scenario.path), given, scenario, topology_of(scenario))[0]
 
 
-def _placed(
+def _place_tables(
     place: str, given: Mapping[str, GivenTable], scenario: Scenario, topology: Topology
 ) -> tuple[Plan, list[ShardingOption]]:
     """Return the plan and its sharding options; `place` begins the sentence of a mistake."""
@@ -66,7 +66,7 @@ def _placed(
     for table in model.tables:
         option = options_of(table, scenario, topology)[0]
         try:
-            proposal.append(_estimated(option, _shards(given[table.name], option, topology), topology))
+            proposal.append(_set_estimates(option, _shards(given[table.name], option, topology), topology))
         except ValueError as error:
             raise ScenarioError([f"{place}: {error}"]) from None
     plan = plan_of(proposal, _perf_by_rank(proposal, topology.world_size), scenario)
@@ -94,7 +94,7 @@ def place_pinned(scenario: Scenario, topology: Topology) -> dict[str, ShardingOp
             continue
         place = f"{scenario.path}: model.tables[{index}], on ranks {_short(table.ranks)}"
         options = [
-            _estimated(option, shards, topology)
+            _set_estimates(option, shards, topology)
             for option in options_of(table, scenario, topology)
             if (shards := _on_ranks(option, table.ranks, topology)) is not None
         ]
@@ -180,7 +180,7 @@ def _columns(option: ShardingOption, count: int, topology: Topology) -> Sequence
     return cut(option.sharding_type, rows, dim, topology, min_partition=width)
 
 
-def _estimated(option: ShardingOption, shards: Sequence[Shard], topology: Topology) -> ShardingOption:
+def _set_estimates(option: ShardingOption, shards: Sequence[Shard], topology: Topology) -> ShardingOption:
     """Set the option's shards and estimate their costs."""
     option.shards = shards
     EmbeddingPerfEstimator(topology).estimate([option])

@@ -103,7 +103,7 @@ def _misfits(
     sizes = {index: device_tier(scenario)(option.total_storage) for index, option in least.items()}
     stored_bytes = sum(_stored_bytes(option, model) for option in least.values())
     index = max(sizes, key=sizes.__getitem__)
-    where, buffers = _blamed(index, scenario, model, sum(sizes.values()), stored_bytes)
+    where, buffers = _key_to_blame(index, scenario, model, sum(sizes.values()), stored_bytes)
     return [
         f"{where}: expected all {len(sizes)} tables{rest} together to fit into"
         f" {topology.world_size} ranks with {format_bytes(capacity_bytes(scenario))} each for embeddings;"
@@ -133,7 +133,7 @@ def _alone_sentence(index: int, scenario: Scenario, model: Model, options: Seque
         )
     taken_bytes = device_tier(scenario)(taken)
     stored_bytes = max(_shard_bytes(shard, model) for _, shard in runs_of(best.shards))
-    where, buffers = _blamed(index, scenario, model, taken_bytes, stored_bytes)
+    where, buffers = _key_to_blame(index, scenario, model, taken_bytes, stored_bytes)
     return (
         f"{where}: expected table {model.tables[index].name!r} to fit into"
         f" {scenario.sharding_ranks} ranks with {format_bytes(capacity_bytes(scenario))} each for embeddings;"
@@ -142,7 +142,7 @@ def _alone_sentence(index: int, scenario: Scenario, model: Model, options: Seque
     )
 
 
-def _blamed(index: int, scenario: Scenario, model: Model, taken_bytes: int, stored_bytes: int) -> tuple[str, str]:
+def _key_to_blame(index: int, scenario: Scenario, model: Model, taken_bytes: int, stored_bytes: int) -> tuple[str, str]:
     """Return the key to name for memory that is short, and a phrase on buffers.
 
     The key is the batch size if buffers of inputs and outputs (`taken_bytes - stored_bytes`) are larger than the

@@ -7,7 +7,7 @@
                 {"shard_offsets": [0, 0], "shard_sizes": [1000, 64], "placement": "rank:3/cuda:3"}]}}}}
 
 Names are those of TorchRec's `ParameterSharding`, `EnumerableShardingSpec` and `ShardMetadata`; a data_parallel table
-has no spec. docs/planner.md shows how to save a plan from a running TorchRec job, and how to load one there.
+has no spec. docs/reference/planner.md shows how to save a plan from a running TorchRec job, and how to load one there.
 """
 
 from __future__ import annotations

@@ -200,7 +200,7 @@ class EmbeddingShardingPlanner:
         self._constraints = constraints
         self._enumerator = enumerator or EmbeddingEnumerator(topology, self._batch_size, constraints)
         self._storage_reservation = storage_reservation
-        self._proposers = _listed(proposer) or [
+        self._proposers = _as_list(proposer) or [
             GridSearchProposer(),
             GreedyProposer(),
             GreedyProposer(use_depth=False),
@@ -234,7 +234,7 @@ class EmbeddingShardingPlanner:
         return plan
 
 
-def _listed(proposer: Proposer | Sequence[Proposer] | None) -> list[Proposer]:
+def _as_list(proposer: Proposer | Sequence[Proposer] | None) -> list[Proposer]:
     if proposer is None:
         return []
     return list(proposer) if isinstance(proposer, Sequence) else [proposer]

@@ -1,4 +1,4 @@
-"""Quantized exchanges of embeddings, as TorchRec's QCommsConfig has them; see docs/sparse.md."""
+"""Quantized exchanges of embeddings, as TorchRec's QCommsConfig has them; see docs/explanation/sparse.md."""
 
 from scenarios.quantized.codec import Codec, Codecs, HalfCodec, QuantizedComms, RowCodec, quantized_comms
 

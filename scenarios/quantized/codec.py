@@ -144,16 +144,16 @@ class RowCodec:
         if values.is_meta:
             return values.new_empty(round(self.encoded_size(values.numel())), dtype=self.dtype)
         rows = _rows(values.device)
-        return self._coded(values, rows.encode_int8, rows.encode_fp8)
+        return self._encode(values, rows.encode_int8, rows.encode_fp8)
 
     def decode(self, encoded: Tensor) -> Tensor:
         if encoded.is_meta:
             elements = encoded.numel() / row_bytes(self.row_size) * self.row_size
             return encoded.new_empty(round(elements), dtype=torch.float32)
         rows = _rows(encoded.device)
-        return self._coded(encoded, rows.decode_int8, rows.decode_fp8)
+        return self._encode(encoded, rows.decode_int8, rows.decode_fp8)
 
-    def _coded(self, source: Tensor, int8: Callable[..., Tensor], fp8: Callable[..., Tensor]) -> Tensor:
+    def _encode(self, source: Tensor, int8: Callable[..., Tensor], fp8: Callable[..., Tensor]) -> Tensor:
         return int8(source, self.row_size) if self.minifloat is None else fp8(source, self.row_size, self.minifloat)
 
     def encode_kernel(self, elements: int) -> Kernel:

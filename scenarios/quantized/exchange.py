@@ -78,8 +78,8 @@ async def decode(
         return encoded.new_empty(shape, dtype=torch.float32)
     kernel = codec.decode_kernel(elements)
     if divisor > 1:
-        kernel = _also_divided(kernel, elements)
-    return await rank.compute(kernel, _decoded, encoded, codec, shape, divisor, label=f"{label}.decode")
+        kernel = _add_division(kernel, elements)
+    return await rank.compute(kernel, _decode, encoded, codec, shape, divisor, label=f"{label}.decode")
 
 
 def check_adds(codec: Codec | None, label: str) -> None:
@@ -105,14 +105,14 @@ def _encoded_sizes(group: Group, elements: Sequence[int], codec: Codec, label: s
     return [codec.encoded_size(count) for count in elements]
 
 
-def _decoded(encoded: Tensor, codec: Codec, shape: Sequence[int], divisor: int) -> Tensor:
+def _decode(encoded: Tensor, codec: Codec, shape: Sequence[int], divisor: int) -> Tensor:
     if encoded.is_meta:
         return encoded.new_empty(shape, dtype=torch.float32)
     values = codec.decode(encoded).view(tuple(shape))
     return values.div_(divisor) if divisor > 1 else values
 
 
-def _also_divided(kernel: Kernel, elements: int) -> Kernel:
+def _add_division(kernel: Kernel, elements: int) -> Kernel:
     """Return the kernel with one more operator, which reads and writes all decoded elements."""
     return Kernel(
         kind=kernel.kind,

@@ -19,13 +19,13 @@ def encode_int8(values: Tensor, row_size: int) -> Tensor:
     span, most = largest - least, torch.full_like(least, INT8_LARGEST)  # a tensor: by a number, GPUs multiply
     steps = ((rows - least) * (most / (span + INT8_EPSILON))).round_()
     # A NaN gets code 0, but its row's scale is NaN, so that the whole row decodes to NaN.
-    return _packed(steps.nan_to_num_(0.0).to(torch.uint8), span / most, least)
+    return _pack(steps.nan_to_num_(0.0).to(torch.uint8), span / most, least)
 
 
 def decode_int8(encoded: Tensor, row_size: int) -> Tensor:
     """Decode rows of 8-bit integers into float32, like `rows_host.decode_int8`."""
-    codes, scale, least = _unpacked(encoded, row_size)
-    return _rounded_once(codes.double() * scale.double(), least.double()).view(-1)
+    codes, scale, least = _unpack(encoded, row_size)
+    return _round_once(codes.double() * scale.double(), least.double()).view(-1)
 
 
 def encode_fp8(values: Tensor, row_size: int, of: Minifloat) -> Tensor:
@@ -41,27 +41,27 @@ def encode_fp8(values: Tensor, row_size: int, of: Minifloat) -> Tensor:
     exponent = ((size.view(torch.int32) >> 23) - 127).clamp_(min=of.least_exponent)
     steps = torch.ldexp(size.double(), of.mantissa_bits - exponent).round_().to(torch.int32)
     codes = steps + ((exponent - of.least_exponent) << of.mantissa_bits)
-    return _packed((codes | scaled.signbit().int() << 7).to(torch.uint8), scale, torch.zeros_like(scale))
+    return _pack((codes | scaled.signbit().int() << 7).to(torch.uint8), scale, torch.zeros_like(scale))
 
 
 def decode_fp8(encoded: Tensor, row_size: int, of: Minifloat) -> Tensor:
     """Decode rows of scaled 8-bit floats into float32, like `rows_host.decode_fp8`."""
-    codes, scale, _ = _unpacked(encoded, row_size)
+    codes, scale, _ = _unpack(encoded, row_size)
     worth = torch.from_numpy(of.values()).to(encoded.device)
     return (worth[codes.int()] / scale).view(-1)
 
 
-def _packed(codes: Tensor, scale: Tensor, other: Tensor) -> Tensor:
+def _pack(codes: Tensor, scale: Tensor, other: Tensor) -> Tensor:
     return torch.cat([codes, torch.cat([scale, other], dim=1).view(torch.uint8)], dim=1).view(-1)
 
 
-def _unpacked(encoded: Tensor, row_size: int) -> tuple[Tensor, Tensor, Tensor]:
+def _unpack(encoded: Tensor, row_size: int) -> tuple[Tensor, Tensor, Tensor]:
     rows = encoded.view(-1, row_bytes(row_size))
     parameters = rows[:, row_size:].contiguous().view(torch.float32)
     return rows[:, :row_size], parameters[:, :1], parameters[:, 1:]
 
 
-def _rounded_once(product: Tensor, addend: Tensor) -> Tensor:
+def _round_once(product: Tensor, addend: Tensor) -> Tensor:
     """Return the float32 nearest to the exact sum, as a fused multiply-add gives it; `product` must be exact."""
     total = product + addend
     back = total - product

@@ -121,11 +121,11 @@ def int8_decode(encoded: Array, parameters: Array, values: Array) -> None:
     for row in range(values.shape[0]):
         scale, least = np.float64(parameters[row, place]), np.float64(parameters[row, place + 1])
         for column in range(values.shape[1]):
-            values[row, column] = _rounded_once(encoded[row, column] * scale, least)
+            values[row, column] = _round_once(encoded[row, column] * scale, least)
 
 
 @_inlined
-def _rounded_once(product: float, addend: float) -> np.float32:
+def _round_once(product: float, addend: float) -> np.float32:
     """Return the float32 nearest to the exact sum, as a fused multiply-add gives it; `product` must be exact."""
     total = product + addend
     back = total - product

@@ -73,7 +73,7 @@ class Call:
         """Operation and label, as error messages name them."""
         return f"{self.op} '{self.label}'" if self.label else self.op
 
-    def met_in(self, group: Group) -> Call:
+    def for_group(self, group: Group) -> Call:
         """Return the call as the members of `group` see it; a send or recv becomes a call of a pair, source first."""
         if group is self.group:
             return self

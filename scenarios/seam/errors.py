@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 import sysconfig
 import traceback
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+from scenarios.progress_line import print_notes
 
 _PACKAGES = Path(__file__).parents[2]
 _OURS = tuple(str(_PACKAGES / name) + "/" for name in ("scenarios", "sim", "real", "reports", "twinstep"))
@@ -38,7 +39,7 @@ def show_notes() -> None:
 
     def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
         if issubclass(category, Note):
-            print(f"note: {message}", file=sys.stderr)
+            print_notes([str(message)])
         else:
             others(message, category, *where, **more)
 

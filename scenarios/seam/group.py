@@ -15,8 +15,9 @@ class Group:
     Attributes:
         name: unique in a run, identical on all members.
         counts: n ranks that each member represents, itself included; empty: each represents itself alone. Predictions
-            that simulate one representative per host class set it (docs/scale.md); the other ranks do not exist. Splits
-            are then per member: a member sends its split to every rank that the other represents; `total` sums them.
+            that simulate one representative per host class set it (docs/explanation/large_worlds.md); the other
+            ranks do not exist. Splits are then per member: a member sends its split to every rank that the other
+            represents; `total` sums them.
         library: the library that carries the group's calls in a prediction; "": the scenario's.
     """
 

@@ -39,7 +39,7 @@ class HostWork(NamedTuple):
     waits_ns: int = 0
 
     @property
-    def computed(self) -> HostWork:
+    def own_work(self) -> HostWork:
         """Work that the thread computes itself: neither calls nor launches."""
         return HostWork(cpu_bytes=self.cpu_bytes, cpu_flops=self.cpu_flops, turns=self.turns)
 

@@ -99,7 +99,7 @@ class Kernel:
 PricedLater: TypeAlias = Kernel | Callable[[], Kernel]
 
 
-def priced_now(kernel: PricedLater) -> Kernel:
+def price_now(kernel: PricedLater) -> Kernel:
     """Return the kernel, calling the function that makes it if necessary."""
     return kernel if isinstance(kernel, Kernel) else kernel()
 

@@ -83,7 +83,7 @@ class Program(ABC):
         """
 
     def standing(self) -> str:
-        """Return a phrase about ranks that have ended, which a deadlock's message adds; "" for none."""
+        """Return a phrase about the cause, such as ranks that have ended, which a deadlock's message adds; or ""."""
         return ""
 
     def compiled(self) -> Program | None:

@@ -23,7 +23,7 @@ from scenarios.seam.collectives import Collective, coalesced, exchange, lists, r
 from scenarios.seam.errors import CollectiveError
 from scenarios.seam.group import Group, Groups
 from scenarios.seam.host_work import HostWork
-from scenarios.seam.kernel import PricedLater, priced_now
+from scenarios.seam.kernel import PricedLater, price_now
 from scenarios.seam.roles import NO_PURPOSE, ROLES
 from scenarios.sharding_kind import ShardingKind
 
@@ -157,7 +157,7 @@ class Rank:
         if role and role not in ROLES:
             check_role(f"rank {self.rank}: compute", role)
         purpose = self._purpose._replace(role=role) if role else self._purpose
-        return self.backend.compute(kernel, label or priced_now(kernel).kind, function, arguments, purpose)
+        return self.backend.compute(kernel, label or price_now(kernel).kind, function, arguments, purpose)
 
     def all_to_all(
         self,

@@ -1,4 +1,4 @@
-"""Sparse features and their exchange between ranks, under TorchRec's names; see docs/sparse.md."""
+"""Sparse features and their exchange between ranks, under TorchRec's names; see docs/explanation/sparse.md."""
 
 from scenarios.sparse.blocks import Bucketized
 from scenarios.sparse.bucketize import block_bucketize

@@ -133,7 +133,7 @@ def _travelling(layout: Layout, held: _Held, draws: Mapping[str, Draws], local: 
     """Return the moments of tables whose ids are sent, by the names of `RankFlows`' fields."""
     owners, span, blocks = len(layout.pieces), layout.span, layout.buckets
     world_size = owners * span
-    in_all, in_host = _joined(held, owners), _joined(held, max(1, local // span))
+    in_all, in_host = _merge_owners(held, owners), _merge_owners(held, max(1, local // span))
     parts = {
         "sent": _sums(in_all, draws, 1),
         "sent_in_host": _sums(in_host, draws, world_size // max(local, span), blocks, joined=min(blocks, local)),
@@ -144,7 +144,7 @@ def _travelling(layout: Layout, held: _Held, draws: Mapping[str, Draws], local: 
     return {name: _over_ranks(one, world_size) for name, one in parts.items()}
 
 
-def _joined(held: _Held, owners: int) -> _Held:
+def _merge_owners(held: _Held, owners: int) -> _Held:
     """Merge each `owners` consecutive owners into one."""
     joined: _Held = Counter()
     for (owner, feature), count in held.items():
@@ -237,7 +237,7 @@ class ExpectedInput:
     def __init__(self, layout: Layout, draws: Mapping[str, Draws], label: str = "", *, sequence: bool = False) -> None:
         """Make the exchange; `draws` are by feature; with `sequence`, rows are returned to their ids."""
         self._layout, self.label, self._sequence = layout, label + LABEL, sequence
-        self._sent = tuple(piece.feature for piece in layout.sent)
+        self._sent = tuple(piece.feature for piece in layout.sending_order)
         blocks = 1 if layout.sharding_type.is_copied else layout.buckets
         self.means = {key: draws[key].moments(blocks).mean for key in dict.fromkeys(self._sent)}
         counts = [len(owned) for owned in layout.pieces]

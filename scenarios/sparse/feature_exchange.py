@@ -23,7 +23,7 @@ from scenarios.seam.operations.sorting import PermuteSparse
 from scenarios.seam.rank import Rank
 from scenarios.seam.roles import IDS, SIZES
 from scenarios.sharding_kind import ShardingKind
-from scenarios.sparse.keyed_jagged import CHUNK_SUMS_LAUNCHES, KeyedJagged, chunk_sums, sent_to, take_chunks
+from scenarios.sparse.keyed_jagged import CHUNK_SUMS_LAUNCHES, KeyedJagged, chunk_sums, send_to_device, take_chunks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,30 +75,30 @@ async def exchange_features(
             moving.append(_Moving.of(rank, sendings[-1]))
             if not fused_label:
                 works.append(moving[-1].tell())
-    told = await _told(rank, moving, fused_label) if fused_label else None
+    told = await _announce_sizes(rank, moving, fused_label) if fused_label else None
     sizes = []
     for number, one in enumerate(moving):
         # The host needs the numbers to allocate outputs, so it waits for them, not only its stream.
-        sizes.append(one.received(_rows(await rank.synchronize(works[number])) if told is None else told[number]))
+        sizes.append(one.receive(_rows(await rank.synchronize(works[number])) if told is None else told[number]))
         one.issue(sizes[-1])
     # Reordered only after all exchanges have been issued: the host must not wait for one before it sends the next.
     arrived = iter(
-        [await reorder(one.rank, await one.arrived(own), one.route) for one, own in zip(moving, sizes, strict=True)]
+        [await reorder(one.rank, await one.arrive(own), one.route) for one, own in zip(moving, sizes, strict=True)]
     )
-    return [(sending, next(arrived) if sending.moves else _stayed(sending)) for sending in sendings]
+    return [(sending, next(arrived) if sending.moves else _keep_own(sending)) for sending in sendings]
 
 
 async def exchange_one(rank: Rank, sending: Sending) -> KeyedJagged:
     """Run one exchange alone, and return its arriving features."""
 
-    async def prepared() -> Sending:
+    async def prepare() -> Sending:
         return sending
 
-    ((_, arrived),) = await exchange_features(rank, [prepared])
+    ((_, arrived),) = await exchange_features(rank, [prepare])
     return arrived
 
 
-def _stayed(sending: Sending) -> KeyedJagged:
+def _keep_own(sending: Sending) -> KeyedJagged:
     features, route = sending.features, sending.route
     batches = () if features.stride is None else (features.stride,)
     return replace(features, keys=features.keys if route is None else route.keys, batch_per_rank=batches)
@@ -235,7 +235,7 @@ class _Moving:
     def tell(self) -> Work[Tensor]:
         return _tell(self.rank, self.sizes(), self.route.group, self.route.label)
 
-    def received(self, told: Sequence[Sequence[int]]) -> _Sizes:
+    def receive(self, told: Sequence[Sequence[int]]) -> _Sizes:
         """Return the sizes that arrive, from the members' announcements."""
         lengths, values, *_, last = told
         batches = () if self.features.stride is None else tuple(last)
@@ -255,12 +255,12 @@ class _Moving:
         issue("lengths", features.lengths, sent.lengths, received.lengths)
         issue("values", features.values, sent.values, received.values)
         if features.stride is None:
-            strides = sent_to(torch.tensor(features.stride_per_key, dtype=torch.int64), features.lengths.device)
+            strides = send_to_device(torch.tensor(features.stride_per_key, dtype=torch.int64), features.lengths.device)
             issue("strides", strides, route.keys_per_rank, [len(route.keys)] * route.group.size)
         if features.weights is not None:
             issue("weights", features.weights, sent.values, received.values)
 
-    async def arrived(self, received: _Sizes) -> Arrived:
+    async def arrive(self, received: _Sizes) -> Arrived:
         done = {name: await work for name, work in self.works.items()}
         by_source: list[list[int]] | None = None
         if "strides" in done:
@@ -276,7 +276,7 @@ class _Moving:
 
 def _tell(rank: Rank, rows: list[list[int]], group: Group, label: str) -> Work[Tensor]:
     """Announce `rows`, each with a number for each member."""
-    sent = sent_to(torch.tensor(rows, dtype=torch.int64).t().contiguous(), rank.control_device)
+    sent = send_to_device(torch.tensor(rows, dtype=torch.int64).t().contiguous(), rank.control_device)
     return rank.all_to_all_single(torch.empty_like(sent), sent, group=group, label=f"{label}.splits", role=SIZES)
 
 
@@ -286,7 +286,7 @@ def _rows(came: Tensor) -> list[list[int]]:
     return rows
 
 
-async def _told(rank: Rank, moving: Sequence[_Moving], label: str) -> list[list[list[int]]]:
+async def _announce_sizes(rank: Rank, moving: Sequence[_Moving], label: str) -> list[list[list[int]]]:
     """Announce the sizes of all exchanges in one call, and return those that arrive, by exchange."""
     if not moving:
         return []

@@ -197,7 +197,7 @@ def build_groups(
         groups.append(
             ShardedGroup(
                 layout=layout,
-                columns=layout.sent,
+                columns=layout.sending_order,
                 input_dist=input_dist,
                 output_dist=output_dist,
                 label=prefix,

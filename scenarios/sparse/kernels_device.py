@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from scenarios.sparse.blocks import Blocks, Bucketized, Column
-from scenarios.sparse.keyed_jagged import offsets_of, sent_to
+from scenarios.sparse.keyed_jagged import offsets_of, send_to_device
 
 
 def bucketize(
@@ -67,11 +67,11 @@ class _Spread:
     """A function that expands columns of one item per feature to one item per id; a scalar if all items are equal."""
 
     def __init__(self, ids: Tensor, lengths: Tensor, batches: Sequence[int]) -> None:
-        ends = sent_to(torch.tensor([0, *np.cumsum(batches)]), lengths.device)
+        ends = send_to_device(torch.tensor([0, *np.cumsum(batches)]), lengths.device)
         self.sizes, self.ids = offsets_of(lengths)[ends].diff(), ids
 
     def __call__(self, column: Column | npt.NDArray[np.bool_]) -> Tensor:
-        on_device = sent_to(torch.from_numpy(column), self.ids.device)
+        on_device = send_to_device(torch.from_numpy(column), self.ids.device)
         if column.size and (column == column[0]).all():
             return on_device[0]
         return torch.repeat_interleave(on_device, self.sizes, output_size=self.ids.numel())

@@ -1,8 +1,8 @@
 """Bucketizes CPU tensors with loops compiled by numba (`kernels_device` serves accelerators).
 
-One compiled loop replaces ten numpy passes over all ids (docs/sparse.md has the times). The first pass finds buckets
-and counts; bags come in order, so later passes write each bucket's ids consecutively. A first call compiles for some
-seconds, and leaves the code on disk for later processes.
+One compiled loop replaces ten numpy passes over all ids (times: docs/explanation/sparse.md). The first pass finds
+buckets and counts; bags come in order, so later passes write each bucket's ids consecutively. A first call compiles
+for some seconds, and leaves the code on disk for later processes.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def bucketize(
     assigned = _Assigned.of(ids, lengths, batches, blocks)
     return Bucketized(
         lengths=assigned.lengths,
-        values=assigned.scattered(assigned.local),
-        weights=None if weights is None else assigned.scattered(weights),
+        values=assigned.scatter(assigned.local),
+        weights=None if weights is None else assigned.scatter(weights),
         positions=assigned.positions(lengths) if positions else None,
         unbucketize_permute=assigned.slots() if sequence else None,
     )
@@ -70,7 +70,7 @@ class _Assigned:
         narrow = torch.from_numpy(local.astype(given.dtype, copy=False)).view(ids.dtype)
         return _Assigned(narrow, buckets, torch.from_numpy(new.reshape(-1)), sizes)
 
-    def scattered(self, given: Tensor) -> Tensor:
+    def scatter(self, given: Tensor) -> Tensor:
         """Reorder one item per id by bucket."""
         items = _bits(given)
         out = np.empty_like(items)

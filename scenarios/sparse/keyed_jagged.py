@@ -254,13 +254,13 @@ def offsets_of(lengths: Tensor) -> Tensor:
 
 def chunk_sums(lengths: Tensor, sizes: Sequence[int]) -> list[int]:
     """Sum consecutive chunks of `lengths`, of the given sizes."""
-    bounds = sent_to(offsets_of(torch.tensor(list(sizes), dtype=torch.int64)), lengths.device)
+    bounds = send_to_device(offsets_of(torch.tensor(list(sizes), dtype=torch.int64)), lengths.device)
     ends: Tensor = offsets_of(lengths)[bounds]
     sums: list[int] = ends.diff().tolist()
     return sums
 
 
-def sent_to(tensor: Tensor, device: torch.device) -> Tensor:
+def send_to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """Copy a host tensor to a device without waiting; a CUDA device reads it from pinned memory."""
     if device.type == "cuda" and tensor.device.type == "cpu":
         # From pageable memory CUDA may make the host wait for the stream, `non_blocking` or not.

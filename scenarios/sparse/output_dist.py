@@ -56,7 +56,7 @@ class TwRwPooledEmbeddingDist:
     codecs: QuantizedComms = PLAIN
 
     async def forward(self, rank: Rank, pooled: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
-        chunks, mine = self._staggered(rank, batch_per_rank)
+        chunks, mine = self._stagger(rank, batch_per_rank)
         dims, width, label = self._dims(rank), sum(self.dim_sum_per_node), self.label + LABEL
         codec = self.codecs.all_to_all.forward
         summed = await sum_to_owner(
@@ -65,14 +65,14 @@ class TwRwPooledEmbeddingDist:
         return await rows_home(rank, rank.cross, summed, mine, dims=dims, width=width, label=label, codec=codec)
 
     async def backward(self, rank: Rank, grad: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
-        chunks, mine = self._staggered(rank, batch_per_rank)
+        chunks, mine = self._stagger(rank, batch_per_rank)
         label = self.label + LABEL_BACKWARD
         codec = self.codecs.all_to_all.backward
         rows = await rows_back(rank, rank.cross, grad, mine, dims=self._dims(rank), label=label, codec=codec)
         codec = self.codecs.reduce_scatter.backward
         return await copy_to_all(rank, rank.intra, rows, chunks, label=label, codec=codec)
 
-    def _staggered(self, rank: Rank, batch_per_rank: Sequence[int]) -> tuple[list[int], list[int]]:
+    def _stagger(self, rank: Rank, batch_per_rank: Sequence[int]) -> tuple[list[int], list[int]]:
         """Return the samples of all hosts by local rank, and of each host for this local rank."""
         hosts, local = len(rank.cross.ranks), rank.intra.size
         if len(self.dim_sum_per_node) != rank.cross.size:
@@ -167,11 +167,11 @@ async def sum_to_owner(
     if rows.numel() == 0:
         return rows.new_empty(shape)
     encoded = await encode(rank, rows.contiguous(), codec, label=label)
-    summed = await _summed(rank, group, encoded, counts, label=label)
+    summed = await _sum_rows(rank, group, encoded, counts, label=label)
     return await decode(rank, summed, codec, label=label, shape=shape)
 
 
-async def _summed(rank: Rank, group: Group, rows: Tensor, counts: Sequence[int], *, label: str) -> Tensor:
+async def _sum_rows(rank: Rank, group: Group, rows: Tensor, counts: Sequence[int], *, label: str) -> Tensor:
     mine = counts[group.index(rank.rank)]
     if min(counts) == max(counts):
         output = rows.new_empty(mine, rows.shape[1])
@@ -206,11 +206,11 @@ async def copy_to_all(
     if prod(shape) == 0:
         return rows.new_empty(shape)
     encoded = await encode(rank, rows.contiguous(), codec, label=label)
-    copies = await _copied(rank, group, encoded, counts, label=label)
+    copies = await _copy_rows(rank, group, encoded, counts, label=label)
     return await decode(rank, copies, codec, label=label, shape=shape, divisor=group.size)
 
 
-async def _copied(rank: Rank, group: Group, rows: Tensor, counts: Sequence[int], *, label: str) -> Tensor:
+async def _copy_rows(rank: Rank, group: Group, rows: Tensor, counts: Sequence[int], *, label: str) -> Tensor:
     output = rows.new_empty(group.total(counts), rows.shape[1])
     if min(counts) == max(counts):
         return await rank.all_gather_into_tensor(output, rows, group, label=f"{label}.all_gather")

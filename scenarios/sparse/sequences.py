@@ -26,7 +26,7 @@ from scenarios.sparse.feature_exchange import Sending, per_rank, permute_kernel
 from scenarios.sparse.groups import InputDist, TableGroup
 from scenarios.sparse.input_dist import LABEL as INPUT_LABEL
 from scenarios.sparse.input_dist import DpSparseFeaturesDist, RwSparseFeaturesDist, TwSparseFeaturesDist
-from scenarios.sparse.keyed_jagged import KeyedJagged, cat, chunk_sums, sent_to, take_chunks
+from scenarios.sparse.keyed_jagged import KeyedJagged, cat, chunk_sums, send_to_device, take_chunks
 from scenarios.sparse.output_dist import LABEL, LABEL_BACKWARD
 from scenarios.sparse.tables import Layout, ShardedTable, layouts
 
@@ -116,14 +116,14 @@ class SequenceGroup(TableGroup):
             )
             codec = self.codecs.all_to_all.forward
             rows = await exchange(rank, world, rows, receives=way.receives, sends=way.sends, codec=codec, label=label)
-        return await self.arranged(rank, rows, way, label)
+        return await self.arrange(rank, rows, way, label)
 
-    async def arranged(self, rank: Rank, rows: Tensor, way: SequenceWay, label: str) -> Tensor:
+    async def arrange(self, rank: Rank, rows: Tensor, way: SequenceWay, label: str) -> Tensor:
         """Arrange the arriving rows for the dense part: key by key, padded."""
         kernel = self._home_kernel(rows.numel(), way, rows.element_size())
         return await rank.compute(kernel, self._pad, rows, way, label=f"{label}.pad")
 
-    async def taken_apart(self, rank: Rank, grad: Tensor, way: SequenceWay, numel: int, label: str) -> Tensor:
+    async def scatter_gradient(self, rank: Rank, grad: Tensor, way: SequenceWay, numel: int, label: str) -> Tensor:
         """Turn the gradient of padded sequences into `numel` elements: a gradient for each row that arrived."""
         kernel = self._home_kernel(numel, way, grad.element_size())
         return await rank.compute(kernel, self._unpad, grad, way, numel, label=f"{label}.pad")
@@ -133,7 +133,7 @@ class SequenceGroup(TableGroup):
         rank, world, label = rank.for_role(GRADIENTS), rank.world, f"{self.label}sequence_{LABEL_BACKWARD}"
         travels = self._travels(rank)
         numel = world.total(way.receives) if travels else sum(way.receives)
-        rows = await self.taken_apart(rank, grad, way, numel, label)
+        rows = await self.scatter_gradient(rank, grad, way, numel, label)
         if not travels:
             return rows
         codec = self.codecs.all_to_all.backward
@@ -210,7 +210,7 @@ class SequenceGroup(TableGroup):
             put = sample[kept] * longest + place[kept]
             device = own.values.device
             places = torch.from_numpy(taken[kept]), torch.from_numpy(put)
-            yield Home(taken=sent_to(places[0], device), put=sent_to(places[1], device))
+            yield Home(taken=send_to_device(places[0], device), put=send_to_device(places[1], device))
             first += ids
 
     def _home_kernel(self, numel: int, way: SequenceWay, element_bytes: int) -> Kernel:
@@ -261,11 +261,16 @@ def build_sequence_groups(
     groups = []
     for layout in layouts(tables, world_size, local_world_size):
         prefix = label.replace("{sharding_type}", layout.sharding_type)
-        lengths = tuple(longest[piece.table] for piece in layout.sent)
+        lengths = tuple(longest[piece.table] for piece in layout.sending_order)
         dist = sequence_input_dist(layout, world, prefix + INPUT_LABEL)
         groups.append(
             SequenceGroup(
-                layout=layout, columns=layout.sent, label=prefix, input_dist=dist, longest=lengths, codecs=codecs
+                layout=layout,
+                columns=layout.sending_order,
+                label=prefix,
+                input_dist=dist,
+                longest=lengths,
+                codecs=codecs,
             )
         )
     return tuple(groups)
@@ -283,22 +288,22 @@ def sequence_input_dist(layout: Layout, world: Group, label: str) -> InputDist:
     if not kind.cuts_rows:
         return TwSparseFeaturesDist(world, [len(owned) for owned in layout.pieces], label=label)
     if kind.is_on_all_ranks:
-        rows = [piece.rows for piece in layout.sent]
+        rows = [piece.rows for piece in layout.sending_order]
         return RwSparseFeaturesDist(world, len(rows), rows, is_sequence=True, label=label)
     raise ValueError(f"sequences of a {kind} table: expected one of {', '.join(SEQUENCE_TYPES)}")
 
 
 def _by_source(rows: Tensor, way: SequenceWay, numel: int) -> Tensor:
     """Reorder looked-up rows, sorted by key and then source rank, by source rank and then key."""
-    return rows.new_empty(numel) if rows.is_meta else _regrouped(rows, way.looked_up)
+    return rows.new_empty(numel) if rows.is_meta else _transpose(rows, way.looked_up)
 
 
 def _by_key(rows: Tensor, way: SequenceWay) -> Tensor:
     """Reorder rows' gradients, sorted by source rank and then key, by key and then source rank."""
-    return rows if rows.is_meta else _regrouped(rows, tuple(zip(*way.looked_up, strict=True)))
+    return rows if rows.is_meta else _transpose(rows, tuple(zip(*way.looked_up, strict=True)))
 
 
-def _regrouped(flat: Tensor, chunks: Sequence[Sequence[int]]) -> Tensor:
+def _transpose(flat: Tensor, chunks: Sequence[Sequence[int]]) -> Tensor:
     """Transpose chunks of `flat`, whose sizes are given row by row, to column by column."""
     columns = len(chunks[0]) if chunks else 0
     order = [row * columns + column for column in range(columns) for row in range(len(chunks))]

@@ -68,7 +68,7 @@ class Layout:
     has_feature_processor: bool
 
     @property
-    def sent(self) -> tuple[Piece, ...]:
+    def sending_order(self) -> tuple[Piece, ...]:
         """All pieces, owner by owner, in sending order."""
         return tuple(piece for owned in self.pieces for piece in owned)
 

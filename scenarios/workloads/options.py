@@ -74,7 +74,7 @@ class _Reader:
                     f"Options that are a dataclass or a pydantic model, but {kind.__qualname__} is neither"
                 )
             _check_defaults(kind, section)
-            self._read[kind] = Annotated[section, WrapValidator(_made_by(kind))], section
+            self._read[kind] = Annotated[section, WrapValidator(_reader_of_class(kind))], section
         return self._read[kind]
 
     def _of_dataclass(self, kind: Any) -> type[Section]:
@@ -128,10 +128,10 @@ def _is_text_of_quantity(hint: Any, default: object) -> bool:
     return isinstance(default, str) and any(isinstance(mark, Accept) and mark.quantity for mark in _marks(hint))
 
 
-def _made_by(kind: Any) -> Callable[[Any, Callable[[Any], Any]], Any]:
+def _reader_of_class(kind: Any) -> Callable[[Any, Callable[[Any], Any]], Any]:
     """Return a function that reads a table as the user's class, with a sentence for whatever that class raises."""
 
-    def made(value: Any, read: Callable[[Any], Any]) -> Any:
+    def make(value: Any, read: Callable[[Any], Any]) -> Any:
         try:
             section = read(value)
             return section if type(section) is kind else _as_own(kind, section)
@@ -140,7 +140,7 @@ def _made_by(kind: Any) -> Callable[[Any, Callable[[Any], Any]], Any]:
         except Exception as error:
             raise ValueError(f"values that {kind.__qualname__} takes, but it raised {tell_error(error)}") from error
 
-    return made
+    return make
 
 
 def _as_own(kind: Any, section: Section) -> Any:

@@ -55,7 +55,7 @@ def closure(start: Code) -> Iterator[Code]:
     while left:
         code = left.pop()
         yield code
-        for name in _imported(code):
+        for name in _find_imports(code):
             if is_installed and name.partition(".")[0] != own:
                 continue
             for one in _in_folder(name, start.root):
@@ -81,7 +81,7 @@ def _origin(module: str) -> str | None:
     return spec.origin if spec is not None else None
 
 
-def _imported(code: Code) -> Iterator[str]:
+def _find_imports(code: Code) -> Iterator[str]:
     """Yield the full names to which a file's `import` statements, at any depth, may refer."""
     try:
         tree = ast.parse(_text(code.file))

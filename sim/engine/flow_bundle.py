@@ -34,7 +34,7 @@ _FULL_ENOUGH = 0.85
 class Bundle:
     """A set of flows that begin together, each of weight 1, with its bytes on each of its capacities.
 
-    `done` is called whenever some flows have ended, and passes their row numbers to `ended`.
+    `done` is called whenever some flows have ended, and passes their row numbers to `end`.
     """
 
     __slots__ = ("_ended", "_over", "amounts", "capacities", "crossed", "loads", "number", "within_ns")
@@ -72,12 +72,12 @@ class Bundle:
         for row, flow in zip(crossed, flows, strict=True):
             row[: len(flow.uses)] = [numbers[capacity] for capacity in flow.uses]
 
-        def ended(rows: Array) -> None:
+        def end(rows: Array) -> None:
             for row in rows.tolist():
                 flows[row].done()
 
         remaining = np.array([flow.remaining for flow in flows], np.float64)
-        return Bundle(list(every), crossed, remaining, ended, merged_share=merged_share)
+        return Bundle(list(every), crossed, remaining, end, merged_share=merged_share)
 
     def end(self, rows: Array) -> None:
         """Note the rows that have ended, for `done`."""
@@ -139,14 +139,14 @@ class FlowPool:
         places = accumulate((len(part.bundles) for part in parts), initial=0)
         self._owners = np.concatenate([part.owners + place for part, place in zip(parts, places, strict=False)])
         self._rows = np.concatenate([part.rows for part in parts])
-        crossed = self._crossed(parts)
+        crossed = self._find_crossed(parts)
         self._counts = np.bincount(crossed.ravel(), minlength=self._first + len(self._capacities))
         self._flows = compiled_solver().flows(crossed, np.concatenate([part.remaining for part in parts]), self._counts)
         self._left, self._under_way = len(self._rows), np.bincount(self._owners, minlength=len(self._bundles))
         self._alone = compiled_solver().no_others()
         self._set_merging()
 
-    def shared(self) -> list[Capacity]:
+    def shared_capacities(self) -> list[Capacity]:
         """Return the capacities that the pool's flows share with activities."""
         return [capacity for capacity in self._capacities if capacity.active and capacity.pool is self]
 
@@ -220,7 +220,7 @@ class FlowPool:
                 self._set_merging()
         return [self._bundles[place] for place in places]
 
-    def _crossed(self, parts: Sequence[PooledFlows]) -> Array:
+    def _find_crossed(self, parts: Sequence[PooledFlows]) -> Array:
         """Return the capacities that flows cross, in this pool's numbers; all rows as wide as the widest part."""
         width = max(part.crossed.shape[1] for part in parts)
         crossed = np.full((len(self._rows), width), compiled_solver().NONE, np.uint32)

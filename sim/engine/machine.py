@@ -132,9 +132,9 @@ class Machine:
         if launched_ns is None:
             launching(launch_ns)
             return begin(launch_ns + ramp_ns)
-        return self._launched_ahead(launched_ns, ramp_ns, begin, launching, is_measured=measured_ns is not None)
+        return self._run_launched_ahead(launched_ns, ramp_ns, begin, launching, is_measured=measured_ns is not None)
 
-    def _launched_ahead(
+    def _run_launched_ahead(
         self,
         launched_ns: tuple[int, int],
         ramp_ns: int,

@@ -47,18 +47,18 @@ class Prices:
         """True if operators that have a law are priced by it."""
         return self._peaks is not None
 
-    def priced_by(self, operation: Operation) -> str:
+    def source_of_price(self, operation: Operation) -> str:
         """Return the source of an operator's price ("roofline", "measured", "table" or "law"), as in KernelRow."""
         if not self.has_laws:
             return "roofline"
-        _, found = self._priced(operation)
+        _, found = self._price(operation)
         return "measured" if found.is_measured else "table" if found.log_factor else "law"
 
     def seconds(self, operation: Operation) -> float:
         """Return the time of an operator by its law, corrected by the nearest measurements of the GPU's tables."""
-        return self._priced(operation)[0]
+        return self._price(operation)[0]
 
-    def _priced(self, operation: Operation) -> tuple[float, Correction]:
+    def _price(self, operation: Operation) -> tuple[float, Correction]:
         found = self._known.get(operation)
         if found is None:
             # Emptied at once rather than one by one: a step's operators come back within the next step.

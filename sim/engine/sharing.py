@@ -54,7 +54,7 @@ class Sharing:
 
     def resolve(self, now_ns: int) -> None:
         """Set the rates of all activities and pools connected, through activities, to a changed capacity."""
-        activities, pools = self._connected()
+        activities, pools = self._find_connected()
         flows = [one for one in activities if one.is_flow] if len(activities) > MOST_SINGLE else []
         if len(flows) > MOST_SINGLE:
             activities = [one for one in activities if not one.is_flow]
@@ -131,7 +131,7 @@ class Sharing:
         self._changed_pools[pool] = None
         return pool
 
-    def _connected(self) -> tuple[list[Activity], list[FlowPool]]:
+    def _find_connected(self) -> tuple[list[Activity], list[FlowPool]]:
         """Return the activities and pools connected, through shared capacities, to changed capacities and pools."""
         pools: dict[FlowPool, None] = {}
         found: dict[Activity, None] = {}
@@ -143,7 +143,7 @@ class Sharing:
                 pool = fresh_pools.pop()
                 pools[pool] = None
                 # Only shared capacities lead on: a pool is solved as one, so its others need no search.
-                fresh = [capacity for capacity in pool.shared() if capacity not in seen]
+                fresh = [capacity for capacity in pool.shared_capacities() if capacity not in seen]
                 seen.update(dict.fromkeys(fresh))
                 reach += fresh
                 continue

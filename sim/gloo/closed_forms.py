@@ -36,7 +36,7 @@ def _all_reduce_part(sums: Totals, calls: Calls, size_bytes: int) -> None:
     if ranks == 1 or size_bytes == 0:
         return
     parts = all_reduce_segments(size_bytes, call.element_size, ranks)
-    filled = [parts.filled(chunk * parts.per_chunk, parts.per_chunk) for chunk in range(ranks)]
+    filled = [parts.count_filled(chunk * parts.per_chunk, parts.per_chunk) for chunk in range(ranks)]
     every = sum(filled)
     for rank in range(ranks):
         left = (rank - 1) % ranks
@@ -71,10 +71,10 @@ def _reduce(sums: Totals, calls: Calls) -> None:
     if ranks == 1 or call.bytes_in == 0:
         return
     parts = reduce_segments(call.bytes_in, call.element_size, ranks)
-    every, last = parts.filled(0, parts.count), [(rank + 1) * parts.per_chunk - 2 for rank in range(ranks)]
+    every, last = parts.count_filled(0, parts.count), [(rank + 1) * parts.per_chunk - 2 for rank in range(ranks)]
     for rank in range(ranks):
         left, kept_bytes = (rank - 1) % ranks, parts.span_bytes(last[rank], 2)
-        sums.messages(rank, left, every - parts.filled(last[rank], 2), parts.total_bytes - kept_bytes)
+        sums.messages(rank, left, every - parts.count_filled(last[rank], 2), parts.total_bytes - kept_bytes)
         sums.reduce_bytes[rank] = parts.total_bytes - parts.span_bytes(last[(rank + 1) % ranks], 2)
         if rank != call.root and parts.chunk_bytes(rank):
             sums.messages(rank, call.root, 1, parts.chunk_bytes(rank))

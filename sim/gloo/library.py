@@ -23,7 +23,7 @@ from sim.rank.rendezvous import Rendezvous
 _LANES = 2
 
 # Largest group for which "links" simulates each message. A ring of n ranks is 12 n * n messages and notices: a training
-# step of 64 ranks takes 11 s to simulate, with loads on links 3 s (docs/scale.md).
+# step of 64 ranks takes 11 s to simulate, with loads on links 3 s (docs/explanation/large_worlds.md).
 MOST_RANKS = 64
 
 
@@ -79,7 +79,7 @@ class GlooLinks:
         # The member finishes when its last send has left, not when it arrives.
         left = len(children)
 
-        def sent(child: int, latency_ns: int) -> None:
+        def send_on(child: int, latency_ns: int) -> None:
             nonlocal left
             left -= 1
             self._machine.sleep(latency_ns).then(lambda: self._pass_on(rendezvous, child))
@@ -87,7 +87,7 @@ class GlooLinks:
                 rendezvous.finish(member)
 
         def carry(child: int, path: Path) -> None:
-            self._machine.carry(path, size_bytes).then(partial(sent, child, path.latency_ns))
+            self._machine.carry(path, size_bytes).then(partial(send_on, child, path.latency_ns))
 
         for child in children:
             ends = rendezvous.group.ranks[member], rendezvous.group.ranks[(child + root) % size]

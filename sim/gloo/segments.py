@@ -35,7 +35,7 @@ class Segments:
         """Return the bytes of a chunk, whose number counts modulo the ranks."""
         return self.span_bytes(chunk % self.ranks * self.per_chunk, self.per_chunk)
 
-    def filled(self, first: int, count: int) -> int:
+    def count_filled(self, first: int, count: int) -> int:
         """Return how many of `count` segments from `first` on are not empty, without wrapping around."""
         full = -(-self.total_bytes // self.segment_bytes)
         return min(full, first + count) - min(full, first)

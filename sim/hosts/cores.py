@@ -230,9 +230,9 @@ class Thread:
         self._wakes.wake(self, lambda: self.run(work_ns, then))
 
     def _serve(self) -> None:
-        self.cores.run(self, self._queue[0][0], self._served)
+        self.cores.run(self, self._queue[0][0], self._finish_serving)
 
-    def _served(self) -> float | None:
+    def _finish_serving(self) -> float | None:
         _, then = self._queue.popleft()
         then()
         # After `then`, which may queue more work: the thread then goes on without sleeping in between.

@@ -203,13 +203,13 @@ class TcpConnection:
             link.pass_by(segment_bytes, machine.clock.now_ns)
         for port in self._back:
             port.load(segment_bytes * tcp.acknowledged_share, machine.clock.now_ns)
-        machine.sleep(self._latency_ns).then(partial(self._acknowledged, segment_bytes))
+        machine.sleep(self._latency_ns).then(partial(self._acknowledge, segment_bytes))
         work_ns = segment_bytes / tcp.receive_bytes_per_ns
         if arrived is None:
             self._receiver.run(work_ns, do_nothing)
         else:
             self._receiver.run(work_ns + tcp.message_ns, arrived)
 
-    def _acknowledged(self, segment_bytes: int) -> None:
+    def _acknowledge(self, segment_bytes: int) -> None:
         self._unacknowledged_bytes -= segment_bytes
         self._go_on()

@@ -3,7 +3,8 @@
 NCCL's own tables choose algorithm and protocol; measured times differ from them by 8 to 30 %. In this law a collective
 takes a start, a hop for each step of its ring, and the time of its bytes. The forms hold on every GPU; figures are
 those of the generation's NVLinks, and of PCI Express. They are fitted to nccl-tests on 2 and 8 GPUs of one A100, H100
-and B200 host (tests/data/published/one_host.csv; docs/collectives.md says how well, also on a GPU that was left out).
+and B200 host (tests/data/published/one_host.csv; docs/explanation/collectives.md says how well, also on a GPU
+that was left out).
 """
 
 from __future__ import annotations

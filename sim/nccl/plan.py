@@ -95,7 +95,7 @@ def plan(calls: Calls, layout: Layout, costs: NcclCosts, gpus: Sequence[int] | N
         return NO_PLAN
     group = _group_of(layout, costs, gpus)
     if call.op in GROUPED:
-        return _grouped(GROUPED[call.op](calls), layout, group, costs, own_bytes=_own_bytes(calls))
+        return _plan_per_transfer(GROUPED[call.op](calls), layout, group, costs, own_bytes=_own_bytes(calls))
     return pipeline(call, group, costs)
 
 
@@ -252,7 +252,7 @@ def _loads(op: Function, choice: TuningChoice, group: GroupPlacement, costs: Ncc
 Transfers: TypeAlias = Iterable[tuple[int, int, int]]
 
 
-def _grouped(
+def _plan_per_transfer(
     transfers: Transfers, layout: Layout, group: GroupPlacement, costs: NcclCosts, *, own_bytes: int
 ) -> NcclPlan:
     """Return every transfer as a flow of its own, after a latency that grows with the peers of the busiest rank.

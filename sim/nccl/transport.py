@@ -78,7 +78,7 @@ class NcclPhases:
     def _play_folded(self, rendezvous: Rendezvous) -> None:
         """Run a collective of members that represent several ranks each as one activity, as in "links"."""
         assert self._folded is not None, "only in a folded cluster members represent others"
-        carried = self._folded.carried(rendezvous.in_order)
+        carried = self._folded.load_of(rendezvous.in_order)
         rendezvous.formula_ns = carried.formula_ns
         lost_ns = self._slow_starts.lost_between_ns(rendezvous.group, *carried.largest) if carried.largest else 0
         self._machine.traffic.add_folded(carried.between, carried.inside)
@@ -147,7 +147,7 @@ class NcclPhases:
         self, rendezvous: Rendezvous, phase: nccl.Phase, carried: Load, many: Many | None
     ) -> Callable[[], None]:
         members = len(rendezvous.group.ranks)
-        passing = _passing(phase) if many is None else dict(enumerate(many.touched(members).tolist()))
+        passing = _passing(phase) if many is None else dict(enumerate(many.touched_bytes(members).tolist()))
         return self._take_memory(rendezvous, passing, carried.uses)
 
     def _take_memory(
@@ -242,7 +242,7 @@ class NcclPhases:
     def _begin_each(
         self, ranks: tuple[int, ...], phase: nccl.Phase, left: Array, through: Callable[[int], None]
     ) -> None:
-        def ended(member: int) -> None:
+        def end(member: int) -> None:
             left[member] -= 1
             if left[member] == 0:
                 through(member)
@@ -252,18 +252,18 @@ class NcclPhases:
             links = path_of(ranks[source], ranks[target]).links
             signal = self._machine.begin(dict.fromkeys(links, 1.0), size_bytes)
             # Both ends: a member is through a phase when all that it sends and receives has passed.
-            signal.then(partial(ended, source))
-            signal.then(partial(ended, target))
+            signal.then(partial(end, source))
+            signal.then(partial(end, target))
 
     def _begin_many(self, many: Many, left: Array, through: Callable[[int], None], merged_share: float) -> None:
-        def ended(rows: Array) -> None:
+        def end(rows: Array) -> None:
             flows = many.of_members(left.size, rows)
             np.subtract(left, flows, out=left)
             for member in np.flatnonzero((flows > 0) & (left == 0)).tolist():
                 through(member)
 
         self._machine.begin_all(
-            Bundle(many.routes.capacities, many.routes.crossed, many.sizes, ended, merged_share=merged_share)
+            Bundle(many.routes.capacities, many.routes.crossed, many.sizes, end, merged_share=merged_share)
         )
 
 
@@ -293,7 +293,7 @@ class Many:
         found = routes(fabric.network, world[sources], world[targets], world[relays])
         return Many(sources, targets, relays, sizes, found)
 
-    def touched(self, members: int) -> Array:
+    def touched_bytes(self, members: int) -> Array:
         """Return the bytes that each of `members` members sends, receives or forwards; forwarded bytes count twice."""
         touched = np.zeros(members)
         for touching, times in ((self.sources, 1), (self.targets, 1), (self.relays, 2)):

@@ -18,8 +18,8 @@ from sim.nccl.model.topology import Algorithm, Graph, GroupTopology, Path, Proto
 # A communicator opens every channel of its graphs twice, as in the named topologies of NCCL's golden record.
 _COPIES = 2
 # Over several nodes a channel copies the last chunk after its arrival, with no overlap: GB/s. From vTrain's all-reduce
-# of 1 GiB on 2 A100s, whose channels have 20 GB/s (docs/collectives.md). The rate grows with the channel's, as a faster
-# link would otherwise make a ring slower.
+# of 1 GiB on 2 A100s, whose channels have 20 GB/s (docs/explanation/collectives.md). The rate grows with the channel's,
+# as a faster link would otherwise make a ring slower.
 _COPY_GB_PER_S, _COPY_SPEED = 25.0, 1.25
 
 # Growth of the start (`NcclCosts.start_ns`) over several nodes: full from this size on, below by this power.

@@ -18,7 +18,7 @@ from scenarios.seam.collectives import COLLECTIVES
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.group import Group
 from scenarios.seam.host_work import HostWork
-from scenarios.seam.kernel import PricedLater, priced_now
+from scenarios.seam.kernel import PricedLater, price_now
 from scenarios.seam.payload import NO_PAYLOAD
 from scenarios.seam.roles import Purpose
 from scenarios.seam.trace import Metric
@@ -194,10 +194,10 @@ class SimBackend:
     ) -> Work[T]:
         """Simulate a kernel in its stream's order; its function runs in the grad mode in which it was issued."""
         world, machine = self.shared, self.shared.machine
-        kernel = world.rewrite(ObservedComputation(label, priced_now(kernel), purpose.role))
+        kernel = world.rewrite(ObservedComputation(label, price_now(kernel), purpose.role))
         work = self._operation("compute", label)
         work.purpose = purpose
-        priced = world.priced(self.rank, self.stream, STEP.get(), ObservedComputation(label, kernel, purpose.role))
+        priced = world.price(self.rank, self.stream, STEP.get(), ObservedComputation(label, kernel, purpose.role))
         work.kernel = priced.kernel
         mine: Signal[None] = Signal()
         # Grad mode is read now: all ranks share this thread, and another rank may have changed it when the kernel ends.
@@ -253,7 +253,7 @@ class SimBackend:
             if world.balance is not None:
                 work.call = travels = world.balance.call(self.stream, STEP.get(), call)
         else:
-            met = call.met_in(group)
+            met = call.for_group(group)
         payload = COLLECTIVES[call.op].payload(call, issue)
         issued_ns = (
             self._launch(world.scenario.cluster.host.gpu.eager.collective_ns, 1)[1] if self._launches_eagerly else 0
@@ -313,7 +313,7 @@ class SimBackend:
     def refuse(self, call: Call, group: Group) -> None:
         """Enter the rendezvous with a refused call, as `Backend.refuse` does: all members fail."""
         rendezvous = self.shared.next_rendezvous(group, self.rank)
-        rendezvous.enter(group.index(self.rank), call.met_in(group), NO_PAYLOAD, Signal())
+        rendezvous.enter(group.index(self.rank), call.for_group(group), NO_PAYLOAD, Signal())
 
     def _operation(self, kind: str, label: str, *, is_recorded: bool = True, is_awaited: bool = True) -> Operation:
         operation = Operation(self, kind, label, self._sequence if is_recorded else -1)

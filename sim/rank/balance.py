@@ -84,7 +84,7 @@ class Balance:
         if not self.settled:
             mean.add(min(own.bytes_in, own.bytes_out), self._counts[own.rank])
             return own
-        share = mean.rounded(own.element_size)
+        share = mean.round_to(own.element_size)
         given, got = (share * (own.group.size if is_all else 1) for is_all in _SHARES[own.op])
         return replace(own, bytes_in=given, bytes_out=got, bytes_sent=given)
 
@@ -95,7 +95,7 @@ class Balance:
                 mean.add(size_bytes, self._counts[own.rank])
             return own
         # One list for both directions: by kind of pair a rank sends as much as it receives.
-        sizes = tuple(mean.rounded(own.element_size) for mean in means)
+        sizes = tuple(mean.round_to(own.element_size) for mean in means)
         total = sum(sizes)
         sent = total - sizes[own.group.index(own.rank)]
         return replace(own, bytes_in=total, bytes_out=total, bytes_sent=sent, send_bytes=sizes, recv_bytes=sizes)
@@ -139,7 +139,7 @@ class _Mean:
     def value(self) -> float:
         return self.total / self.weight
 
-    def rounded(self, unit: int = 1) -> int:
+    def round_to(self, unit: int = 1) -> int:
         """Return the mean, rounded to a multiple of `unit`."""
         return round(self.value / unit) * unit
 
@@ -174,17 +174,17 @@ class _Work:
         if self.is_same:
             return own
         if self._mean is None:
-            self._mean = self._shared()
+            self._mean = self._share()
         return self._mean
 
-    def _shared(self) -> PricedComputation:
+    def _share(self) -> PricedComputation:
         amounts: dict[str, Any] = {name: mean.value for name, mean in self.amounts.items()}
         costs: dict[str, Any] = {name: mean.value for name, mean in self.costs.items()}
         for whole in (amounts, costs):
             whole.update({name: round(value) for name, value in whole.items() if name in _WHOLE})
         if self.amounts["launches"].total:
             amounts["launches"] = max(amounts["launches"], 1)
-        measured_ns = self.measured.rounded() if self.is_measured else None
+        measured_ns = self.measured.round_to() if self.is_measured else None
         # Without operators and parts: those of one rank have shapes that do not add up to the mean.
         kernel = replace(self.first.kernel, **amounts, operations=(), parts=())
         return PricedComputation(kernel=kernel, measured_ns=measured_ns, price=KernelCost(**costs))

@@ -110,7 +110,7 @@ class KernelLedger:
         if priced.price is not None:
             total_ns = self._machine.alone_ns(self._rank, priced.price)
             prices = self._machine.prices
-            by = {prices.priced_by(each) for leaf in leaves(own) for each in leaf.operations} or {"roofline"}
+            by = {prices.source_of_price(each) for leaf in leaves(own) for each in leaf.operations} or {"roofline"}
             return [_Calls(_Key(priced.kernel.kind, f"mean of ranks: {_work(priced.kernel)}", min(by)), 1, total_ns)]
         kept, found = self._known.get(id(own), (None, ()))
         if kept is own:  # the cached reference also keeps the id from being reused
@@ -126,7 +126,7 @@ class KernelLedger:
         prices = self._machine.prices
         if prices.has_laws and leaf.operations and leaf.count:
             for each in leaf.operations:
-                key = _Key(*words(each), prices.priced_by(each))
+                key = _Key(*words(each), prices.source_of_price(each))
                 yield _Calls(key, leaf.count, 1e9 * leaf.count * prices.seconds(each))
             return
         total_ns = self._machine.alone_ns(self._rank, prices.cost(leaf))

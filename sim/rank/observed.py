@@ -75,11 +75,11 @@ class Observed:
     def __init__(self) -> None:
         self._steps: dict[int, ObservedStep] = {}
 
-    def computed(self, step: int, one: ObservedComputation) -> None:
+    def record_computation(self, step: int, one: ObservedComputation) -> None:
         """Record a computation of a step."""
         self._step(step).computed.append(one)
 
-    def waited(self, step: int) -> None:
+    def record_wait(self, step: int) -> None:
         """Record that the host waited for the GPU before the step's next computation."""
         one = self._step(step)
         one.waits.append(len(one.computed))

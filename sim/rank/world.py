@@ -178,7 +178,7 @@ class World:
         for one in self._group_rendezvous:
             one.check_at_end(has_ended=has_ended)
 
-    def priced(self, rank: int, stream: str, step: int, one: ObservedComputation) -> PricedComputation:
+    def price(self, rank: int, stream: str, step: int, one: ObservedComputation) -> PricedComputation:
         """Return a rank's next computation with its price, measured or balanced if so; count it in the ledgers."""
         label, kernel = one.label, one.kernel
         measured = self._measured.next(rank, stream, step, label, cost=kernel)
@@ -189,17 +189,17 @@ class World:
         if self.kernels is not None and step >= 0 and rank == self.ranks[0]:
             self.kernels.add(step, label, kernel, found)
             if self.observed is not None:
-                self.observed.computed(step, one)
+                self.observed.record_computation(step, one)
         return found
 
     def note_wait(self, rank: int, step: int) -> None:
         """Record that a rank's host waited for its GPU."""
         if self.observed is not None and step >= 0 and rank == self.ranks[0]:
-            self.observed.waited(step)
+            self.observed.record_wait(step)
 
     def start(self, rank: int, begin: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run a coroutine of a rank; an exception ends the run with a message that names the rank."""
-        self.machine.clock.start(partial(_named, rank, begin))
+        self.machine.clock.start(partial(_name_task, rank, begin))
 
     def next_rendezvous(self, group: Group, rank: int) -> Rendezvous:
         """Return the rendezvous of this rank's next call on a group; forgotten when all members have entered."""
@@ -224,7 +224,7 @@ class World:
         return lane
 
 
-async def _named(rank: int, begin: Callable[[], Coroutine[Any, Any, None]]) -> None:
+async def _name_task(rank: int, begin: Callable[[], Coroutine[Any, Any, None]]) -> None:
     try:
         await begin()
     except ProgramError:

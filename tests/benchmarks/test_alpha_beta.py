@@ -60,13 +60,13 @@ def test_a_fit_finds_the_model_again_that_made_the_messages() -> None:
 def test_no_other_parameters_leave_smaller_relative_errors() -> None:
     messages = [(4096, 3.1e-4), (65536, 2.5e-3), (1 << 20, 4.6e-2), (1 << 22, 0.17)]
 
-    def left(model: AlphaBeta) -> float:
+    def leave(model: AlphaBeta) -> float:
         return sum((model.message_s(size) / seconds - 1) ** 2 for size, seconds in messages)
 
     found = fit(messages)
     for alpha, beta in ((1.01, 1), (0.99, 1), (1, 1.001), (1, 0.999), (1.01, 0.999)):
         aside = AlphaBeta(alpha_s=found.alpha_s * alpha, beta_s_per_byte=found.beta_s_per_byte * beta)
-        assert left(aside) > left(found)
+        assert leave(aside) > leave(found)
 
 
 def test_no_parameter_is_negative() -> None:

@@ -1,4 +1,4 @@
-"""The residual tables in docs/kernels.md are what the command says today."""
+"""The residual tables in docs/explanation/kernels.md are what the command says today."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def test_a_row_counts_the_calls_that_take_longer_than_the_wire() -> None:
 
 def test_calls_of_draws_take_the_wires_time_or_half_as_much_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outcomes, "DRAWS", 4)
-    calls = outcomes.predicted("200mbit", PROFILE)
+    calls = outcomes.predict("200mbit", PROFILE)
     assert calls.shape == (4 * outcomes.STEPS, 2, 2)
     wire_ns = outcomes.SIZE_BYTES / 2 / outcomes.PAYLOAD_SHARE / 25e6 * 1e9
     taken = (calls[:, :, 1].max(axis=1) - calls[:, :, 0].min(axis=1)) / wire_ns
@@ -34,6 +34,6 @@ def test_calls_of_draws_take_the_wires_time_or_half_as_much_again(monkeypatch: p
 
 def test_ranks_that_share_a_core_post_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outcomes, "DRAWS", 2)
-    calls = outcomes.predicted("200mbit", PROFILE, cores=1)
+    calls = outcomes.predict("200mbit", PROFILE, cores=1)
     wire_ns = outcomes.SIZE_BYTES / 2 / outcomes.PAYLOAD_SHARE / 25e6 * 1e9
     assert np.all(calls[:, :, 1].max(axis=1) - calls[:, :, 0].min(axis=1) > outcomes.BETWEEN * wire_ns)

@@ -20,16 +20,16 @@ GIB = 1 << 30
 def test_the_fullest_gpu_counts_without_nccl(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked = []
 
-    def played(script: Sequence[str], on: Sequence[str], out: Path) -> SimpleNamespace:
+    def play(script: Sequence[str], on: Sequence[str], out: Path) -> SimpleNamespace:
         asked.append((list(script), list(on), out.name))
         held = [(0, "tensors", 60, ALWAYS), (0, "free", 4, CACHED), (0, "communication buffers", 9, ALWAYS)]
         held += [(1, "tensors", 62, ALWAYS), (1, "free", 1, CACHED)]
         frame = pd.DataFrame(held, columns=["rank", "part", "size_bytes", "phases"])
         return SimpleNamespace(memory=frame.assign(size_bytes=frame["size_bytes"] * GIB))
 
-    monkeypatch.setattr(eager_steps, "played", played)
+    monkeypatch.setattr(eager_steps, "play", play)
     rows = pd.read_csv(published_memory.PUBLISHED)
-    found = published_memory.predicted(rows[rows["id"] == "titan-02"].iloc[0], tmp_path)
+    found = published_memory.predict(rows[rows["id"] == "titan-02"].iloc[0], tmp_path)
     assert found == {"allocated": 62.0, "reserved": 64.0}
     ((script, on, name),) = asked
     assert (script[1:], name) == (["--early", "--batch", "2", "--compile"], "titan-02")
@@ -48,19 +48,19 @@ def test_rows_of_one_command_are_renewed_together_and_others_say_why_not(
 ) -> None:
     asked = []
 
-    def predicted(row: pd.Series, folder: Path) -> dict[str, float]:
+    def predict(row: pd.Series, folder: Path) -> dict[str, float]:
         asked.append(row["id"])
         return {"allocated": 1.0, "reserved": 2.0}
 
     monkeypatch.setattr(published_memory, "PREDICTED", tmp_path / "predicted.csv")
-    monkeypatch.setattr(published_memory, "predicted", predicted)
+    monkeypatch.setattr(published_memory, "predict", predict)
     monkeypatch.setattr(sys, "argv", ["published_memory", "titan-03", "titan-12"])
     published_memory.main()
-    assert (asked, list(published_memory.kept()["id"])) == (["titan-02"], ["titan-02", "titan-03"])
+    assert (asked, list(published_memory.read_kept()["id"])) == (["titan-02"], ["titan-02", "titan-03"])
     assert capsys.readouterr().err == "titan-12: not predicted: the script has no asynchronous tensor parallelism\n"
 
 
 def test_the_docs_have_what_is_kept() -> None:
     """Run `python -m benchmarks.published_memory --write` where they have not."""
     page = published_memory.PAGE.read_text(encoding="utf-8")
-    assert parts(page, published_memory.BEGIN)[1] == published_memory.table(published_memory.compared())
+    assert parts(page, published_memory.BEGIN)[1] == published_memory.table(published_memory.compare())

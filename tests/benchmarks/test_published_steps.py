@@ -1,4 +1,4 @@
-"""What docs/kernels.md says of steps that others have measured: the bars that hold."""
+"""What docs/explanation/kernels.md says of steps that others have measured: the bars that hold."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import scale_all_to_all
-from benchmarks.scale_all_to_all import AbsentError, Played, compiled, ours, phase, row, scenario, simgrid
+from benchmarks.scale_all_to_all import AbsentError, Played, compile_program, ours, phase, row, scenario, simgrid
 
 
 def test_a_line_compares_the_ends_of_all_ranks() -> None:
@@ -31,7 +31,7 @@ def test_a_line_compares_the_ends_of_all_ranks() -> None:
 def test_without_a_compiler_there_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(AbsentError, match=r"expected g\+\+ and SimGrid's headers \(Debian: g\+\+, libsimgrid-dev\)"):
-        compiled(tmp_path)
+        compile_program(tmp_path)
 
 
 @pytest.mark.slow
@@ -45,5 +45,5 @@ def test_ours_ends_when_its_flows_have(tmp_path: Path) -> None:
     assert len(mine.ends_s) == len(into)
     if shutil.which("g++") is None or not Path("/usr/include/simgrid/s4u.hpp").exists():
         return
-    theirs = simgrid(compiled(tmp_path), 16)
+    theirs = simgrid(compile_program(tmp_path), 16)
     assert mine.ends_s == pytest.approx(theirs.ends_s, rel=1e-5)

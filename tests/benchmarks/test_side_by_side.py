@@ -20,7 +20,7 @@ RATE = 2e9  # of its NIC
 CASE = {"op": "all_reduce", "size_bytes": 4000, "hosts": 2, "ranks_per_host": 1, "nic_bytes_per_s": RATE}
 
 
-def written(folder: Path, **values: Any) -> Path:
+def write(folder: Path, **values: Any) -> Path:
     """Three cases, of which ours are 10 % too slow, 20 % too quick and right, and messages of alpha and beta."""
     cases = [
         CASE | {"measured_s": 1.0, "ours_s": 1.1},
@@ -65,7 +65,7 @@ def test_models_stand_side_by_side_by_op_and_over_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(simgrid_flows, "predict_all", ten_ms)
-    side_by_side.compare(written(tmp_path), markdown=True)
+    side_by_side.compare(write(tmp_path), markdown=True)
     rows = lines(capsys.readouterr().out)
     assert ["all_reduce", "ours", "2", "-5.0 %", "15.0 %", "19.5 %", "20.0 %"] in rows
     assert ["barrier", "ours", "1", "+0.0 %", "0.0 %", "0.0 %", "0.0 %"] in rows
@@ -93,7 +93,7 @@ def test_simgrid_s_variants_are_asked_for_every_case_and_step(monkeypatch: pytes
         return ten_ms(them)
 
     monkeypatch.setattr(simgrid_flows, "predict_all", predict_all)
-    given = side_by_side.read(written(tmp_path))
+    given = side_by_side.read(write(tmp_path))
     profile = load_profile(str(tmp_path / "p.toml"))
     model = alpha_beta.AlphaBeta(alpha_s=1e-3, beta_s_per_byte=1e-6)
     found = side_by_side.predict_simgrid(given.cases, {RATE: profile}, {RATE: model})
@@ -109,7 +109,7 @@ def test_without_simgrid_the_others_are_shown_and_it_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(simgrid_flows, "predict_all", no_simgrid)
-    side_by_side.compare(written(tmp_path), markdown=False)
+    side_by_side.compare(write(tmp_path), markdown=False)
     shown = capsys.readouterr()
     assert shown.err == "without SimGrid: none here\n"
     assert "alpha-beta" in shown.out
@@ -127,12 +127,12 @@ def test_without_simgrid_the_others_are_shown_and_it_is_said(
 )
 def test_a_mistake_in_the_file_is_a_sentence(tmp_path: Path, values: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ScenarioError) as caught:
-        side_by_side.read(written(tmp_path, **values))
+        side_by_side.read(write(tmp_path, **values))
     assert sentence in str(caught.value)
 
 
 def test_a_profile_of_another_rate_is_refused(tmp_path: Path) -> None:
-    path = written(tmp_path)
+    path = write(tmp_path)
     profile = PROFILE.read_text()
     before, nic, after = profile.partition("[cluster.nic]")
     (tmp_path / "p.toml").write_text(before + nic + after.replace('"2 GB/s"', '"1 GB/s"'))

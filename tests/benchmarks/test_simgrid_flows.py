@@ -20,13 +20,13 @@ def cluster(hosts: int, ranks_per_host: int) -> Cluster:
     return dataclasses.replace(profile, hosts=hosts, host=dataclasses.replace(profile.host, gpus=ranks_per_host))
 
 
-def given(platform: Cluster, op: str, size_bytes: int) -> dict[str, Any]:
+def make(platform: Cluster, op: str, size_bytes: int) -> dict[str, Any]:
     return simgrid_flows.problem(platform, calls(op, size_bytes, platform.world_size), ())
 
 
 def test_routes_are_the_paths_of_our_simulator() -> None:
     platform = cluster(2, 2)
-    found = given(platform, "barrier", 0)
+    found = make(platform, "barrier", 0)
     fabric = Fabric(platform)
     assert [route[:2] for route in found["routes"]] == [[a, b] for a in range(4) for b in range(4) if a != b]
     for source, target, names, latency_s in found["routes"]:
@@ -36,7 +36,7 @@ def test_routes_are_the_paths_of_our_simulator() -> None:
 
 
 def test_every_message_is_sent_received_and_waited_for() -> None:
-    scripts = given(cluster(3, 1), "all_gather", 3000)["scripts"]
+    scripts = make(cluster(3, 1), "all_gather", 3000)["scripts"]
     sends = {
         (rank, one[1], one[2], one[3]) for rank, script in enumerate(scripts) for one in script if one[0] == "send"
     }
@@ -53,7 +53,7 @@ def test_copies_and_sums_take_the_memory_s_time() -> None:
     platform = cluster(2, 1)
     gpu = platform.host.gpu
     rate = gpu.memory_bytes_per_s * gpu.efficiency["elementwise"]
-    script = given(platform, "reduce_scatter", 8000)["scripts"][0]
+    script = make(platform, "reduce_scatter", 8000)["scripts"][0]
     work_s = [one[1] for one in script if one[0] == "work"]
     # The input is copied, half of it is summed in two segments (two reads and a write), the output is copied.
     assert work_s == pytest.approx([2 * 8000 / rate, 3 * 2000 / rate, 3 * 2000 / rate, 2 * 4000 / rate])
@@ -61,7 +61,7 @@ def test_copies_and_sums_take_the_memory_s_time() -> None:
 
 def test_a_fitted_platform_has_the_measured_rate_and_its_part_of_alpha_on_each_path() -> None:
     model = AlphaBeta(alpha_s=3e-4, beta_s_per_byte=4e-8)
-    found = given(simgrid_flows.fitted(cluster(2, 2), model, 0.5), "barrier", 0)
+    found = make(simgrid_flows.fit(cluster(2, 2), model, 0.5), "barrier", 0)
     assert {latency_s for *_, latency_s in found["routes"]} == {1.5e-4}
     rates = [rate for name, rate in found["links"].items() if ".nic" in name]
     assert rates == pytest.approx([25e6] * 4)

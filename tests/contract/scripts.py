@@ -37,7 +37,7 @@ def note(rank: Rank, name: str, tensor: Tensor) -> None:
         rank.record(f"{name}[{index}]", float(value))
 
 
-def noted(recording: Recording, rank: int, name: str) -> list[float]:
+def noted_elements(recording: Recording, rank: int, name: str) -> list[float]:
     """The elements that a rank has noted."""
     values = {metric.name: metric.value for metric in recording.metrics if metric.rank == rank}
     return [values[f"{name}[{index}]"] for index in range(int(values[f"{name}.size"]))]

@@ -24,7 +24,7 @@ def pair(dtype: torch.dtype = torch.float32) -> list[Tensor]:
     return [torch.ones(2, dtype=dtype), torch.ones(2, dtype=dtype)]
 
 
-def listed(outputs: Any = None, inputs: Any = None) -> Issue:
+def list_form(outputs: Any = None, inputs: Any = None) -> Issue:
     """The list form, with a right list for each that is not given."""
     return lambda rank: rank.all_to_all(pair() if outputs is None else outputs, pair() if inputs is None else inputs)
 
@@ -46,54 +46,58 @@ IN, OUT = "input_tensor_list", "output_tensor_list"
 # What one rank does wrong by itself: the call, what it raises there, and what every rank hears after "rank 1: verb: ".
 LISTS: dict[str, tuple[Callable[[], Issue], str, str]] = {
     "short": (
-        lambda: listed(None, [torch.ones(2)]),
+        lambda: list_form(None, [torch.ones(2)]),
         "CollectiveError",
         f"{IN} has 1 tensors, expected the group's size 2",
     ),
-    "long": (lambda: listed(pair() + pair()), "CollectiveError", f"{OUT} has 4 tensors, expected the group's size 2"),
-    "empty": (lambda: listed([], []), "CollectiveError", f"{OUT} has 0 tensors, expected the group's size 2"),
-    "tuple": (lambda: listed(None, tuple(pair())), "TypeError", f"{IN} must be a list of tensors, got tuple"),
-    "tensor": (lambda: listed(torch.ones(2, 2)), "TypeError", f"{OUT} must be a list of tensors, got Tensor"),
-    "no tensor": (lambda: listed(None, [torch.ones(2), 3]), "TypeError", f"{IN}[1] must be a tensor, got int"),
+    "long": (
+        lambda: list_form(pair() + pair()),
+        "CollectiveError",
+        f"{OUT} has 4 tensors, expected the group's size 2",
+    ),
+    "empty": (lambda: list_form([], []), "CollectiveError", f"{OUT} has 0 tensors, expected the group's size 2"),
+    "tuple": (lambda: list_form(None, tuple(pair())), "TypeError", f"{IN} must be a list of tensors, got tuple"),
+    "tensor": (lambda: list_form(torch.ones(2, 2)), "TypeError", f"{OUT} must be a list of tensors, got Tensor"),
+    "no tensor": (lambda: list_form(None, [torch.ones(2), 3]), "TypeError", f"{IN}[1] must be a tensor, got int"),
     "mixed inside": (
-        lambda: listed(None, [torch.ones(2), torch.ones(1, dtype=torch.float64)]),
+        lambda: list_form(None, [torch.ones(2), torch.ones(1, dtype=torch.float64)]),
         "ValueError",
         "all tensors must have one dtype, got float32 and float64",
     ),
     "mixed between": (
-        lambda: listed(None, pair(torch.int32)),
+        lambda: list_form(None, pair(torch.int32)),
         "ValueError",
         "all tensors must have one dtype, got float32 and int32",
     ),
     "transposed": (
-        lambda: listed(None, [torch.ones(2, 2).t(), torch.ones(2, 2)[:, :1]]),
+        lambda: list_form(None, [torch.ones(2, 2).t(), torch.ones(2, 2)[:, :1]]),
         "CollectiveError",
         f"{IN}[0] of shape (2, 2) must be contiguous",
     ),
     "sparse": (
-        lambda: listed(None, [torch.ones(2).to_sparse(), torch.ones(2)]),
+        lambda: list_form(None, [torch.ones(2).to_sparse(), torch.ones(2)]),
         "CollectiveError",
         f"{IN}[0] must be a dense tensor, got a sparse_coo one",
     ),
     "elsewhere": (
-        lambda: listed([item.to("meta") for item in pair()], [item.to("meta") for item in pair()]),
+        lambda: list_form([item.to("meta") for item in pair()], [item.to("meta") for item in pair()]),
         "CollectiveError",
         "tensors are on meta, expected cpu",
     ),
     "half elsewhere": (
-        lambda: listed([item.to("meta") for item in pair()]),
+        lambda: list_form([item.to("meta") for item in pair()]),
         "CollectiveError",
         "all tensors must be on one device, got meta and cpu",
     ),
-    "leaf": (lambda: listed([torch.ones(2), parameter()]), "CollectiveError", f"{OUT}[1] {LEAF}"),
+    "leaf": (lambda: list_form([torch.ones(2), parameter()]), "CollectiveError", f"{OUT}[1] {LEAF}"),
     "conjugate": (
-        lambda: listed([item.conj() for item in pair(torch.complex64)], pair(torch.complex64)),
+        lambda: list_form([item.conj() for item in pair(torch.complex64)], pair(torch.complex64)),
         "CollectiveError",
         f"{OUT}[0] is a conjugate view, which cannot be written in place;"
         " expected a tensor as resolve_conj() returns it",
     ),
     "negated": (
-        lambda: listed([torch._neg_view(item) for item in pair()], pair()),
+        lambda: list_form([torch._neg_view(item) for item in pair()], pair()),
         "CollectiveError",
         f"{OUT}[0] is a negative view, which cannot be written in place; expected a tensor as resolve_neg() returns it",
     ),
@@ -227,7 +231,7 @@ async def said_by(rank: Rank, issue: Issue) -> tuple[str, str, float]:
 
 
 async def one_is_wrong(rank: Rank, verb: str, name: str) -> tuple[str, str, float]:
-    right = {"all_to_all": listed(), "all_to_all_single": single()}.get(verb, lambda rank: rank.barrier())
+    right = {"all_to_all": list_form(), "all_to_all_single": single()}.get(verb, lambda rank: rank.barrier())
     if rank.rank == 0:
         return await said_by(rank, right)
     if verb in ("all_to_all", "all_to_all_single"):
@@ -252,41 +256,41 @@ def test_a_mistake_of_one_rank_is_the_same_sentence_on_all_and_the_group_goes_on
     ]
 
 
-def sized(outputs: tuple[int, int], inputs: tuple[int, int], dtype: torch.dtype = torch.float32) -> Issue:
+def make_sized(outputs: tuple[int, int], inputs: tuple[int, int], dtype: torch.dtype = torch.float32) -> Issue:
     """The single form of some rows to and from each."""
     return lambda rank: rank.all_to_all_single(
         torch.empty(sum(outputs), dtype=dtype), torch.ones(sum(inputs), dtype=dtype), outputs, inputs, label="ids"
     )
 
 
-def typed(dtype: torch.dtype) -> Issue:
+def make_typed(dtype: torch.dtype) -> Issue:
     return lambda rank: rank.all_to_all(pair(dtype), pair(dtype))
 
 
 # What each rank calls for itself is right; together the calls do not fit.
 TOGETHER: dict[str, tuple[tuple[Issue, Issue], str]] = {
     "dtype of the same width": (
-        (typed(torch.float32), typed(torch.int32)),
+        (make_typed(torch.float32), make_typed(torch.int32)),
         "rank 0 calls all_to_all (16 bytes, float32), but rank 1 calls all_to_all (16 bytes, int32)",
     ),
     "dtype of another width": (
-        (typed(torch.float32), typed(torch.float64)),
+        (make_typed(torch.float32), make_typed(torch.float64)),
         "rank 0 calls all_to_all (16 bytes, float32), but rank 1 calls all_to_all (32 bytes, float64)",
     ),
     "expects more": (
-        (sized((1, 2), (1, 2)), sized((3, 1), (2, 1))),
+        (make_sized((1, 2), (1, 2)), make_sized((3, 1), (2, 1))),
         "all_to_all_single 'ids': rank 0 sends 8 bytes to rank 1, which expects 12",
     ),
     "expects less": (
-        (sized((1, 2), (1, 2)), sized((1, 1), (2, 1))),
+        (make_sized((1, 2), (1, 2)), make_sized((1, 1), (2, 1))),
         "all_to_all_single 'ids': rank 0 sends 8 bytes to rank 1, which expects 4",
     ),
     "expects none": (
-        (sized((0, 0), (0, 0)), sized((0, 1), (1, 1))),
+        (make_sized((0, 0), (0, 0)), make_sized((0, 1), (1, 1))),
         "all_to_all_single 'ids': rank 1 sends 4 bytes to rank 0, which expects 0",
     ),
     "own share": (
-        (sized((2, 0), (1, 0)), sized((0, 0), (0, 0))),
+        (make_sized((2, 0), (1, 0)), make_sized((0, 0), (0, 0))),
         "all_to_all_single 'ids': rank 0 sends 4 bytes to rank 0, which expects 8",
     ),
     "list": (
@@ -297,11 +301,11 @@ TOGETHER: dict[str, tuple[tuple[Issue, Issue], str]] = {
         "all_to_all: rank 0 sends 12 bytes to rank 1, which expects 8",
     ),
     "verb": (
-        (lambda rank: rank.all_reduce(torch.ones(2), label="mean"), listed()),
+        (lambda rank: rank.all_reduce(torch.ones(2), label="mean"), list_form()),
         "rank 0 calls all_reduce 'mean' (8 bytes, float32, sum), but rank 1 calls all_to_all (16 bytes, float32)",
     ),
     "form": (
-        (listed(), single()),
+        (list_form(), single()),
         "rank 0 calls all_to_all (16 bytes, float32), but rank 1 calls all_to_all_single (16 bytes, float32)",
     ),
     "reduction": (

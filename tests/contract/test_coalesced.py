@@ -15,7 +15,7 @@ from torch.distributed import ReduceOp
 
 from scenarios.seam.errors import CollectiveError
 from scenarios.seam.rank import Rank
-from tests.contract.test_reductions import DTYPES, OPS, drawn, told
+from tests.contract.test_reductions import DTYPES, OPS, describe, draw
 from tests.contract.worlds import WORLDS, results
 
 SIZES = (5, 1, 0, 37)
@@ -47,8 +47,8 @@ async def reduces(rank: Rank, dtype: str) -> list[list[str]]:
     for name, op in OPS.items():
         if dtype.startswith("complex") and name in ("min", "max"):
             continue
-        tensors = [drawn(rank.rank, size, dtype) for size in (8, 37)] + [drawn(rank.rank, 6, dtype).view(2, 3)]
-        found += [told(each.view(-1)) for each in await rank.all_reduce_coalesced(tensors, op, turned)]
+        tensors = [draw(rank.rank, size, dtype) for size in (8, 37)] + [draw(rank.rank, 6, dtype).view(2, 3)]
+        found += [describe(each.view(-1)) for each in await rank.all_reduce_coalesced(tensors, op, turned)]
     return found
 
 
@@ -65,7 +65,7 @@ async def reduces_both_ways(rank: Rank, sizes: tuple[int, ...]) -> list[list[lis
 
     together = await rank.all_reduce_coalesced(fresh(), ReduceOp.AVG)
     works = [rank.all_reduce(each, ReduceOp.AVG) for each in fresh()]
-    return [list(map(told, together)), [told(await work) for work in works]]
+    return [list(map(describe, together)), [describe(await work) for work in works]]
 
 
 @settings(max_examples=8, deadline=None, derandomize=True)
@@ -142,13 +142,13 @@ def test_outputs_are_poisoned_until_it_has_ended() -> None:
 
 async def reduces_as_torch(rank: Rank, dtype: torch.dtype) -> list[list[list[str]]]:
     def fresh() -> list[Tensor]:
-        return [drawn(rank.rank, size, "float32").to(dtype) for size in (8, 37)]
+        return [draw(rank.rank, size, "float32").to(dtype) for size in (8, 37)]
 
     ours = await rank.all_reduce_coalesced(fresh())
     theirs = fresh()
     with warnings.catch_warnings(action="ignore"):  # torch's function is to go some day
         torch.distributed.all_reduce_coalesced(theirs)
-    return [list(map(told, each)) for each in (ours, theirs)]
+    return [list(map(describe, each)) for each in (ours, theirs)]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

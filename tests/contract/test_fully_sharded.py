@@ -67,7 +67,7 @@ def own_shards(module: nn.Module) -> list[Tensor]:
 
 
 @contextmanager
-def watched() -> Iterator[Calls]:
+def watch() -> Iterator[Calls]:
     """The collectives that torch's own code calls inside, with the bytes that each takes."""
     found: Calls = []
     before = {name: getattr(dist, name) for name in (*OPS, "all_reduce")}
@@ -103,7 +103,7 @@ async def train_in_torch(
     fully_shard(module, mesh=mesh, reshard_after_forward=parallel.reshard_after_forward)
     optimizer, losses = sgd(module.parameters()), []
     for step in range(2):
-        with watched() as calls:
+        with watch() as calls:
             for micro in range(micro_batches):
                 is_last = micro == micro_batches - 1
                 module.set_requires_gradient_sync(is_last or parallel.reduce_every_micro_batch)

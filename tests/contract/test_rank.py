@@ -18,7 +18,7 @@ from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Recording, Span
 from scenarios.sharding_kind import ShardingKind
 from tests.contract.conftest import Play
-from tests.contract.scripts import Script, note, noted
+from tests.contract.scripts import Script, note, noted_elements
 from tests.contract.worlds import WORLDS, scenario
 
 MOVED = ["float16", "bfloat16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "bool"]
@@ -35,7 +35,7 @@ def tensor_of(rank: int, shape: tuple[int, ...], dtype: str, seed: int = 0) -> T
 
 
 def flat(tensors: list[Tensor]) -> list[float]:
-    """As `noted` gives it."""
+    """As `noted_elements` gives it."""
     parts = [torch.view_as_real(item) if item.is_complex() else item for item in tensors]
     return [float(value) for part in parts for value in part.reshape(-1).tolist()]
 
@@ -69,7 +69,7 @@ async def reduces(rank: Rank, dtype: str) -> None:
         note(rank, f"{name} scattered", output)
 
 
-def reduced(parts: list[Tensor], name: str) -> Tensor:
+def reduce(parts: list[Tensor], name: str) -> Tensor:
     total = parts[0].clone()
     for part in parts[1:]:
         if name in ("min", "max"):
@@ -86,11 +86,11 @@ def reduced(parts: list[Tensor], name: str) -> Tensor:
 def test_reductions_are_those_of_one_process(play: Play, dtype: str) -> None:
     recording = play(Script(reduces, (dtype,)), 2, 2)
     for name in names_for(dtype):
-        whole = reduced([tensor_of(rank, (3, 2), dtype) for rank in range(4)], name)
-        parts = reduced([tensor_of(rank, (8,), dtype, 1) for rank in range(4)], name)
+        whole = reduce([tensor_of(rank, (3, 2), dtype) for rank in range(4)], name)
+        parts = reduce([tensor_of(rank, (8,), dtype, 1) for rank in range(4)], name)
         for rank in range(4):
-            assert noted(recording, rank, f"{name} reduced") == flat([whole])
-            assert noted(recording, rank, f"{name} scattered") == flat([parts[2 * rank : 2 * rank + 2]])
+            assert noted_elements(recording, rank, f"{name} reduced") == flat([whole])
+            assert noted_elements(recording, rank, f"{name} scattered") == flat([parts[2 * rank : 2 * rank + 2]])
 
 
 async def exchanges(rank: Rank, dtype: str) -> None:
@@ -110,8 +110,8 @@ def test_uneven_all_to_all_moves_every_dtype_to_its_place(play: Play, dtype: str
     recording = play(Script(exchanges, (dtype,)), 1, 3)
     for rank in range(3):
         expected = flat([tensor_of(peer, (peer + rank, 2), dtype, rank) for peer in range(3)])
-        assert noted(recording, rank, "list") == expected
-        assert noted(recording, rank, "single") == expected
+        assert noted_elements(recording, rank, "list") == expected
+        assert noted_elements(recording, rank, "single") == expected
         listed, single = spans_of(recording, rank)[:2]
         assert (listed.bytes_in, listed.bytes_out, listed.bytes_sent) == (
             single.bytes_in,
@@ -145,9 +145,9 @@ def test_all_to_all_takes_empty_scalar_aliased_and_one_sided_tensors(play: Play)
     for rank in range(2):
         transposed = [0.0 + rank, 10.0 + rank]
         for name in ("scalars", "in place", "single in place"):
-            assert noted(recording, rank, name) == transposed, name
-    assert noted(recording, 0, "one-sided") == []
-    assert noted(recording, 1, "one-sided") == [7.0, 7.0, 7.0]
+            assert noted_elements(recording, rank, name) == transposed, name
+    assert noted_elements(recording, 0, "one-sided") == []
+    assert noted_elements(recording, 1, "one-sided") == [7.0, 7.0, 7.0]
 
 
 async def moves(rank: Rank) -> None:
@@ -171,10 +171,10 @@ def test_gather_broadcast_send_and_recv_move_what_they_say(play: Play) -> None:
     recording = play(Script(moves), 2, 2)
     everything = flat([tensor_of(rank, (2,), "complex64") for rank in range(4)])
     for rank in range(4):
-        assert noted(recording, rank, "gathered") == everything
-        assert noted(recording, rank, "given") == flat([tensor_of(2, (2, 2), "int16")])
-    assert noted(recording, 1, "got") == flat([tensor_of(3, (3,), "bool")])
-    assert noted(recording, 3, "got") == flat([tensor_of(1, (3,), "bool")])
+        assert noted_elements(recording, rank, "gathered") == everything
+        assert noted_elements(recording, rank, "given") == flat([tensor_of(2, (2, 2), "int16")])
+    assert noted_elements(recording, 1, "got") == flat([tensor_of(3, (3,), "bool")])
+    assert noted_elements(recording, 3, "got") == flat([tensor_of(1, (3,), "bool")])
     kinds = [(span.kind, span.bytes_in, span.bytes_out, span.call) for span in spans_of(recording, 1)]
     assert kinds == [
         ("all_gather_into_tensor", 16, 64, 0),
@@ -209,12 +209,12 @@ def test_groups_are_host_same_local_rank_world_and_in_the_order_that_was_named(p
     recording = play(Script(uses_groups), 2, 2)
     sums = {"intra": [11, 11, 1100, 1100], "cross": [101, 1010, 101, 1010], "world": [1111] * 4}
     for name, expected in sums.items():
-        assert [noted(recording, rank, name)[0] for rank in range(4)] == expected
-    assert noted(recording, 3, "turned") == [31.0, 1.0]
-    assert noted(recording, 0, "turned") == [32.0, 2.0]
+        assert [noted_elements(recording, rank, name)[0] for rank in range(4)] == expected
+    assert noted_elements(recording, 3, "turned") == [31.0, 1.0]
+    assert noted_elements(recording, 0, "turned") == [32.0, 2.0]
     for rank, part in ((3, 32.0), (0, 34.0)):
-        assert noted(recording, rank, "gathered") == [31.0, 32.0, 1.0, 2.0]
-        assert noted(recording, rank, "part") == [part]
+        assert noted_elements(recording, rank, "gathered") == [31.0, 32.0, 1.0, 2.0]
+        assert noted_elements(recording, rank, "part") == [part]
 
 
 async def stands_outside(rank: Rank) -> None:
@@ -397,7 +397,7 @@ def test_operations_after_synchronize_are_issued_after_the_wait(play: Play) -> N
         assert [span.label for span in (computed, reduced, behind)] == ["computed", "reduced", "behind"]
         for before, after in pairwise((computed, beside, reduced, behind)):
             assert before.end_ns <= before.wait_until_ns <= after.issued_ns
-        assert noted(recording, rank, "reduced") == [2.0] * 4
+        assert noted_elements(recording, rank, "reduced") == [2.0] * 4
 
 
 async def waits_for_an_error(rank: Rank) -> None:

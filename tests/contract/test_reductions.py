@@ -25,7 +25,7 @@ SIZES = (1, 5, 8, 37, 1000)  # some give each rank a chunk of the ring, some lea
 ODD = (math.nan, math.inf, -math.inf, 0.0, -0.0)
 
 
-def drawn(rank: int, numel: int, dtype: str) -> Tensor:
+def draw(rank: int, numel: int, dtype: str) -> Tensor:
     """Numbers whose sums round, every fifth an odd one."""
     generator = torch.Generator().manual_seed(100 * numel + rank)
     values = torch.randn(numel, 2, generator=generator)
@@ -35,7 +35,7 @@ def drawn(rank: int, numel: int, dtype: str) -> Tensor:
     return torch.view_as_complex(values).to(kind) if kind.is_complex else values[:, 0].contiguous().to(kind)
 
 
-def told(tensor: Tensor) -> list[str]:
+def describe(tensor: Tensor) -> list[str]:
     """Exact values, the sign of zero among them; one NaN is as good as another."""
     parts = torch.view_as_real(tensor).reshape(-1) if tensor.is_complex() else tensor
     return ["nan" if math.isnan(value) else float(value).hex() for value in parts.tolist()]
@@ -47,10 +47,10 @@ async def reduces(rank: Rank, dtype: str) -> list[tuple[str, int, list[str]]]:
     names = [name for name in OPS if not (dtype.startswith("complex") and name in ("min", "max"))]
     found = []
     for name, numel in itertools.product(names, SIZES):
-        found.append((name, numel, told(await rank.all_reduce(drawn(rank.rank, numel, dtype), OPS[name]))))
-        given = drawn(rank.rank, numel * size, dtype)
+        found.append((name, numel, describe(await rank.all_reduce(draw(rank.rank, numel, dtype), OPS[name]))))
+        given = draw(rank.rank, numel * size, dtype)
         output = torch.empty(numel, dtype=given.dtype)
-        found.append((name, -numel, told(await rank.reduce_scatter_tensor(output, given, OPS[name], turned))))
+        found.append((name, -numel, describe(await rank.reduce_scatter_tensor(output, given, OPS[name], turned))))
     return found
 
 

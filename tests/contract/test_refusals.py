@@ -16,7 +16,7 @@ from tests.contract.worlds import results
 SHORT = "rank {}: all_to_all: input_tensor_list has 1 tensors, expected the group's size {}"
 
 
-async def refused(work: Any) -> str:
+async def refuse(work: Any) -> str:
     with pytest.raises(CollectiveError) as caught:
         await work
     return str(caught.value)
@@ -38,7 +38,7 @@ def test_ranks_that_are_wrong_each_hear_of_their_own_mistake(world: str) -> None
 
 
 async def two_of_three(rank: Rank) -> str:
-    return await refused(rank.barrier()) if rank.rank == 0 else wrong(rank)
+    return await refuse(rank.barrier()) if rank.rank == 0 else wrong(rank)
 
 
 def test_of_several_mistakes_a_right_rank_hears_of_the_lowest_members(world: str) -> None:
@@ -54,7 +54,7 @@ async def in_flight(rank: Rank) -> list[Any]:
         last = rank.all_reduce(tensors[1])
     else:
         works = rank.all_to_all([torch.ones(1)] * 2, [torch.ones(1)] * 2), rank.all_reduce(tensors[1])
-        said, last = await refused(works[0]), works[1]
+        said, last = await refuse(works[0]), works[1]
     await last
     await first
     return [said, *(tensor[0].item() for tensor in tensors)]
@@ -70,7 +70,7 @@ async def late(rank: Rank) -> str:
         await rank.compute(Kernel(kind="elementwise"), int)
     else:
         await rank.compute(Kernel(kind="gemm", flops=1e8), torch.ones(300, 300).mm, torch.ones(300, 300))
-        said = await refused(rank.all_reduce(torch.ones(1)))
+        said = await refuse(rank.all_reduce(torch.ones(1)))
     return said
 
 

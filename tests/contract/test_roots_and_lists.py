@@ -13,9 +13,9 @@ from torch.distributed import ReduceOp
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.rank import Rank
 from tests.contract.conftest import Play
-from tests.contract.scripts import Script, note, noted
-from tests.contract.test_rank import ADDED, MOVED, OPS, flat, names_for, reduced, spans_of, tensor_of
-from tests.contract.test_reductions import DTYPES, drawn, told
+from tests.contract.scripts import Script, note, noted_elements
+from tests.contract.test_rank import ADDED, MOVED, OPS, flat, names_for, reduce, spans_of, tensor_of
+from tests.contract.test_reductions import DTYPES, describe, draw
 from tests.contract.worlds import WORLDS, results
 
 Sizes = tuple[str, int, int, int]
@@ -41,10 +41,10 @@ async def roots(rank: Rank, dtype: str) -> None:
 def test_gather_and_scatter_move_every_dtype_to_and_from_the_root(play: Play, dtype: str) -> None:
     recording = play(Script(roots, (dtype,)), 2, 2)
     everyone = flat([tensor_of(rank, (3, 2), dtype) for rank in range(4)])
-    assert noted(recording, ROOT, "gathered") == everyone
+    assert noted_elements(recording, ROOT, "gathered") == everyone
     size = tensor_of(0, (1,), dtype).element_size()
     for rank in range(4):
-        assert noted(recording, rank, "scattered") == flat([tensor_of(rank, (2,), dtype, 1)])
+        assert noted_elements(recording, rank, "scattered") == flat([tensor_of(rank, (2,), dtype, 1)])
         sizes: list[Sizes] = [
             (span.kind, span.bytes_in, span.bytes_out, span.bytes_sent) for span in spans_of(recording, rank)
         ]
@@ -64,8 +64,8 @@ async def reduces_to_a_root(rank: Rank, dtype: str) -> None:
 def test_reduce_gives_the_root_what_one_process_would_have(play: Play, dtype: str) -> None:
     recording = play(Script(reduces_to_a_root, (dtype,)), 2, 2)
     for name in names_for(dtype):
-        whole = reduced([tensor_of(rank, (3, 2), dtype) for rank in range(4)], name)
-        assert noted(recording, ROOT, name) == flat([whole])
+        whole = reduce([tensor_of(rank, (3, 2), dtype) for rank in range(4)], name)
+        assert noted_elements(recording, ROOT, name) == flat([whole])
     size = 6 * tensor_of(0, (1,), dtype).element_size()
     kinds = {(span.rank, span.kind, span.bytes_in, span.bytes_out) for span in recording.spans}
     assert kinds == {(rank, "reduce", size, size if rank == ROOT else 0) for rank in range(4)}
@@ -77,11 +77,11 @@ async def reduces_drawn(rank: Rank, dtype: str) -> list[Any]:
     turned = rank.new_group(list(range(rank.world_size))[::-1])
     for group in (rank.world, turned):
         for count in (1, 5, 8, 37, 1000, (1 << 20) + 3 if dtype == "float32" else 1):
-            tensor = await rank.reduce(drawn(rank.rank, count, dtype), 1, group=group)
-            found.append(told(tensor)[:: max(1, count // 1000)] if rank.rank == 1 else None)
+            tensor = await rank.reduce(draw(rank.rank, count, dtype), 1, group=group)
+            found.append(describe(tensor)[:: max(1, count // 1000)] if rank.rank == 1 else None)
             output = torch.empty(count % 999, dtype=tensor.dtype)
-            listed = [drawn(10 * place + rank.rank, count % 999, dtype) for place in range(rank.world_size)]
-            found.append(told(await rank.reduce_scatter(output, listed, ReduceOp.SUM, group)))
+            listed = [draw(10 * place + rank.rank, count % 999, dtype) for place in range(rank.world_size)]
+            found.append(describe(await rank.reduce_scatter(output, listed, ReduceOp.SUM, group)))
     return found
 
 
@@ -110,14 +110,14 @@ def test_lists_are_gathered_and_reduced_tensor_by_tensor(play: Play, ranks: int,
     recording, step = play(Script(lists, (dtype,)), 1, ranks), int(ranks > 2)
     everyone = flat([tensor_of(rank, (2 + step * rank, 2), dtype) for rank in range(ranks)])
     for rank in range(ranks):
-        assert noted(recording, rank, "gathered") == everyone
+        assert noted_elements(recording, rank, "gathered") == everyone
         first, *others = spans_of(recording, rank)
         size = tensor_of(0, (1,), dtype).element_size()
         assert (first.kind, first.bytes_in) == ("all_gather", 2 * (2 + step * rank) * size)
         assert first.bytes_out == sum(2 * (2 + step * place) * size for place in range(ranks))
         if others:
             parts = [tensor_of(peer, (2 + step * rank,), dtype, rank) for peer in range(ranks)]
-            assert noted(recording, rank, "scattered") == flat([reduced(parts, "sum")])
+            assert noted_elements(recording, rank, "scattered") == flat([reduce(parts, "sum")])
             assert others[0].kind == "reduce_scatter"
 
 
@@ -148,15 +148,17 @@ def test_several_tensors_go_as_one_call(play: Play, turns: bool) -> None:
         [tensor_of(place, shape, "float32", seed) for place in range(4)] for shape, seed in (((2,), 0), ((3, 1), 1))
     )
     whole, small = (
-        reduced([tensor_of(place, (size,), "float32", seed) for place in range(4)], "sum")
+        reduce([tensor_of(place, (size,), "float32", seed) for place in range(4)], "sum")
         for size, seed in ((8, 2), (4, 3))
     )
     for place, rank in enumerate(order):
-        assert noted(recording, rank, "into") == flat([*first, *second])
-        assert noted(recording, rank, "nested") == flat(
+        assert noted_elements(recording, rank, "into") == flat([*first, *second])
+        assert noted_elements(recording, rank, "nested") == flat(
             [each for pair in zip(first, second, strict=True) for each in pair]
         )
-        assert noted(recording, rank, "shares") == flat([whole[2 * place : 2 * place + 2], small[place : place + 1]])
+        assert noted_elements(recording, rank, "shares") == flat(
+            [whole[2 * place : 2 * place + 2], small[place : place + 1]]
+        )
     kinds: list[Sizes] = [
         (span.kind, span.bytes_in, span.bytes_out, span.bytes_sent) for span in spans_of(recording, 1)
     ]

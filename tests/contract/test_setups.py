@@ -21,7 +21,7 @@ def group(*ranks: Any) -> Make:
     return lambda rank: rank.new_group(list(ranks))
 
 
-def given(ranks: Any) -> Make:
+def make(ranks: Any) -> Make:
     return lambda rank: rank.new_group(ranks)
 
 
@@ -95,7 +95,7 @@ DIFFERENT: dict[str, tuple[Make, Make, str, str]] = {
         "rank 1: new_group: ranks must be a list of ints, got float at index 1",
     ),
     "tensor": (
-        given(torch.tensor([0, 1])),
+        make(torch.tensor([0, 1])),
         group(0, 1),
         "TypeError",
         "rank 1: new_group: ranks must be a list of ints, got Tensor",
@@ -110,7 +110,7 @@ DIFFERENT: dict[str, tuple[Make, Make, str, str]] = {
 }
 
 
-async def heard(rank: Rank, name: str) -> tuple[str, str]:
+async def hear(rank: Rank, name: str) -> tuple[str, str]:
     """What this rank hears: where it makes the group or stream, or where it first uses it."""
     try:
         at_rank_1, elsewhere, _, _ = DIFFERENT[name]
@@ -133,7 +133,7 @@ async def heard(rank: Rank, name: str) -> tuple[str, str]:
 def test_ranks_that_set_up_differently_hear_the_same_sentence_and_go_on(world: str, name: str) -> None:
     _, _, kind, sentence = DIFFERENT[name]
     all_hear = ("CollectiveError", sentence)
-    assert results(world, 1, 3, heard, name) == [all_hear, (kind, sentence), all_hear]
+    assert results(world, 1, 3, hear, name) == [all_hear, (kind, sentence), all_hear]
 
 
 async def uncaught(rank: Rank, name: str) -> None:

@@ -27,7 +27,7 @@ from typing import Any
 
 from scenarios.config.catalogue import library_files, profile_names
 from scenarios.config.toml.include import read_profile_tree, read_tree
-from tests.generated.toml import QUANTITY, drop, paths, put, scaled, toml_file
+from tests.generated.toml import QUANTITY, drop, paths, put, scale, toml_file
 
 # Processor time of a process, and time by the clock: a busy machine is no hang.
 MOST_S, MOST_CLOCK_S = 60, 900
@@ -109,7 +109,7 @@ class Mutants:
             case float():
                 others = [*_FLOATS, *(value * factor for factor in 2 * _FACTORS)]
             case str() if QUANTITY.fullmatch(value):
-                others = [scaled(value, factor) for factor in (*_FACTORS, *_FACTORS, 1e-6, 1e6, 1e-9, 1e9, 0)]
+                others = [scale(value, factor) for factor in (*_FACTORS, *_FACTORS, 1e-6, 1e6, 1e-9, 1e9, 0)]
             case str():
                 others = [*self._words, *_TEXTS]
             case list():
@@ -177,7 +177,7 @@ def _wait(child: int, until: float) -> tuple[int | None, resource.struct_rusage]
     return None, os.wait4(child, 0)[2]
 
 
-def tried(file: Path) -> tuple[str, Ended, Ended | None]:
+def try_file(file: Path) -> tuple[str, Ended, Ended | None]:
     """Return what is wrong with how `check` and `sim` take the file ("" if nothing), and how each ended."""
     from twinstep.prediction import main as sim  # noqa: PLC0415 - imports torch
     from twinstep.scenario_files import main as check  # noqa: PLC0415 - imports torch
@@ -205,7 +205,7 @@ def main(arguments: list[str] | None = None) -> int:
         for number, (text, _) in enumerate(zip(Mutants(options.seed), range(options.count), strict=False)):
             file = Path(folder) / f"mutant_{number}.toml"
             file.write_text(text)
-            wrong, checked, simulated = tried(file)
+            wrong, checked, simulated = try_file(file)
             last = simulated or checked
             counts[wrong or ("refused by check" if simulated is None else f"simulated, exit code {last.code}")] += 1
             if wrong:

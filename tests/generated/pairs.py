@@ -25,7 +25,7 @@ from scenarios.config.toml.include import read_profile_tree
 from scenarios.seam.errors import ScenarioError
 from scenarios.workloads.build import build
 from sim.draws import draws as all_draws
-from tests.generated.toml import put, scaled, toml_file
+from tests.generated.toml import put, scale, toml_file
 
 MOST_SLOWER = 0.005
 # Where times vary from draw to draw, means of so many are compared, to so many standard errors.
@@ -187,7 +187,7 @@ def _at(made: dict[str, Any], part: str) -> Any:
 
 def _improve(made: dict[str, Any], part: str, factor: float) -> None:
     value = _at(made, part)
-    better = round(value * factor) if isinstance(value, int) else scaled(value, factor)
+    better = round(value * factor) if isinstance(value, int) else scale(value, factor)
     put(made["cluster"], tuple(part.split(".")), better)
 
 

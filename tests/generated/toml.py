@@ -10,7 +10,7 @@ from typing import Any
 QUANTITY = re.compile(r"(\d+(?:\.\d+)?) ?([^\d.]+)")
 
 
-def scaled(text: str, factor: float) -> str:
+def scale(text: str, factor: float) -> str:
     """A quantity such as "400 Gbit/s" taken so many times."""
     found = QUANTITY.fullmatch(text)
     assert found, f"{text} is no quantity"

@@ -66,7 +66,7 @@ class Trial:
     check: Check
 
     @property
-    def entered(self) -> int | None:
+    def entered_step(self) -> int | None:
         """The step that the rank has entered last."""
         step = self.step - (self.place == PLACES[0])
         return step if step >= 0 else None
@@ -148,7 +148,7 @@ def play(given: Trial, folder: Path, *, timeout_s: float = TIMEOUT_S) -> tuple[s
     except RunEnded as ended:
         elapsed_s = time.monotonic() - float(struck.read_text()) if struck.exists() else float("nan")
         left = set(psutil.Process().children(recursive=True)) - before
-        wrong = [*_wrong_words(given, str(ended)), *_lost(given, out, str(ended))]
+        wrong = [*_wrong_words(given, str(ended)), *_lose(given, out, str(ended))]
         wrong += [f"left: {left}"] if left else []
         wrong += [f"left: {names}"] if (names := sorted(set(os.listdir(folder)) - {"run", "struck"})) else []
         return str(ended), elapsed_s, wrong
@@ -156,7 +156,7 @@ def play(given: Trial, folder: Path, *, timeout_s: float = TIMEOUT_S) -> tuple[s
 
 
 def _wrong_words(given: Trial, sentence: str) -> Iterator[str]:
-    named, step = f"rank {given.rank}", where(given.entered)
+    named, step = f"rank {given.rank}", where(given.entered_step)
     starts = {
         "kill": (f"{named} was killed by SIGKILL {step}",),
         "raise": (f"{named} raised RuntimeError {step}: told to",),
@@ -166,7 +166,7 @@ def _wrong_words(given: Trial, sentence: str) -> Iterator[str]:
         yield f"expected {' or '.join(map(repr, starts[given.kind]))} ... {step}, got {sentence!r}"
 
 
-def _lost(given: Trial, out: Path, sentence: str) -> Iterator[str]:
+def _lose(given: Trial, out: Path, sentence: str) -> Iterator[str]:
     """The rank keeps all steps before its last, the others all but one of these, as they may be behind."""
     run = store.load(out)
     if (run.info.complete, run.info.error) != (False, sentence):

@@ -247,7 +247,7 @@ def with_spans(recording: Recording, *spans: Span) -> Recording:
     return dataclasses.replace(recording, spans=list(spans))
 
 
-def thinned(**changes: Any) -> Recording:
+def thin(**changes: Any) -> Recording:
     """Return `by_hand` with only what rank 1 did in steps 1 and 2."""
     known: dict[str, Any] = {"ranks": (1,), "steps": (1, 2), "left_out": 12, "phases": (1,)}
     kept = [one for one in by_hand().spans if one.kind == "step" or (one.rank == 1 and one.step in (1, 2))]

@@ -9,10 +9,10 @@ from reports.run import Run
 from reports.store import run_folder as store
 from tests.reports.recordings import by_hand
 
-DOCUMENT = (Path(__file__).parents[2] / "docs" / "reports.md").read_text(encoding="utf-8")
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "reference" / "runs.md").read_text(encoding="utf-8")
 
 
-def documented(name: str) -> list[str]:
+def read_documented(name: str) -> list[str]:
     """The columns that the paragraph of one frame names, in order, without what its parentheses explain."""
     paragraph = DOCUMENT.split(f"**`{name}`**")[1].split("\n**`")[0].split("\n\n")[0]
     return list(dict.fromkeys(re.findall(r"`(\w+)`", re.sub(r"\([^)]*\)", "", paragraph))))
@@ -20,7 +20,7 @@ def documented(name: str) -> list[str]:
 
 @pytest.mark.parametrize("name", list(Run.of(by_hand()).derived()))
 def test_every_column_is_documented(name):
-    assert sorted(documented(name)) == sorted(getattr(Run.of(by_hand()), name).columns)
+    assert sorted(read_documented(name)) == sorted(getattr(Run.of(by_hand()), name).columns)
 
 
 def test_the_pandas_lines_of_the_document_run(tmp_path):
@@ -29,4 +29,4 @@ def test_the_pandas_lines_of_the_document_run(tmp_path):
     code = "\n".join(line.strip() for block in lines for line in block.splitlines())
     code = re.sub(r"reports\.load\(.*\)", f"reports.load({str(folder)!r})", code)
     assert code.count("run.") == 4
-    exec(compile(code, "docs/reports.md", "exec"), {})
+    exec(compile(code, "docs/reference/runs.md", "exec"), {})

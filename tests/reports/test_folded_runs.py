@@ -45,7 +45,7 @@ def folded(recording: Recording, counts: dict[int, int], **changes: Any) -> Reco
     )
 
 
-def unfolded(recording: Recording, counts: dict[int, int]) -> Recording:
+def unfold(recording: Recording, counts: dict[int, int]) -> Recording:
     """The recording with every rank and link simulated; rank r's copies are r + 1000, r + 2000, ..."""
 
     def each(rows: list[Any]) -> list[Any]:
@@ -78,7 +78,7 @@ def test_representatives_give_the_figures_of_all_that_they_represent(recording, 
     metrics = [one for one in metrics if any(span.rank == one.rank and span.kind == "step" for span in recording.spans)]
     memory = [MemoryRow(rank=rank, part="a", size_bytes=rank, capacity_bytes=9) for rank in counts]
     whole = dataclasses.replace(recording, metrics=metrics, memory=memory)
-    one, all_of_them = Run.of(folded(whole, counts)), Run.of(unfolded(whole, counts))
+    one, all_of_them = Run.of(folded(whole, counts)), Run.of(unfold(whole, counts))
     assert_same(one.operations, all_of_them.operations)
     assert_same(one.steps, all_of_them.steps)
     assert_same(one.metrics_by_step, all_of_them.metrics_by_step)
@@ -97,7 +97,7 @@ def test_classes_of_links_count_each_link_that_is_there(links):
         for at, (kind, carried, count) in enumerate(links)
     ]
     recording = dataclasses.replace(by_hand(), links=rows)
-    one, all_of_them = Run.of(folded(recording, {0: 1, 1: 1})), Run.of(unfolded(recording, {0: 1, 1: 1}))
+    one, all_of_them = Run.of(folded(recording, {0: 1, 1: 1})), Run.of(unfold(recording, {0: 1, 1: 1}))
     assert_same(one.link_classes, all_of_them.link_classes)
     assert one.link_classes["links"].sum() == sum(count for *_, count in links)
 
@@ -120,7 +120,7 @@ def test_times_of_computations_count_each_represented_rank():
     work = [dataclasses.replace(one, flops=1.0) for one in by_hand().spans]
     found = [
         times.measure([("r", Run.of(make(with_spans(by_hand(), *work), counts)))], any_runs=True).rows
-        for make in (folded, unfolded)
+        for make in (folded, unfold)
     ]
     assert_same(*found)
     assert found[0].set_index("label").loc["forward", "samples"] == 10

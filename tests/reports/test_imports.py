@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
-def loaded(code: str) -> set[str]:
+def load(code: str) -> set[str]:
     """The packages of which a fresh interpreter loads modules for `code`; twinstep claims names of empty ones."""
     of_names = "{name.split('.')[0] for name in sys.modules if name not in ('sim', 'real')}"
     shown = f"{code}\nimport sys; print(' '.join({of_names}))"
@@ -20,17 +20,17 @@ def test_reports_never_load_torch_or_simpy():
     modules = [".".join(path.parts) for path in files if path.name != "__init__"]
     assert "reports.analysis.frames" in modules
     code = "\n".join(f"import {module}" for module in modules)
-    names = loaded(code)
+    names = load(code)
     assert {"pandas", "reports", "scenarios"} <= names
     assert not {"torch", "simpy", "sim", "real"} & names
 
 
 def test_importing_reports_is_cheap():
-    assert not {"pandas", "numpy", "pyarrow", "rich"} & loaded("import reports")
+    assert not {"pandas", "numpy", "pyarrow", "rich"} & load("import reports")
 
 
 def test_the_public_names_are_found():
-    names = loaded("import reports; [getattr(reports, name) for name in reports.__all__]; reports.load; reports.write")
+    names = load("import reports; [getattr(reports, name) for name in reports.__all__]; reports.load; reports.write")
     assert "pandas" in names
     done = subprocess.run(
         [sys.executable, "-c", "import reports; reports.nothing"], cwd=ROOT, capture_output=True, text=True, check=False

@@ -206,7 +206,11 @@ def test_loading_is_quick_once_python_is_warm() -> None:
     ("command", "named"),
     [("list", sorted(FILES)), ("profiles", list(profile_names())), ("schema", ["$schema"]), ("keys", ["`batch_size`"])],
 )
-def test_the_command_prints_what_is_ready(command: str, named: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_what_is_ready(
+    command: str, named: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     assert main([command]) == 0
     printed = capsys.readouterr().out
     assert [name for name in named if name not in printed] == []
+    assert command not in ("list", "profiles") or max(map(len, printed.split("\nfiles: ")[0].splitlines())) <= 80

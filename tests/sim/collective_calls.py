@@ -43,7 +43,7 @@ def broadcast(size_bytes: int, ranks: int, root: int) -> list[Call]:
     ]
 
 
-def rooted(op: str, share_bytes: int, ranks: int, root: int) -> list[Call]:
+def make_rooted(op: str, share_bytes: int, ranks: int, root: int) -> list[Call]:
     """gather or scatter of equal shares."""
     calls = []
     for rank in range(ranks):

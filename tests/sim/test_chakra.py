@@ -36,7 +36,7 @@ from scenarios.workloads.recording.recorder import ProgramRecorder
 from sim.run import play as play_program
 from sim.run import simulate
 from tests.commands import command
-from tests.scenarios.workloads.chakra.test_traces import CLUSTER, call, message, work, written
+from tests.scenarios.workloads.chakra.test_traces import CLUSTER, call, message, work, write_trace_files
 from tests.small import Play
 from twinstep.reporting.chakra import GROUPS, write_traces
 
@@ -54,17 +54,17 @@ def ns(span: Span) -> int:
     return span.end_ns - span.start_ns
 
 
-def named(name: str, node: TraceNode) -> TraceNode:
+def name_node(name: str, node: TraceNode) -> TraceNode:
     return replace(node, name=name)
 
 
 def test_nodes_begin_when_what_they_depend_on_is_over(tmp_path: Path) -> None:
     """What is on two streams and depends on nothing in between runs at the same time."""
-    first, second = named("first", replace(work(1), duration_ns=5000)), named("second", work(2, 1))
+    first, second = name_node("first", replace(work(1), duration_ns=5000)), name_node("second", work(2, 1))
     beside = TraceNode(id=3, name="beside", type=COMPUTE, duration_ns=7000, attributes={"stream": 7})
     joint = TraceNode(id=4, name="joint", type=METADATA, deps=(2, 3))
-    last = named("last", work(5, 4))
-    found = by_label(play(written(tmp_path, *[[first, second, beside, joint, last]] * 2)))
+    last = name_node("last", work(5, 4))
+    found = by_label(play(write_trace_files(tmp_path, *[[first, second, beside, joint, last]] * 2)))
     assert {label: (span.start_ns, span.end_ns) for label, span in found.items() if span.kind == "compute"} == {
         **{"first": (0, 5000), "second": (5000, 6000), "beside": (0, 7000), "last": (7000, 8000)}
     }
@@ -72,14 +72,14 @@ def test_nodes_begin_when_what_they_depend_on_is_over(tmp_path: Path) -> None:
 
 
 def test_a_step_plays_all_nodes_again(tmp_path: Path) -> None:
-    recording = play(written(tmp_path, *[[work(1), call()]] * 2, keys="[run]\nsteps = 3"))
+    recording = play(write_trace_files(tmp_path, *[[work(1), call()]] * 2, keys="[run]\nsteps = 3"))
     steps = [ns(span) for span in recording.spans if span.kind == "step"]
     assert len(steps) == 6
     assert len(set(steps)) == 1
 
 
 def test_steps_that_take_longer_than_a_run_folder_holds_are_one_sentence(tmp_path: Path) -> None:
-    path = written(tmp_path, [replace(work(1), duration_ns=1 << 61)], [work(1)])
+    path = write_trace_files(tmp_path, [replace(work(1), duration_ns=1 << 61)], [work(1)])
     with pytest.raises(ProgramError, match=r"^simulated time 146 years: expected 73 at most$"):
         play(path, steps=2)
 
@@ -92,7 +92,7 @@ def test_a_computation_takes_its_duration_or_what_the_gpu_takes(tmp_path: Path, 
         TraceNode(id=2, name="priced", type=COMPUTE, attributes=ops),
         TraceNode(id=3, name="timed", type=COMPUTE, duration_ns=1234),
     ]
-    path = written(tmp_path, nodes, nodes, keys=f"compute = '{compute}'\ndtype = 'bfloat16'")
+    path = write_trace_files(tmp_path, nodes, nodes, keys=f"compute = '{compute}'\ndtype = 'bfloat16'")
     found, gpu = by_label(play(path)), load(path).cluster.host.gpu
     rate = gpu.flops_per_s["bfloat16"] * gpu.efficiency["default"]
     for node in nodes:
@@ -109,7 +109,7 @@ def test_a_call_takes_what_it_takes_in_another_program(tmp_path: Path, op: str) 
     kind, parts = OPS[op]
     size = 1 << 20
     node = call(comm_type=kind, comm_size=size // parts, comm_dtype="float32")
-    path = written(tmp_path, *[[named("call", node)]] * 4)
+    path = write_trace_files(tmp_path, *[[name_node("call", node)]] * 4)
     path.write_text(path.read_text().replace("gpus_per_host = 2", "gpus_per_host = 4"))
     own = load(path)
     alone = tmp_path / "alone.toml"
@@ -126,19 +126,19 @@ def own_cluster(path: Path) -> str:
 
 
 def test_every_type_of_call_is_played(tmp_path: Path) -> None:
-    nodes = [named(kind, call(2 + number, comm_type=number)) for number, kind in enumerate(COMM_TYPES)]
-    found = by_label(play(written(tmp_path, *[nodes] * 2)))
+    nodes = [name_node(kind, call(2 + number, comm_type=number)) for number, kind in enumerate(COMM_TYPES)]
+    found = by_label(play(write_trace_files(tmp_path, *[nodes] * 2)))
     assert [found[kind].bytes_in for kind in COMM_TYPES[:9]] == [64] * 4 + [128] + [64] * 4
     assert found["ALL_GATHER"].bytes_out == 128
     assert found["BARRIER"].kind == "barrier"
 
 
 def test_groups_come_from_the_file_or_from_dimensions(tmp_path: Path) -> None:
-    first = [named("pair", call(pg_name=str(rank // 2))) for rank in range(4)]
+    first = [name_node("pair", call(pg_name=str(rank // 2))) for rank in range(4)]
     dims = {"inside": [1, 0], "across": [0, 1], "all": [1, 1]}
     ranks = [[each, *_dims(dims)] for each in first]
     groups: dict[str, Any] = {"0": [0, 1], "1": [2, 3]}
-    path = written(tmp_path, *ranks, **groups)
+    path = write_trace_files(tmp_path, *ranks, **groups)
     path.write_text(path.read_text().replace("hosts = 1", "hosts = 2"))
     spans = [one for one in play(path).spans if one.step == 0]
     members = {label: Counter(one.group for one in spans if one.label == label) for label in (*dims, "pair")}
@@ -150,43 +150,46 @@ def test_groups_come_from_the_file_or_from_dimensions(tmp_path: Path) -> None:
 def _dims(dims: dict[str, list[int]]) -> list[TraceNode]:
     found = []
     for number, (label, each) in enumerate(dims.items()):
-        found.append(named(label, call(10 + number, involved_dim=each)))
+        found.append(name_node(label, call(10 + number, involved_dim=each)))
     return found
 
 
 def test_a_rank_that_does_nothing_is_written_and_played(tmp_path: Path) -> None:
-    run = play(written(tmp_path, [work(1)], [TraceNode(id=1, type=METADATA)]))
+    run = play(write_trace_files(tmp_path, [work(1)], [TraceNode(id=1, type=METADATA)]))
     write_traces(Run.of(run), tmp_path / "traces", 0)
     assert [each.type for rank in range(2) for each in read(tmp_path / "traces" / f"step.{rank}.et")] == [4, METADATA]
 
 
 def test_a_rank_without_the_step_has_a_trace(tmp_path: Path) -> None:
-    run = play(written(tmp_path, [work(1)], [work(1)]))
+    run = play(write_trace_files(tmp_path, [work(1)], [work(1)]))
     run.spans = [each for each in run.spans if each.rank == 0]
     write_traces(Run.of(run), tmp_path / "traces", 0)
     assert [each.type for each in read(tmp_path / "traces" / "step.1.et")] == [METADATA]
 
 
 def test_calls_of_other_dtypes_are_simulated_as_bytes(tmp_path: Path) -> None:
-    run = play(written(tmp_path, *[[call(comm_type=2)]] * 2))
+    run = play(write_trace_files(tmp_path, *[[call(comm_type=2)]] * 2))
     run.spans = [replace(each, dtype="float8_e4m3fn") if each.group else each for each in run.spans]
     write_traces(Run.of(run), tmp_path / "traces", 0)
     assert calls(again(load(tmp_path / "a.toml"), tmp_path / "traces"), 0) == calls(run, 0)
 
 
 def test_a_call_without_a_root_reads_none(tmp_path: Path) -> None:
-    assert by_label(play(written(tmp_path, *[[named("call", call(comm_src=-1))]] * 2)))["call"].bytes_in == 64
+    assert (
+        by_label(play(write_trace_files(tmp_path, *[[name_node("call", call(comm_src=-1))]] * 2)))["call"].bytes_in
+        == 64
+    )
 
 
 def test_two_groups_of_the_same_ranks_need_no_common_order(tmp_path: Path) -> None:
-    one, two = named("one", call(1, pg_name="a")), named("two", call(2, comm_size=128))
-    recording = play(written(tmp_path, [one, two], [two, replace(one, id=3)], a=[0, 1]))
+    one, two = name_node("one", call(1, pg_name="a")), name_node("two", call(2, comm_size=128))
+    recording = play(write_trace_files(tmp_path, [one, two], [two, replace(one, id=3)], a=[0, 1]))
     assert {(span.label, span.bytes_in) for span in recording.spans if span.group} == {("one", 64), ("two", 128)}
 
 
 @pytest.mark.parametrize(("kind", "end"), [(1, "comm_dst"), (3, "comm_dst"), (4, "comm_src"), (5, "comm_src")])
 def test_a_call_with_a_root_is_written_with_its_size_and_root(tmp_path: Path, kind: int, end: str) -> None:
-    recording = play(written(tmp_path, *[[call(comm_type=kind, **{end: 1})]] * 2))
+    recording = play(write_trace_files(tmp_path, *[[call(comm_type=kind, **{end: 1})]] * 2))
     write_traces(Run.of(recording), tmp_path / "traces", 0)
     for rank in range(2):
         (found,) = (one for one in read(tmp_path / "traces" / f"step.{rank}.et") if one.type == COLLECTIVE)
@@ -194,8 +197,10 @@ def test_a_call_with_a_root_is_written_with_its_size_and_root(tmp_path: Path, ki
 
 
 def test_messages_go_to_their_other_end(tmp_path: Path) -> None:
-    sends = [work(1), replace(message(SEND, 1), deps=(1,)), named("next", work(6, 1))]
-    recording = play(written(tmp_path, sends, [named("message", message(RECV, 0)), named("after", work(7, 5))]))
+    sends = [work(1), replace(message(SEND, 1), deps=(1,)), name_node("next", work(6, 1))]
+    recording = play(
+        write_trace_files(tmp_path, sends, [name_node("message", message(RECV, 0)), name_node("after", work(7, 5))])
+    )
     arrived = by_label(recording, 1)["message"]
     assert (arrived.bytes_out, arrived.start_ns) == (64, 0)
     assert arrived.end_ns > 1000
@@ -212,7 +217,7 @@ def test_messages_of_other_ends_do_not_wait_for_each_other(tmp_path: Path) -> No
     first = [node(1, RECV, 1), node(2, SEND, 1, 1), node(3, SEND, 2)]
     second = [node(1, RECV, 2), node(2, SEND, 0, 1), node(3, RECV, 0)]
     third = [node(1, RECV, 0), node(2, SEND, 1, 1)]
-    path = written(tmp_path, first, second, third, [work(1)])
+    path = write_trace_files(tmp_path, first, second, third, [work(1)])
     path.write_text(path.read_text().replace("hosts = 1", "hosts = 2"))
     assert Counter(span.kind for span in play(path).spans if span.step == 0)["send"] == 4
 
@@ -224,15 +229,15 @@ def test_streams_with_names_of_ours_are_streams_of_their_own(tmp_path: Path) -> 
         for each, name in enumerate(named_so)
     ]
     on_host = TraceNode(id=9, name="on the host", type=COMPUTE, duration_ns=5000, attributes={"is_cpu_op": True})
-    found = play(written(tmp_path, *[[*works, on_host, named("call", call(20))]] * 2)).spans
+    found = play(write_trace_files(tmp_path, *[[*works, on_host, name_node("call", call(20))]] * 2)).spans
     streams = {span.label: (span.stream, span.start_ns) for span in found if span.rank == 0 and span.step == 0}
     assert {name: streams[name] for name in named_so} == {name: (name, 0) for name in named_so}
     assert [streams["on the host"], streams["call"][0]] == [("__host", 0), "__calls 0"]
 
 
 def test_members_of_a_gather_may_give_different_sizes(tmp_path: Path) -> None:
-    ranks = [[named("gather", call(comm_type=2, comm_size=10 + 3 * rank))] for rank in range(2)]
-    found = [by_label(play(written(tmp_path, *ranks)), rank)["gather"] for rank in range(2)]
+    ranks = [[name_node("gather", call(comm_type=2, comm_size=10 + 3 * rank))] for rank in range(2)]
+    found = [by_label(play(write_trace_files(tmp_path, *ranks)), rank)["gather"] for rank in range(2)]
     assert [(one.kind, one.bytes_in, one.bytes_out) for one in found] == [
         ("all_gather", 10, 23),
         ("all_gather", 13, 23),
@@ -241,9 +246,9 @@ def test_members_of_a_gather_may_give_different_sizes(tmp_path: Path) -> None:
 
 def test_a_call_is_split_as_its_attribute_has_it(tmp_path: Path) -> None:
     """Without the attribute of Twinstep it is split evenly, as in ASTRA-sim."""
-    exchange = [named("exchange", call(comm_type=6, comm_size=10, comm_splits=each)) for each in ([1, 9], [4, 6])]
-    scatter = named("scatter", call(3, comm_type=7, comm_size=10, comm_splits=[3, 7]))
-    recording = play(written(tmp_path, *[[each, scatter] for each in exchange]))
+    exchange = [name_node("exchange", call(comm_type=6, comm_size=10, comm_splits=each)) for each in ([1, 9], [4, 6])]
+    scatter = name_node("scatter", call(3, comm_type=7, comm_size=10, comm_splits=[3, 7]))
+    recording = play(write_trace_files(tmp_path, *[[each, scatter] for each in exchange]))
     found = [by_label(recording, rank) for rank in range(2)]
     assert [(one["exchange"].bytes_in, one["exchange"].bytes_out) for one in found] == [(10, 5), (10, 15)]
     assert [(one["scatter"].kind, one["scatter"].bytes_out) for one in found] == [
@@ -260,14 +265,14 @@ def test_a_call_is_split_as_its_attribute_has_it(tmp_path: Path) -> None:
     ],
 )
 def test_splits_that_do_not_fit_are_named(tmp_path: Path, splits: list[int], expected: str) -> None:
-    path = written(tmp_path, *[[call(comm_type=6, comm_size=10, comm_splits=splits)]] * 2)
+    path = write_trace_files(tmp_path, *[[call(comm_type=6, comm_size=10, comm_splits=splits)]] * 2)
     with pytest.raises(ScenarioError, match=expected):
         build(load(path))
 
 
 def test_uneven_exchanges_fit(tmp_path: Path) -> None:
-    ranks = [[named("exchange", call(comm_type=6, comm_size=10 + 3 * rank))] for rank in range(2)]
-    recording = play(written(tmp_path, *ranks))
+    ranks = [[name_node("exchange", call(comm_type=6, comm_size=10 + 3 * rank))] for rank in range(2)]
+    recording = play(write_trace_files(tmp_path, *ranks))
     sizes = [(one.bytes_in, one.bytes_out) for one in (by_label(recording, rank)["exchange"] for rank in range(2))]
     assert sizes == [(10, 5 + 7), (13, 5 + 6)]
 
@@ -312,7 +317,7 @@ def test_a_run_written_and_played_again_makes_the_same_step(tmp_path: Path, name
     spans: list[Span] = []
     run = play_program(scenario, build(scenario), spans.extend, recorder=recorder)
     run.spans = spans
-    recorded = None if recorder is None else recorder.recorded()
+    recorded = None if recorder is None else recorder.make_recording()
     step = write_traces(Run.of(run), tmp_path / "traces", 2, recorded)
     found = again(scenario, tmp_path / "traces")
     assert calls(found, 0) == calls(run, step)
@@ -384,9 +389,9 @@ def test_messages_and_uneven_calls_are_written_from_the_recording(tmp_path: Path
     recorder, spans = ProgramRecorder(scenario), list[Span]()
     run = play_program(scenario, Play(with_messages), spans.extend, recorder=recorder)
     run.spans = spans
-    write_traces(Run.of(run), tmp_path / "traces", 0, recorder.recorded())
+    write_traces(Run.of(run), tmp_path / "traces", 0, recorder.make_recording())
     found = again(scenario, tmp_path / "traces")
-    assert _called(found) == _called(run)
+    assert _call(found) == _call(run)
     for rank in range(4):
         expected, took = (ns(by_label(each, rank)["step 0"]) for each in (run, found))
         assert took == expected
@@ -405,11 +410,11 @@ def test_messages_and_uneven_calls_are_written_from_the_recording(tmp_path: Path
     ids=["few ranks", "no other end", "no stream", "no dtype"],
 )
 def test_a_recording_that_does_not_fit_its_run_is_one_sentence(tmp_path: Path, damage: dict[str, Any]) -> None:
-    scenario = load(written(tmp_path, *[[call()], [call()]]))
+    scenario = load(write_trace_files(tmp_path, *[[call()], [call()]]))
     recorder, spans = ProgramRecorder(scenario), list[Span]()
     run = play_program(scenario, build(scenario), spans.extend, recorder=recorder)
     run.spans = spans
-    recorded = replace(recorder.recorded(), **damage)
+    recorded = replace(recorder.make_recording(), **damage)
     with pytest.raises(
         ReportError, match=r"^recording.json.gz: expected the recording of the run, as it was written: "
     ):
@@ -417,7 +422,7 @@ def test_a_recording_that_does_not_fit_its_run_is_one_sentence(tmp_path: Path, d
     assert not (tmp_path / "traces").exists()
 
 
-def _called(recording: Recording) -> set[tuple[Any, ...]]:
+def _call(recording: Recording) -> set[tuple[Any, ...]]:
     found = (each for each in recording.spans if each.group and each.step == 0)
     return {(each.rank, each.label, each.kind, each.bytes_in, each.bytes_out) for each in found}
 
@@ -442,6 +447,6 @@ def test_runs_that_cannot_be_written_are_one_sentence(tmp_path: Path) -> None:
     run.info = replace(run.info, thinned=Thinned(ranks=(0,), steps=None, left_out=1, phases=()))
     with pytest.raises(ReportError, match=r"^the run kept the spans of some ranks alone; expected one with --keep-r"):
         write_traces(Run.of(run), tmp_path / "thinned", None)
-    sends = play(written(tmp_path, [message(SEND, 1)], [message(RECV, 0)]))
+    sends = play(write_trace_files(tmp_path, [message(SEND, 1)], [message(RECV, 0)]))
     with pytest.raises(ReportError, match=r"^the step has recv and send, and a run does not keep to whom"):
         write_traces(Run.of(sends), tmp_path / "sends", 0)

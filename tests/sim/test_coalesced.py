@@ -75,7 +75,7 @@ def test_a_coalesced_call_takes_between_the_longest_and_the_sum_of_single_calls(
     assert max(single) <= together <= sum(single) + copied
 
 
-def coalesced(parts: tuple[int, ...], ranks: int) -> list[Call]:
+def coalesce(parts: tuple[int, ...], ranks: int) -> list[Call]:
     made = reduction("all_reduce_coalesced", sum(parts), ranks)
     return [dataclasses.replace(call, parts=parts) for call in made]
 
@@ -83,10 +83,10 @@ def coalesced(parts: tuple[int, ...], ranks: int) -> list[Call]:
 @pytest.mark.parametrize("ranks", [1, 2, 5])
 def test_gloo_coalesces_into_one_buffer_with_copies_in_and_out(ranks: int) -> None:
     parts = (4000, 12, 88)
-    scripts, alone = schedule(coalesced(parts, ranks)), schedule(reduction("all_reduce", 4100, ranks))
+    scripts, alone = schedule(coalesce(parts, ranks)), schedule(reduction("all_reduce", 4100, ranks))
     for found, plain in zip(scripts, alone, strict=True):
         assert found == (Copy(4100), *plain, Copy(4100))
-    assert totals(coalesced(parts, ranks)).copy_bytes == [8200] * ranks
+    assert totals(coalesce(parts, ranks)).copy_bytes == [8200] * ranks
 
 
 @pytest.mark.parametrize(
@@ -105,17 +105,17 @@ def test_nccl_gives_those_of_like_size_one_algorithm(parts: tuple[int, ...], fou
 
 def test_nccl_has_one_latency_and_the_bytes_of_each_run() -> None:
     parts = (64 << 10, 64 << 20)
-    found = nccl.plan(coalesced(parts, 16), layout_of(2, 8), HOPPER)
+    found = nccl.plan(coalesce(parts, 16), layout_of(2, 8), HOPPER)
     single = [nccl.plan(reduction("all_reduce", size, 16), layout_of(2, 8), HOPPER) for size in parts]
     phases = [one.phases[0] for one in single]
     assert [phase.transfers for phase in found.phases] == [phase.transfers for phase in phases]
     assert [phase.latency_ns for phase in found.phases] == [max(phase.latency_ns for phase in phases), 0]
     assert found.algorithm == single[1].algorithm
-    assert not nccl.plan(coalesced((0, 0), 16), layout_of(2, 8), HOPPER).phases
+    assert not nccl.plan(coalesce((0, 0), 16), layout_of(2, 8), HOPPER).phases
 
 
 def test_nccl_chooses_for_the_sum_of_those_of_like_size() -> None:
-    found = nccl.plan(coalesced((1 << 20,) * 64, 16), layout_of(2, 8), HOPPER)
+    found = nccl.plan(coalesce((1 << 20,) * 64, 16), layout_of(2, 8), HOPPER)
     whole = nccl.plan(reduction("all_reduce", 64 << 20, 16), layout_of(2, 8), HOPPER)
     assert (found.algorithm, found.protocol) == (whole.algorithm, whole.protocol)
     assert [phase.transfers for phase in found.phases] == [phase.transfers for phase in whole.phases]

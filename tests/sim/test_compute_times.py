@@ -75,7 +75,7 @@ def drawn_ns(on: Cluster, draw: str | None) -> int:
     return end_ns
 
 
-def computed(spans: list[Span]) -> list[tuple[str, int]]:
+def compute(spans: list[Span]) -> list[tuple[str, int]]:
     return [(span.label, span.end_ns - span.start_ns) for span in spans if span.kind == "compute"]
 
 
@@ -94,7 +94,7 @@ def test_computations_of_a_program_take_their_times_by_label_and_call() -> None:
     )
     spans = simulate(scenario(cluster(1, 1), steps=2, compute_times=times), Play(play)).spans
     step = [("a", 1_000_000), ("b", 7_000), ("a", 5_000), ("test", 9_000), ("idle", 0)]
-    assert computed(spans) == [("a", 1_000_000), *step, *step]
+    assert compute(spans) == [("a", 1_000_000), *step, *step]
 
 
 def test_a_measured_kernel_begins_when_the_host_has_launched_it() -> None:

@@ -27,7 +27,7 @@ from scenarios.workloads.dlrm.dense import Embeddings
 from scenarios.workloads.dlrm.program import DlrmProgram
 from sim.run import simulate
 from tests.sim.test_dlrm_steps import ALL, MORE, TOLERANCE, Reference, losses, training
-from tests.small import GPU, changed, cluster, model_of, with_model
+from tests.small import GPU, change, cluster, model_of, with_model
 
 LONGEST = 2
 BIG = dataclasses.replace(GPU, memory_bytes=1 << 40)
@@ -54,7 +54,7 @@ class Attentive(nn.Module):
         return functional.binary_cross_entropy_with_logits(self.score(torch.cat(found, 1)).squeeze(1), labels)
 
 
-def mixed(bags: tuple[Bag, ...], types: tuple[ShardingType, ...], optimizer: str = "sgd", **changes: Any) -> Scenario:
+def mix(bags: tuple[Bag, ...], types: tuple[ShardingType, ...], optimizer: str = "sgd", **changes: Any) -> Scenario:
     """`training` with tables that take bags and sharding types in turn; sequences those that they can have."""
     made = training(types, optimizer=optimizer, **changes)
     tables = tuple(_as(bags[number % len(bags)], table) for number, table in enumerate(made.workload.tables))
@@ -67,7 +67,7 @@ def mixed(bags: tuple[Bag, ...], types: tuple[ShardingType, ...], optimizer: str
         bottom=(),
         top=(),
     )
-    return changed(made, model=model)
+    return change(made, model=model)
 
 
 def _as(bag: Bag, table: Table) -> Table:
@@ -100,12 +100,12 @@ SEQUENCES: tuple[ShardingType, ...] = ("row_wise", "column_wise", "table_wise", 
 def test_every_bag_trains_the_same_model(
     bags: tuple[Bag, ...], types: tuple[ShardingType, ...], optimizer: str
 ) -> None:
-    made = mixed(bags, types, optimizer)
+    made = mix(bags, types, optimizer)
     assert losses(simulate(made, DlrmProgram(made))) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
 
 
 def test_columns_of_a_sequence_are_put_together_again() -> None:
-    made = mixed(("sequence",), ("column_wise",), dim=256)
+    made = mix(("sequence",), ("column_wise",), dim=256)
     program = DlrmProgram(made)
     assert max(row.column_offset for row in program.plan) > 0
     assert losses(simulate(made, program)) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
@@ -113,7 +113,7 @@ def test_columns_of_a_sequence_are_put_together_again() -> None:
 
 def test_ids_that_are_named_often_travel_once() -> None:
     """Values that leave a rank are its batch's distinct ids of each table, and as many rows come home."""
-    made = mixed(("distinct",), ("row_wise",), batch_size=64)
+    made = mix(("distinct",), ("row_wise",), batch_size=64)
     recording = simulate(made, DlrmProgram(made))
     world, dim = made.cluster.world_size, made.workload.tables[0].dim
     for rank in range(world):
@@ -137,7 +137,7 @@ def calls(recording: Recording) -> list[tuple[object, ...]]:
 )
 def test_expected_bags_take_as_long_as_drawn_ones(bag: Bag, types: tuple[ShardingType, ...]) -> None:
     """On average: the same calls of every rank that is simulated, and a step within a few percent."""
-    made = mixed((bag,), types, batch_size=512, payload="sizes", fidelity="flows", library="nccl")
+    made = mix((bag,), types, batch_size=512, payload="sizes", fidelity="flows", library="nccl")
     made = dataclasses.replace(made, cluster=cluster(4, 2, gpu=BIG))
     alike = made.with_run(fidelity="links", ranks="alike")
     every, folded = (simulate(one, DlrmProgram(one)) for one in (made, alike))
@@ -154,15 +154,15 @@ EVERY: tuple[Bag, ...] = ("pooled", "sequence", "weighted")
 
 @pytest.mark.parametrize("types", [ALL, ("row_wise",), ("data_parallel",)], ids="+".join)
 def test_a_pipeline_trains_the_same_model(types: tuple[ShardingType, ...]) -> None:
-    made = mixed((*EVERY, "distinct"), types, pipeline=PIPELINE)
+    made = mix((*EVERY, "distinct"), types, pipeline=PIPELINE)
     assert losses(simulate(made, DlrmProgram(made))) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
 
 
 def test_the_next_batch_is_exchanged_during_a_step_with_all_sizes_in_one_call() -> None:
-    made = mixed(EVERY, ALL, batch_size=64, payload="sizes", library="nccl")
+    made = mix(EVERY, ALL, batch_size=64, payload="sizes", library="nccl")
     steps = {}
     for kind in ("none", "sparse_dist"):
-        chosen = changed(made, pipeline=Pipeline(kind=kind))  # type: ignore[arg-type]
+        chosen = change(made, pipeline=Pipeline(kind=kind))  # type: ignore[arg-type]
         spans = simulate(chosen, DlrmProgram(chosen)).spans
         steps[kind] = [one.end_ns - one.start_ns for one in spans if one.kind == "step" and one.rank == 0]
         told = [one for one in spans if one.rank == 0 and one.label.endswith(".splits")]
@@ -175,7 +175,7 @@ def test_the_next_batch_is_exchanged_during_a_step_with_all_sizes_in_one_call() 
 
 
 def test_an_expected_pipeline_takes_as_long_as_a_drawn_one() -> None:
-    made = mixed(EVERY, ALL, batch_size=512, payload="sizes", fidelity="flows", library="nccl", pipeline=PIPELINE)
+    made = mix(EVERY, ALL, batch_size=512, payload="sizes", fidelity="flows", library="nccl", pipeline=PIPELINE)
     made = dataclasses.replace(made, cluster=cluster(4, 2, gpu=BIG))
     alike = made.with_run(fidelity="links", ranks="alike")
     every, folded = (simulate(one, DlrmProgram(one)) for one in (made, alike))
@@ -184,19 +184,19 @@ def test_an_expected_pipeline_takes_as_long_as_a_drawn_one() -> None:
 
 
 def test_narrow_ids_train_the_same_model() -> None:
-    made = mixed(EVERY, ALL)
+    made = mix(EVERY, ALL)
     narrow = with_model(made, ids_dtype="int32", lengths_dtype="int32")
     assert losses(simulate(narrow, DlrmProgram(narrow))) == losses(simulate(made, DlrmProgram(made)))
 
 
 @pytest.mark.parametrize("ranks", ["each", "alike"])
 def test_narrow_ids_and_lengths_are_half_as_many_bytes(ranks: Any) -> None:
-    made = mixed(EVERY, ALL, batch_size=512, payload="sizes", fidelity="links", library="nccl", ranks=ranks)
+    made = mix(EVERY, ALL, batch_size=512, payload="sizes", fidelity="links", library="nccl", ranks=ranks)
     made = dataclasses.replace(made, cluster=cluster(4, 2, gpu=BIG))
     sizes, memory = {}, {}
     for dtype in ("int32", "int64"):
         model = dataclasses.replace(model_of(made), ids_dtype=dtype, lengths_dtype=dtype)  # type: ignore[arg-type]
-        recording = simulate(narrow := changed(made, model=model), DlrmProgram(narrow))
+        recording = simulate(narrow := change(made, model=model), DlrmProgram(narrow))
         moved = [one for one in recording.spans if one.label.endswith((".lengths", ".values")) and one.step == 0]
         sizes[dtype] = sorted((one.rank, one.label, one.bytes_in) for one in moved)
         memory[dtype] = sum(row.size_bytes for row in recording.memory if row.part == "sparse buffers")
@@ -213,7 +213,7 @@ def test_graphs_launch_at_once() -> None:
     made = dataclasses.replace(made, cluster=cluster(2, 2, gpu=slow))
     steps = {}
     for on in (False, True):
-        chosen = changed(made, launching=Launching(cuda_graphs=on))
+        chosen = change(made, launching=Launching(cuda_graphs=on))
         spans = simulate(chosen, DlrmProgram(chosen)).spans
         steps[on] = min(one.end_ns - one.start_ns for one in spans if one.kind == "step")
     quick = dataclasses.replace(made, cluster=cluster(2, 2, gpu=dataclasses.replace(GPU, launch_ns=0)))
@@ -226,6 +226,6 @@ def test_planned_time_grows_from_pooled_to_weighted_to_sequence_tables() -> None
     """A sequence's rows travel one by one; weights are read as well."""
     perf = {}
     for bag in ("pooled", "weighted", "sequence"):
-        made = mixed((bag,), ("table_wise",))  # type: ignore[arg-type]
+        made = mix((bag,), ("table_wise",))  # type: ignore[arg-type]
         perf[bag] = sum(row.perf_ms for row in plan_tables(made).rows)
     assert perf["pooled"] < perf["weighted"] < perf["sequence"]

@@ -24,9 +24,9 @@ from scenarios.workloads.dlrm.tables import embedding
 from scenarios.workloads.dlrm.tables.embedding import Rows
 from scenarios.workloads.dlrm.tables.embedding_fbgemm import FbgemmRows
 from sim.run import simulate
-from tests.sim.test_dlrm_bags import EVERY, SEQUENCES, mixed
-from tests.sim.test_dlrm_features import shared
-from tests.sim.test_dlrm_optimizers import own, trained
+from tests.sim.test_dlrm_bags import EVERY, SEQUENCES, mix
+from tests.sim.test_dlrm_features import share
+from tests.sim.test_dlrm_optimizers import own, train
 from tests.sim.test_dlrm_steps import ALL, MORE, losses, training
 from tests.small import cluster, with_model
 
@@ -79,7 +79,7 @@ def check_alike(play: Any, made: Scenario) -> Run:
     return theirs
 
 
-def fused(run: Run) -> set[bool]:
+def which_fused(run: Run) -> set[bool]:
     return {isinstance(each._held, FbgemmRows) for each in run.rows if each.prices.pieces}
 
 
@@ -95,12 +95,12 @@ def fused(run: Run) -> set[bool]:
 def test_every_sharding_and_optimizer_moves_rows_alike(
     played: Any, types: tuple[ShardingType, ...], optimizer: Optimizer
 ) -> None:
-    run = check_alike(played, trained(training(types, "cat"), optimizer))
-    assert fused(run) == {kind != "data_parallel" for kind in types}
+    run = check_alike(played, train(training(types, "cat"), optimizer))
+    assert which_fused(run) == {kind != "data_parallel" for kind in types}
 
 
 def test_columns_that_are_cut_are_looked_up_alike(played: Any) -> None:
-    made = trained(training(MORE, "cat", dim=256), ADAGRAD)
+    made = train(training(MORE, "cat", dim=256), ADAGRAD)
     assert max(row.column_offset for row in DlrmProgram(made).plan) > 0
     check_alike(played, made)
 
@@ -113,7 +113,7 @@ def test_columns_that_are_cut_are_looked_up_alike(played: Any) -> None:
 def test_every_bag_of_several_features_is_looked_up_alike(
     played: Any, bags: tuple[Bag, ...], types: tuple[ShardingType, ...]
 ) -> None:
-    check_alike(played, trained(shared(mixed(bags, types)), ADAGRAD))
+    check_alike(played, train(share(mix(bags, types)), ADAGRAD))
 
 
 @pytest.mark.parametrize(
@@ -127,13 +127,13 @@ def test_every_bag_of_several_features_is_looked_up_alike(
 )
 def test_pipelines_and_replicas_train_alike(played: Any, changes: dict[str, Any]) -> None:
     """Also where the next batch is looked up before this one's rows are updated, and where replicas are averaged."""
-    check_alike(played, trained(training(ALL, "cat", **changes), ADAGRAD))
+    check_alike(played, train(training(ALL, "cat", **changes), ADAGRAD))
 
 
 @pytest.mark.parametrize("kind", ["adam", "partial_rowwise_lamb"])
 def test_optimizers_that_fbgemm_lacks_on_cpus_run_unfused(played: Any, kind: Any) -> None:
-    run = check_alike(played, trained(training(ALL, "cat"), own(kind, eps=0.1)))
-    assert fused(run) == {False}
+    run = check_alike(played, train(training(ALL, "cat"), own(kind, eps=0.1)))
+    assert which_fused(run) == {False}
 
 
 class Operators(TorchDispatchMode):
@@ -143,13 +143,13 @@ class Operators(TorchDispatchMode):
         super().__init__()
         self.ranks, self.count, self.read = 0, 0, Counter[str]()
         for name in ("tolist", "item", "cpu", "__bool__", "__int__"):
-            monkeypatch.setattr(Tensor, name, self._watched(name, getattr(Tensor, name)))
+            monkeypatch.setattr(Tensor, name, self._watch(name, getattr(Tensor, name)))
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.count += bool(self.ranks) and not any(isinstance(each, Tensor) and each.is_meta for each in args)
         return function(*args, **(kwargs or {}))
 
-    def _watched(self, name: str, usual: Any) -> Any:
+    def _watch(self, name: str, usual: Any) -> Any:
         def reads(tensor: Tensor, *given: Any, **options: Any) -> Any:
             caller = sys._getframe(1).f_code
             if self.ranks and not tensor.is_meta and re.search("/scenarios/(sparse|workloads)/", caller.co_filename):
@@ -171,7 +171,7 @@ def test_a_step_has_as_many_operators_however_many_tables_there_are(
 
 def tables_of(kind: ShardingType, count: int) -> Scenario:
     """As many tables of one sharding, on two ranks."""
-    made = trained(training((kind,), "cat", cluster=cluster(1, 2)), ADAGRAD)
+    made = train(training((kind,), "cat", cluster=cluster(1, 2)), ADAGRAD)
     tables = tuple(
         dataclasses.replace(made.workload.tables[0], name=f"table {number}", sharding=(kind,))
         for number in range(count)

@@ -24,15 +24,15 @@ from scenarios.planner.plan import plan_tables
 from scenarios.seam.trace import Recording
 from scenarios.workloads.dlrm.program import DlrmProgram
 from sim.run import simulate
-from tests.sim.test_dlrm_bags import BIG, EVERY, SEQUENCES, mixed
+from tests.sim.test_dlrm_bags import BIG, EVERY, SEQUENCES, mix
 from tests.sim.test_dlrm_steps import ALL, MORE, TOLERANCE, Reference, losses, training
-from tests.sim.test_step_order import SAME, issued, second_step, without_reductions
+from tests.sim.test_step_order import SAME, list_issued, second_step, without_reductions
 from tests.small import cluster, with_model
 
 RECORDED = json.loads((Path(__file__).parent.parent / "data/torchrec_step.json").read_text())
 
 
-def shared(made: Scenario) -> Scenario:
+def share(made: Scenario) -> Scenario:
     """All tables but every third get a second feature, and the first a third one; each with a law of its own."""
     tables = tuple(
         _with_features(table, 1 + (number % 3 != 2) + (number == 0))
@@ -67,19 +67,19 @@ def run(made: Scenario) -> Recording:
     "types", [*(pytest.param((one,), marks=pytest.mark.slow) for one in ALL), ALL, MORE], ids="+".join
 )
 def test_features_train_the_same_model(types: tuple[ShardingType, ...]) -> None:
-    made = shared(training(types))
+    made = share(training(types))
     assert losses(run(made)) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
 
 
 @pytest.mark.parametrize("kind", ["cat", "dot"])
 def test_features_that_share_a_table_match_the_reference(kind: Any) -> None:
     """Also with Adagrad, which sums the gradients of a row over all features that name it before it squares."""
-    made = shared(training(ALL, kind, "adagrad"))
+    made = share(training(ALL, kind, "adagrad"))
     assert losses(run(made)) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
 
 
 def test_columns_that_several_features_read_are_cut_once() -> None:
-    made = shared(training(MORE, dim=256))
+    made = share(training(MORE, dim=256))
     program = DlrmProgram(made)
     assert max(row.column_offset for row in program.plan) > 0
     assert losses(simulate(made, program)) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
@@ -87,7 +87,7 @@ def test_columns_that_several_features_read_are_cut_once() -> None:
 
 @pytest.mark.parametrize(("bags", "types"), [(("sequence",), SEQUENCES), (("weighted",), ALL), (EVERY, ALL)], ids=str)
 def test_weighted_bags_and_sequences_have_features(bags: tuple[Bag, ...], types: tuple[ShardingType, ...]) -> None:
-    made = shared(mixed(bags, types, "adagrad"))
+    made = share(mix(bags, types, "adagrad"))
     assert losses(run(made)) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
 
 
@@ -100,7 +100,7 @@ def test_weighted_bags_and_sequences_have_features(bags: tuple[Bag, ...], types:
     ids=["pipeline", "replication"],
 )
 def test_a_step_goes_on_as_without(changes: dict[str, Any]) -> None:
-    made = shared(mixed(EVERY, ALL, **changes))
+    made = share(mix(EVERY, ALL, **changes))
     assert losses(run(made)) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
 
 
@@ -119,7 +119,7 @@ def test_a_feature_of_the_table_s_name_alone_changes_nothing() -> None:
 @pytest.mark.parametrize("kind", ["row_wise", "column_wise", "grid_shard"])
 def test_expected_features_take_as_long_as_drawn_ones(kind: ShardingType) -> None:
     """The same calls of every rank that is simulated, and loads and a step within a few percent."""
-    made = shared(mixed(("pooled",), (kind,), "adagrad", batch_size=512, payload="sizes"))
+    made = share(mix(("pooled",), (kind,), "adagrad", batch_size=512, payload="sizes"))
     made = dataclasses.replace(made.with_run(fidelity="flows", library="nccl"), cluster=cluster(4, 2, gpu=BIG))
     alike = made.with_run(fidelity="links", ranks="alike")
     every, folded = run(made), run(alike)
@@ -155,11 +155,11 @@ def test_calls_of_shared_features_equal_torchrecs(tmp_path: Path) -> None:
             own += ', ranks = [0, 1], min_partition = 8, sharding = ["column_wise"]}'
             text = text.replace("\n]\n", f"\n    {own},\n]\n")
     (tmp_path / "shared.toml").write_text(text)
-    assert issued(second_step(load(tmp_path / "shared.toml"))) == without_reductions(real["calls"])
+    assert list_issued(second_step(load(tmp_path / "shared.toml"))) == without_reductions(real["calls"])
 
 
 def test_a_plan_counts_the_ids_of_all_features() -> None:
-    made = shared(training(("table_wise",)))
+    made = share(training(("table_wise",)))
     samples = made.run.batch_size * made.cluster.world_size
     ids = {row.table: row.ids_per_step for row in plan_tables(made).rows}
     assert ids == {

@@ -14,9 +14,9 @@ from scenarios.seam.trace import IN_HOST, Recording, Span
 from scenarios.workloads.dlrm.program import DlrmProgram
 from sim.run import simulate
 from tests.contract.worlds import WORLDS
-from tests.sim.test_dlrm_bags import EVERY, mixed
+from tests.sim.test_dlrm_bags import EVERY, mix
 from tests.sim.test_dlrm_steps import TOLERANCE, Reference, losses
-from tests.small import CORE, GPU, changed, cluster, model_of, with_model
+from tests.small import CORE, GPU, change, cluster, model_of, with_model
 
 TYPES: tuple[ShardingType, ...] = ("table_wise", "row_wise", "table_row_wise")
 KERNELS = ("fused", "fused_uvm", "fused_uvm_caching")
@@ -25,7 +25,7 @@ LINK = Link(bytes_per_s=1e11, latency_ns=1000)
 BIG = dataclasses.replace(GPU, memory_bytes=1 << 40)
 
 
-def hosted(
+def make_hosted(
     kernels: tuple[str, ...] = KERNELS,
     *,
     load_factor: float = 0.3,
@@ -35,7 +35,7 @@ def hosted(
 ) -> Scenario:
     """Tables with all kinds of bags and kernels in turn; on NVLink, `host_rate` bytes/s to host memory."""
     optimizer = changes.pop("optimizer", Optimizer(kind="adagrad", learning_rate=0.5))
-    made = mixed(EVERY, TYPES, **changes)
+    made = mix(EVERY, TYPES, **changes)
     tables = tuple(
         dataclasses.replace(
             table,
@@ -46,20 +46,20 @@ def hosted(
         for number, table in enumerate(made.workload.tables)
     )
     inside = Inside(kind="nvlink", link=LINK, host_bytes_per_s=host_rate)
-    return changed(
+    return change(
         made,
         model=dataclasses.replace(model_of(made), tables=tables, optimizer=optimizer),
         cluster=cluster(2, 2, gpu=BIG, inside=inside),
     )
 
 
-def timed(kernels: tuple[str, ...], **changes: Any) -> Scenario:
+def time(kernels: tuple[str, ...], **changes: Any) -> Scenario:
     """Sizes only, over NCCL, of large batches and tables."""
     base = {"batch_size": 1024, "rows": 20_000, "payload": "sizes", "library": "nccl"}
-    return hosted(kernels, **{**base, **changes})
+    return make_hosted(kernels, **{**base, **changes})
 
 
-def played(made: Scenario) -> Recording:
+def play_ready(made: Scenario) -> Recording:
     return simulate(made, DlrmProgram(made))
 
 
@@ -68,7 +68,7 @@ def longest(recording: Recording, kind: str) -> int:
 
 
 def step_ns(made: Scenario) -> int:
-    return longest(played(made), "step")
+    return longest(play_ready(made), "step")
 
 
 def of_label(recording: Recording, part: str) -> list[Span]:
@@ -78,32 +78,37 @@ def of_label(recording: Recording, part: str) -> list[Span]:
 @pytest.mark.parametrize(("kind", "pipeline"), [("sgd", PREFETCH), ("adagrad", Pipeline())], ids=["sgd", "adagrad"])
 def test_losses_do_not_depend_on_where_rows_lie(kind: str, pipeline: Pipeline) -> None:
     own = Optimizer(kind=kind, learning_rate=0.5)  # type: ignore[arg-type]
-    made = hosted(optimizer=own, pipeline=pipeline)
-    plain = hosted(("fused",), optimizer=own)
-    assert losses(played(made)) == losses(played(plain)) == pytest.approx(Reference(plain).losses(), rel=TOLERANCE)
+    made = make_hosted(optimizer=own, pipeline=pipeline)
+    plain = make_hosted(("fused",), optimizer=own)
+    assert (
+        losses(play_ready(made)) == losses(play_ready(plain)) == pytest.approx(Reference(plain).losses(), rel=TOLERANCE)
+    )
 
 
 @pytest.mark.real
 def test_a_real_run_gives_the_plain_programs_losses_to_the_bit() -> None:
     found = [
-        losses(WORLDS["real"](DlrmProgram(made), made)) for made in (hosted(pipeline=PREFETCH), hosted(("fused",)))
+        losses(WORLDS["real"](DlrmProgram(made), made))
+        for made in (make_hosted(pipeline=PREFETCH), make_hosted(("fused",)))
     ]
     assert found[0] == found[1]
 
 
 def test_a_cpu_process_has_one_memory() -> None:
     """Nothing to cache, nothing to copy: as if all tables were fused."""
-    made = dataclasses.replace(hosted(), cluster=cluster(2, 2, gpu=dataclasses.replace(CORE, memory_bytes=1 << 40)))
+    made = dataclasses.replace(
+        make_hosted(), cluster=cluster(2, 2, gpu=dataclasses.replace(CORE, memory_bytes=1 << 40))
+    )
     tables = tuple(dataclasses.replace(table, kernel=ComputeKernel.FUSED) for table in made.workload.tables)
     plain = with_model(made, tables=tables)
-    assert played(made).spans == played(plain).spans
+    assert play_ready(made).spans == play_ready(plain).spans
     assert {row.compute_kernel for row in DlrmProgram(made).plan} == {"fused"}
 
 
 def test_slower_paths_and_smaller_caches_take_longer() -> None:
-    fused = step_ns(timed(("fused",)))
-    uvm = [step_ns(timed(("fused_uvm",), host_rate=rate)) for rate in (1e12, 1e11, 1e10)]
-    caching = [step_ns(timed(("fused_uvm_caching",), load_factor=share)) for share in (1.0, 0.5, 0.2, 0.05)]
+    fused = step_ns(time(("fused",)))
+    uvm = [step_ns(time(("fused_uvm",), host_rate=rate)) for rate in (1e12, 1e11, 1e10)]
+    caching = [step_ns(time(("fused_uvm_caching",), load_factor=share)) for share in (1.0, 0.5, 0.2, 0.05)]
     assert uvm == sorted(uvm)
     assert fused < uvm[1] < uvm[2]
     assert fused < caching[0] < caching[1] < caching[2] < caching[3] < uvm[2]
@@ -111,7 +116,7 @@ def test_slower_paths_and_smaller_caches_take_longer() -> None:
 
 def test_a_cache_with_room_for_all_costs_its_pass_only() -> None:
     spans = {
-        kernel: {(one.rank, one.label, one.sequence): one for one in played(timed((kernel,), load_factor=1.0)).spans}
+        kernel: {(one.rank, one.label, one.sequence): one for one in play_ready(time((kernel,), load_factor=1.0)).spans}
         for kernel in ("fused", "fused_uvm_caching")
     }
     for part in ("lookup", "update"):
@@ -127,7 +132,7 @@ def test_a_cache_with_room_for_all_costs_its_pass_only() -> None:
 
 def test_links_carry_what_kernels_read_and_write() -> None:
     """Without a state, each id's row comes for the look-up; for the update each row comes and goes once."""
-    made = timed(("fused_uvm",), optimizer=Optimizer(kind="sgd"))
+    made = time(("fused_uvm",), optimizer=Optimizer(kind="sgd"))
     program = DlrmProgram(made)
     recording = simulate(made, program)
     lanes = [one for one in recording.links if one.link_class == "host"]
@@ -149,9 +154,9 @@ def test_a_prefetch_is_hidden_where_it_fits_and_only_there() -> None:
     quick, slow = 2e9, 2e8
 
     def one(kernel: str, ahead: str, rate: float) -> Recording:
-        made = timed((kernel,), pipeline=kinds[ahead], host_rate=rate, load_factor=0.2)
+        made = time((kernel,), pipeline=kinds[ahead], host_rate=rate, load_factor=0.2)
         host = dataclasses.replace(made.cluster.host, gpus=4)
-        return played(dataclasses.replace(made, cluster=dataclasses.replace(made.cluster, hosts=1, host=host)))
+        return play_ready(dataclasses.replace(made, cluster=dataclasses.replace(made.cluster, hosts=1, host=host)))
 
     took = {
         (ahead, rate): longest(one("fused_uvm_caching", ahead, rate), "step")
@@ -169,7 +174,7 @@ def test_a_prefetch_is_hidden_where_it_fits_and_only_there() -> None:
 
 
 def test_prefetches_are_one_batch_ahead_and_exchanges_two() -> None:
-    recording = played(hosted(pipeline=PREFETCH))
+    recording = play_ready(make_hosted(pipeline=PREFETCH))
     mine = [one for one in recording.spans if one.rank == 0]
     told = [one.step for one in mine if one.stream == "data_dist" and one.label.endswith(".splits")]
     filled = [one.step for one in mine if one.stream == "prefetch" and one.kind == "compute"]
@@ -180,7 +185,7 @@ def test_prefetches_are_one_batch_ahead_and_exchanges_two() -> None:
 
 @pytest.mark.parametrize("pipeline", [Pipeline(), PREFETCH], ids=["plain", "prefetch"])
 def test_expected_batches_take_as_long_as_drawn_ones(pipeline: Pipeline) -> None:
-    made = timed(KERNELS, pipeline=pipeline, batch_size=512)
+    made = time(KERNELS, pipeline=pipeline, batch_size=512)
     made = dataclasses.replace(made, cluster=dataclasses.replace(made.cluster, hosts=4))
     alike = made.with_run(fidelity="links", ranks="alike")
     assert step_ns(alike) == pytest.approx(step_ns(made), rel=0.05)
@@ -190,7 +195,7 @@ def test_expected_batches_take_as_long_as_drawn_ones(pipeline: Pipeline) -> None
 def test_memory_is_where_rows_are(state: str) -> None:
     """Whole tables in host memory, the caches' share on GPUs; a state for each element goes with the tables."""
     own = Optimizer(kind="adagrad", state=state)  # type: ignore[arg-type]
-    made = hosted(("fused_uvm", "fused_uvm_caching"), rows=1000, load_factor=0.25, optimizer=own)
+    made = make_hosted(("fused_uvm", "fused_uvm_caching"), rows=1000, load_factor=0.25, optimizer=own)
     rows = DlrmProgram(made).memory
     sizes = {part: sum(row.size_bytes for row in rows if row.part == part) for part in {row.part for row in rows}}
     weights = sum(4 * table.rows * table.dim for table in made.workload.tables)

@@ -22,10 +22,10 @@ from scenarios.config.scenario import (
 from scenarios.seam.trace import Recording
 from scenarios.workloads.dlrm.program import DlrmProgram
 from sim.run import simulate
-from tests.sim.test_dlrm_bags import mixed
-from tests.sim.test_dlrm_host_memory import hosted
+from tests.sim.test_dlrm_bags import mix
+from tests.sim.test_dlrm_host_memory import make_hosted
 from tests.sim.test_dlrm_steps import ALL, MORE, TOLERANCE, Reference, losses, training
-from tests.small import changed, cluster, model_of
+from tests.small import change, cluster, model_of
 
 WITH_MOMENTS: tuple[OptimizerKind, ...] = ("adam", "partial_rowwise_adam", "lamb", "partial_rowwise_lamb")
 DENSE = DenseOptimizer(kind="Adam", options={"lr": 0.05})
@@ -36,9 +36,9 @@ def own(kind: OptimizerKind, **changes: Any) -> Optimizer:
     return Optimizer(kind=kind, **given)
 
 
-def trained(made: Scenario, optimizer: Optimizer, dense: DenseOptimizer | None = DENSE) -> Scenario:
+def train(made: Scenario, optimizer: Optimizer, dense: DenseOptimizer | None = DENSE) -> Scenario:
     model = dataclasses.replace(model_of(made), optimizer=optimizer, dense_optimizer=dense)
-    return changed(made, model=model)
+    return change(made, model=model)
 
 
 class Moving(Reference):
@@ -69,10 +69,10 @@ class Moving(Reference):
                 continue
             rows, gradients = weight.tolist(), weight.grad.tolist()
             for row in range(len(rows)) if self.copied[number] else self.named[number]:
-                rows[row] = self.moved(number, row, rows[row], gradients[row])
+                rows[row] = self.move(number, row, rows[row], gradients[row])
             weight.copy_(torch.tensor(rows))
 
-    def moved(self, number: int, row: int, weights: list[float], gradient: list[float]) -> list[float]:
+    def move(self, number: int, row: int, weights: list[float], gradient: list[float]) -> list[float]:
         beta1, beta2, n = self.own.beta1, self.own.beta2, self.updates
         by_row = self.own.kind.startswith("partial")
         mean_square = sum(each * each for each in gradient) / len(gradient)
@@ -119,14 +119,14 @@ class OfTorch(Reference):
             optimizer.step()
 
 
-def played(made: Scenario) -> Recording:
+def play(made: Scenario) -> Recording:
     return simulate(made, DlrmProgram(made))
 
 
 @pytest.mark.parametrize("types", [ALL, MORE], ids="+".join)
 def test_adam_is_torchs(types: tuple[ShardingType, ...]) -> None:
-    made = trained(training(types), own("adam", eps=1e-12), dense=None)
-    assert losses(played(made)) == pytest.approx(OfTorch(made).losses(), rel=TOLERANCE)
+    made = train(training(types), own("adam", eps=1e-12), dense=None)
+    assert losses(play(made)) == pytest.approx(OfTorch(made).losses(), rel=TOLERANCE)
 
 
 @pytest.mark.parametrize(
@@ -143,8 +143,8 @@ def test_adam_is_torchs(types: tuple[ShardingType, ...]) -> None:
 def test_every_optimizer_moves_rows_by_its_formula(
     kind: OptimizerKind, types: tuple[ShardingType, ...], decay: float
 ) -> None:
-    made = trained(training(types), own(kind, weight_decay=decay))
-    assert losses(played(made)) == pytest.approx(Moving(made).losses(), rel=TOLERANCE)
+    made = train(training(types), own(kind, weight_decay=decay))
+    assert losses(play(made)) == pytest.approx(Moving(made).losses(), rel=TOLERANCE)
 
 
 CUT_BY_ROWS: tuple[ShardingType, ...] = ("row_wise", "table_row_wise", "grid_shard", "column_wise")
@@ -154,12 +154,12 @@ FEW_ROWS = (1, 5, 3, 4)
 
 def with_few_rows(kind: OptimizerKind, types: tuple[ShardingType, ...], bags: tuple[Bag, ...]) -> Scenario:
     """Return a training whose tables leave some of the four ranks without rows."""
-    made = mixed(bags, types)
+    made = mix(bags, types)
     tables = [dataclasses.replace(one, rows=rows) for one, rows in zip(made.workload.tables, FEW_ROWS, strict=True)]
-    made = changed(made, model=dataclasses.replace(model_of(made), tables=tuple(tables)), steps=2)
+    made = change(made, model=dataclasses.replace(model_of(made), tables=tuple(tables)), steps=2)
     if kind in WITH_MOMENTS:
-        return trained(made, own(kind))
-    return trained(made, Optimizer(kind=kind, learning_rate=0.5), dense=None)
+        return train(made, own(kind))
+    return train(made, Optimizer(kind=kind, learning_rate=0.5), dense=None)
 
 
 @pytest.mark.parametrize("kind", get_args(OptimizerKind))
@@ -177,16 +177,16 @@ def test_tables_with_fewer_rows_than_ranks_train_as_others(
 ) -> None:
     made = with_few_rows(kind, types, bags)
     reference = (Moving if kind in WITH_MOMENTS else Reference)(made)
-    assert losses(played(made)) == pytest.approx(reference.losses(), rel=TOLERANCE)
+    assert losses(play(made)) == pytest.approx(reference.losses(), rel=TOLERANCE)
 
 
 @pytest.mark.parametrize(("kind", "decay"), [("adam", 0.0), ("partial_rowwise_adam", 0.1)])
 def test_the_dense_part_has_adam_too_unless_it_has_its_own(kind: OptimizerKind, decay: float) -> None:
-    made = trained(training(ALL), own(kind, weight_decay=decay), dense=None)
+    made = train(training(ALL), own(kind, weight_decay=decay), dense=None)
     options = {"lr": 0.05, "betas": (0.8, 0.95), "eps": 1e-6, "weight_decay": decay}
-    same = trained(made, own(kind, weight_decay=decay), DenseOptimizer(kind="AdamW", options=options))
-    other = trained(made, own(kind, weight_decay=decay))
-    found, as_given, of_its_own = (losses(played(one)) for one in (made, same, other))
+    same = train(made, own(kind, weight_decay=decay), DenseOptimizer(kind="AdamW", options=options))
+    other = train(made, own(kind, weight_decay=decay))
+    found, as_given, of_its_own = (losses(play(one)) for one in (made, same, other))
     assert found == pytest.approx(as_given, rel=TOLERANCE)
     assert found != pytest.approx(of_its_own, rel=TOLERANCE)
 
@@ -194,7 +194,7 @@ def test_the_dense_part_has_adam_too_unless_it_has_its_own(kind: OptimizerKind, 
 @pytest.mark.parametrize("eps", [1e-10, 0.3])
 def test_adagrad_uses_the_scenarios_epsilon(eps: float) -> None:
     """As torch's own, of the dense part and of the tables, which here see every row."""
-    made = trained(
+    made = train(
         training(("data_parallel",)),
         Optimizer(kind="adagrad", learning_rate=0.05, state="element", eps=eps),
         dense=None,
@@ -202,14 +202,14 @@ def test_adagrad_uses_the_scenarios_epsilon(eps: float) -> None:
     reference = Reference(made)
     reference.dense = torch.optim.Adagrad([*reference.module.parameters(), *reference.weights], lr=0.05, eps=eps)
     reference.update_tables = lambda: None  # type: ignore[method-assign]
-    assert losses(played(made)) == pytest.approx(reference.losses(), rel=TOLERANCE)
+    assert losses(play(made)) == pytest.approx(reference.losses(), rel=TOLERANCE)
 
 
 @pytest.mark.parametrize("kind", get_args(OptimizerKind))
 def test_memory_includes_the_optimizers_state_of_rows(kind: OptimizerKind) -> None:
     """By row on the GPU, by element where the table is."""
-    made = hosted(("fused", "fused_uvm", "fused_uvm_caching"), rows=1000, optimizer=Optimizer(kind=kind))
-    made = trained(made, Optimizer(kind=kind))
+    made = make_hosted(("fused", "fused_uvm", "fused_uvm_caching"), rows=1000, optimizer=Optimizer(kind=kind))
+    made = train(made, Optimizer(kind=kind))
     rows = DlrmProgram(made).memory
     sizes = {part: sum(row.size_bytes for row in rows if row.part == part) for part in {row.part for row in rows}}
     each_row, each_element = {
@@ -225,7 +225,7 @@ def test_memory_includes_the_optimizers_state_of_rows(kind: OptimizerKind) -> No
 def test_the_planner_counts_optimizer_state_as_torchrec_does(kind: OptimizerKind, multiple: int) -> None:
     plain = training(("table_wise",), cluster=cluster(1, 1))
     taken = [
-        sum(row.storage_bytes for row in DlrmProgram(trained(plain, optimizer)).plan)
+        sum(row.storage_bytes for row in DlrmProgram(train(plain, optimizer)).plan)
         for optimizer in (Optimizer(), own(kind))
     ]
     weights = sum(4 * table.rows * table.dim for table in plain.workload.tables)
@@ -237,7 +237,7 @@ def test_an_update_reads_and_writes_rows_with_their_state(kind: OptimizerKind) -
     """As Adagrad's does with more or less of it: bytes grow with what each of the same rows has."""
     plain = training(("table_wise",), payload="sizes", cluster=cluster(1, 1))
     by_row, by_element, moving = (
-        bytes_of_updates(trained(plain, optimizer))
+        bytes_of_updates(train(plain, optimizer))
         for optimizer in (Optimizer(kind="adagrad"), Optimizer(kind="adagrad", state="element"), own(kind))
     )
     columns = 8
@@ -246,7 +246,7 @@ def test_an_update_reads_and_writes_rows_with_their_state(kind: OptimizerKind) -
 
 
 def bytes_of_updates(made: Scenario) -> float:
-    spans = [one for one in played(made).spans if one.kernel == "embedding_update"]
+    spans = [one for one in play(made).spans if one.kernel == "embedding_update"]
     assert spans
     return sum(one.bytes_read + one.bytes_written for one in spans)
 
@@ -258,7 +258,7 @@ def test_replicas_average_both_moments() -> None:
         payload="sizes",
         replication=Replication(sharding_group_size=2, node_group_size=2),
     )
-    made = trained(plain, own("partial_rowwise_adam"))
+    made = train(plain, own("partial_rowwise_adam"))
     program = DlrmProgram(made)
     spans = [one for one in simulate(made, program).spans if one.rank == 0 and one.step == 1 and "sync." in one.label]
     rows = sum(row.rows for row in program.plan if row.rank == 0 and row.sharding_type == "row_wise")

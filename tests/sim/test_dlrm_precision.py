@@ -19,9 +19,9 @@ from scenarios.workloads.dlrm.batches import draw_dense
 from scenarios.workloads.dlrm.dense import Embeddings
 from scenarios.workloads.dlrm.program import DlrmProgram
 from sim.run import simulate
-from tests.sim.test_dlrm_bags import EVERY, mixed
+from tests.sim.test_dlrm_bags import EVERY, mix
 from tests.sim.test_dlrm_steps import ALL, CPU, TOLERANCE, Looked, Reference, losses, training
-from tests.small import GPU, changed, cluster, model_of
+from tests.small import GPU, change, cluster, model_of
 
 RATES = {"float32": 1e13, "tf32": 5e13, "float16": 1e14, "bfloat16": 1e14}
 FAST = dataclasses.replace(GPU, flops_per_s=RATES)
@@ -48,7 +48,7 @@ class Loud(nn.Module):
 def precise(made: Scenario, **changes: Any) -> Scenario:
     """On GPUs that know all dtypes."""
     model = dataclasses.replace(model_of(made), **changes)
-    return changed(made, model=model, cluster=cluster(2, 2, gpu=FAST))
+    return change(made, model=model, cluster=cluster(2, 2, gpu=FAST))
 
 
 def loud(volume: float, **changes: Any) -> Scenario:
@@ -62,7 +62,7 @@ class ByRank(Reference):
 
     def __init__(self, made: Scenario) -> None:
         plain = dataclasses.replace(model_of(made), autocast="", loss_scaling=None)
-        super().__init__(changed(made, model=plain))
+        super().__init__(change(made, model=plain))
         own = model_of(made)
         self.lowered = getattr(torch, own.autocast) if own.autocast else None
         self.is_dynamic = own.loss_scaling == "dynamic"
@@ -91,39 +91,39 @@ class ByRank(Reference):
             weight.grad = None
         for number, table in enumerate(self.model.tables):
             rows = torch.stack([self.look_up(number, *bag) for bag in self.bags(number, rank, step)])
-            rows.register_hook(self.unscaled)
+            rows.register_hook(self.unscale)
             tables[table.name] = rows
         with nullcontext() if self.lowered is None else torch.autocast("cpu", self.lowered):
             loss = self.module(drawn.features, tables, drawn.labels)
         self.scaler.scale(loss).backward()
         return loss.item(), [weight.grad for weight in self.weights if weight.grad is not None]
 
-    def unscaled(self, gradient: Tensor) -> Tensor:
+    def unscale(self, gradient: Tensor) -> Tensor:
         return torch.nan_to_num(gradient / self.scaler.get_scale(), nan=0.0, posinf=0.0, neginf=0.0)
 
 
-def played(made: Scenario) -> Recording:
+def play(made: Scenario) -> Recording:
     return simulate(made, DlrmProgram(made))
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_autocast_trains_as_in_plain_torch(dtype: Half) -> None:
     made = precise(training(ALL, "dcn"), autocast=dtype)
-    found = losses(played(made))
+    found = losses(play(made))
     assert found == pytest.approx(ByRank(made).losses(), rel=HALVES[dtype])
-    assert found != losses(played(precise(training(ALL, "dcn"))))
+    assert found != losses(play(precise(training(ALL, "dcn"))))
 
 
 @pytest.mark.parametrize("scaling", ["dynamic", 1024.0])
 @pytest.mark.parametrize("dtype", ["", "float16"])
 def test_scaled_losses_train_as_with_torchs_grad_scaler(dtype: Half, scaling: Any) -> None:
     made = precise(training(ALL), autocast=dtype, loss_scaling=scaling)
-    assert losses(played(made)) == pytest.approx(ByRank(made).losses(), rel=HALVES[dtype])
+    assert losses(play(made)) == pytest.approx(ByRank(made).losses(), rel=HALVES[dtype])
 
 
 def test_a_scale_of_a_power_of_two_changes_no_loss_that_is_not_lowered() -> None:
     plain = precise(training(ALL))
-    assert losses(played(precise(training(ALL), loss_scaling=4096.0))) == losses(played(plain))
+    assert losses(play(precise(training(ALL), loss_scaling=4096.0))) == losses(play(plain))
 
 
 def test_steps_that_overflow_are_left_out_until_the_scale_is_small_enough() -> None:
@@ -132,7 +132,7 @@ def test_steps_that_overflow_are_left_out_until_the_scale_is_small_enough() -> N
     reference = ByRank(made)
     expected = reference.losses()
     assert len(set(reference.scales)) >= 3
-    assert losses(played(made)) == pytest.approx(expected, rel=HALVES["float16"])
+    assert losses(play(made)) == pytest.approx(expected, rel=HALVES["float16"])
 
 
 def test_a_static_scale_stays_and_its_steps_are_left_out_too() -> None:
@@ -140,17 +140,17 @@ def test_a_static_scale_stays_and_its_steps_are_left_out_too() -> None:
     reference = ByRank(made)
     expected = reference.losses()
     assert set(reference.scales) == {float(1 << 20)}
-    assert losses(played(made)) == pytest.approx(expected, rel=HALVES["float16"])
+    assert losses(play(made)) == pytest.approx(expected, rel=HALVES["float16"])
 
 
 def test_scaling_goes_with_accumulation_and_pipelines() -> None:
     pipeline = Pipeline(kind="sparse_dist", accumulation=2)
-    plain = mixed(EVERY, ALL, "adagrad", pipeline=pipeline)
+    plain = mix(EVERY, ALL, "adagrad", pipeline=pipeline)
     scaled = precise(plain, loss_scaling=256.0)
-    assert losses(played(scaled)) == losses(played(precise(plain)))
+    assert losses(play(scaled)) == losses(play(precise(plain)))
 
 
-def traced(made: Scenario) -> Trace:
+def trace(made: Scenario) -> Trace:
     program = DlrmProgram(made)
     outputs = [torch.empty(group.output_shape(made.run.batch_size), device="meta") for group in program.groups]
     embeddings = Embeddings(program.columns, [each.requires_grad_() for each in outputs], [])
@@ -166,7 +166,7 @@ def dtypes(found: Trace, kind: str) -> set[str]:
 
 
 def test_products_are_priced_in_the_dtype_that_they_run_in() -> None:
-    plain, lowered = (traced(precise(training(ALL, "dcn"), autocast=each)) for each in ("", "float16"))
+    plain, lowered = (trace(precise(training(ALL, "dcn"), autocast=each)) for each in ("", "float16"))
     assert dtypes(plain, "gemm") == {"float32"}
     assert dtypes(lowered, "gemm") == {"float16"}
     assert lowered.flops == plain.flops
@@ -183,27 +183,27 @@ def test_tables_give_and_get_float32() -> None:
     sent = []
     for autocast in ("", "float16"):
         made = precise(training(ALL), autocast=autocast)
-        spans = [one for one in played(made).spans if one.kind.startswith("all_") and "dense" not in one.label]
+        spans = [one for one in play(made).spans if one.kind.startswith("all_") and "dense" not in one.label]
         sent.append(sorted((one.label, one.bytes_in) for one in spans))
     assert sent[0] == sent[1]
 
 
 @pytest.mark.parametrize(("tf32", "dtype"), [(True, "tf32"), (False, "float32"), (None, "float32")])
 def test_float32_products_run_as_tf32_if_the_scenario_says_so(tf32: bool | None, dtype: str) -> None:
-    assert dtypes(traced(precise(training(ALL), tf32=tf32)), "gemm") == {dtype}
+    assert dtypes(trace(precise(training(ALL), tf32=tf32)), "gemm") == {dtype}
     assert not torch.backends.cuda.matmul.allow_tf32
 
 
 def test_tf32_defaults_to_torchs_setting() -> None:
     with rounding_to_tf32(products=True):
-        assert dtypes(traced(precise(training(ALL))), "gemm") == {"tf32"}
-        assert dtypes(traced(precise(training(ALL), tf32=False)), "gemm") == {"float32"}
+        assert dtypes(trace(precise(training(ALL))), "gemm") == {"tf32"}
+        assert dtypes(trace(precise(training(ALL), tf32=False)), "gemm") == {"float32"}
 
 
 @pytest.mark.parametrize("fuses", [False, True])
 def test_unscaling_reads_and_writes_all_gradients(fuses: bool) -> None:
     made = precise(training(ALL), loss_scaling="dynamic")
-    program = DlrmProgram(changed(made, launching=Launching(fusion=fuses)))
+    program = DlrmProgram(change(made, launching=Launching(fusion=fuses)))
     spans = [one for one in simulate(program.scenario, program).spans if one.step == 1 and one.rank == 0]
     (dense,) = [one for one in spans if one.label == "dense.unscale"]
     size = sum(4 * each.numel() for each in program.dense.build(CPU).parameters())

@@ -18,9 +18,9 @@ from scenarios.workloads.dlrm.batches import draw_bags, initial_rows
 from scenarios.workloads.dlrm.dense import Embeddings
 from scenarios.workloads.dlrm.program import DlrmProgram
 from sim.run import simulate
-from tests.sim.test_dlrm_bags import BIG, EVERY, PIPELINE, mixed
+from tests.sim.test_dlrm_bags import BIG, EVERY, PIPELINE, mix
 from tests.sim.test_dlrm_steps import ALL, losses, training
-from tests.small import changed, cluster, model_of
+from tests.small import change, cluster, model_of
 
 # What neither adds sums nor cuts rows into parts: int8 will do for it.
 WHOLE: tuple[ShardingType, ...] = ("table_wise", "column_wise", "data_parallel")
@@ -34,13 +34,13 @@ CASES: list[tuple[QComms, tuple[ShardingType, ...], dict[str, Any]]] = [
 ]
 
 
-def quantized(given: QComms, types: tuple[ShardingType, ...], **changes: Any) -> Scenario:
-    return changed(mixed(EVERY, types, **changes), qcomms=given)
+def quantize(given: QComms, types: tuple[ShardingType, ...], **changes: Any) -> Scenario:
+    return change(mix(EVERY, types, **changes), qcomms=given)
 
 
 @pytest.mark.parametrize("given", [HALVES, INT8], ids=["halves", "int8"])
 def test_expected_exchanges_take_as_long_as_drawn_ones(given: QComms) -> None:
-    made = quantized(given, WHOLE, dim=32, batch_size=512, payload="sizes", fidelity="flows", library="nccl")
+    made = quantize(given, WHOLE, dim=32, batch_size=512, payload="sizes", fidelity="flows", library="nccl")
     made = dataclasses.replace(made, cluster=cluster(4, 2, gpu=BIG))
     alike = made.with_run(fidelity="links", ranks="alike")
     every, folded = (simulate(one, DlrmProgram(one)) for one in (made, alike))
@@ -52,7 +52,7 @@ def test_expected_exchanges_take_as_long_as_drawn_ones(given: QComms) -> None:
     assert steps[1] == pytest.approx(steps[0], rel=0.05)
 
 
-def sent(recording: Recording) -> dict[str, int]:
+def count_sent(recording: Recording) -> dict[str, int]:
     """Bytes that ranks give to each collective of pooled rows, by label."""
     found: dict[str, int] = {}
     for span in recording.spans:
@@ -77,8 +77,8 @@ def test_calls_carry_the_encoded_bytes(
 ) -> None:
     """Halves are half of float32, and a row of n bytes carries 8 more; those of the kinds that are not named: half."""
     plain, coded = (
-        sent(simulate(made, DlrmProgram(made)))
-        for made in (quantized(one, types, dim=32, payload="sizes", batch_size=8) for one in (QComms(), given))
+        count_sent(simulate(made, DlrmProgram(made)))
+        for made in (quantize(one, types, dim=32, payload="sizes", batch_size=8) for one in (QComms(), given))
     )
     assert plain.keys() == coded.keys()
     assert len(plain) > 2  # there and back, of several groups
@@ -111,7 +111,7 @@ LOST: dict[CommPrecision, tuple[float, float]] = {
 }
 
 
-def lost(precision: CommPrecision, kind: ShardingType, on: Cluster) -> tuple[float, float]:
+def lose(precision: CommPrecision, kind: ShardingType, on: Cluster) -> tuple[float, float]:
     """How far pooled rows and gradients are off when they have come home, as parts of magnitudes.
 
     An all-to-all rounds once. A reduce-scatter of r ranks rounds each part, and up to r sums of parts, whose magnitudes
@@ -127,7 +127,7 @@ def lost(precision: CommPrecision, kind: ShardingType, on: Cluster) -> tuple[flo
     return there - 1, back - 1
 
 
-def allowed(made: Scenario) -> list[float]:
+def allow(made: Scenario) -> list[float]:
     """The most that quantizing can change each step's loss by: derived for `Linear` and plain SGD.
 
     Each of the N ids of a row in the batches before has moved all its elements by rate * WEIGHT / samples, up to what
@@ -139,7 +139,7 @@ def allowed(made: Scenario) -> list[float]:
     move = model_of(made).optimizer.learning_rate * Linear.WEIGHT / (made.run.batch_size * on.world_size)
     bounds = [0.0] * made.run.steps
     for number, table in enumerate(made.workload.tables):
-        there, back = lost(Recommender.of(made.workload).qcomms.forward_precision, table.sharding[0], on)
+        there, back = lose(Recommender.of(made.workload).qcomms.forward_precision, table.sharding[0], on)
         rows = initial_rows(number, made.run.seed, range(table.rows), range(table.dim), device=torch.device("cpu"))
         before = np.zeros(table.rows)
         for step in range(made.run.steps):
@@ -166,8 +166,8 @@ def test_losses_differ_by_no_more_than_quantizing_allows(
         dataclasses.replace(each, ids_per_sample=2.0, ids_per_sample_kind="fixed") for each in made.workload.tables
     )
     model = dataclasses.replace(model_of(made), tables=tables, dense=f"{__name__}:Linear", bottom=(), top=())
-    made = changed(made, model=model)
-    coded = changed(
+    made = change(made, model=model)
+    coded = change(
         made,
         qcomms=QComms(
             forward_precision=precision,
@@ -177,7 +177,7 @@ def test_losses_differ_by_no_more_than_quantizing_allows(
     )
     plain, found = (losses(simulate(one, DlrmProgram(one))) for one in (made, coded))
     differences = [abs(one - other) for one, other in zip(plain, found, strict=True)]
-    bounds = allowed(coded)
+    bounds = allow(coded)
     assert max(differences) > 0
     assert all(difference <= bound for difference, bound in zip(differences, bounds, strict=True))
     assert bounds[-1] < 0.5 * abs(plain[-1])  # gradients that are not divided, or twice, make more of a difference
@@ -216,14 +216,14 @@ def test_losses_differ_by_no_more_than_quantizing_allows(
 def test_qcomms_that_torchrec_lacks_raise_one_sentence_each(
     given: QComms, types: tuple[ShardingType, ...], sentences: list[str]
 ) -> None:
-    made = changed(training(types), qcomms=given)
+    made = change(training(types), qcomms=given)
     with pytest.raises(ScenarioError) as error:
         DlrmProgram(made)
     assert list(error.value.sentences) == sentences
 
 
 def test_sequences_of_parts_of_rows_are_refused() -> None:
-    made = changed(mixed(("sequence",), ("row_wise",)), qcomms=QComms(forward_precision="int8"))
+    made = change(mix(("sequence",), ("row_wise",)), qcomms=QComms(forward_precision="int8"))
     with pytest.raises(ScenarioError) as error:
         DlrmProgram(made)
     assert error.value.sentences == (
@@ -235,5 +235,5 @@ def test_sequences_of_parts_of_rows_are_refused() -> None:
 def test_a_host_alone_adds_nothing_that_travels() -> None:
     """Sums of int8 are refused where they travel: not within one GPU, as TorchRec exchanges nothing there."""
     plain = dataclasses.replace(training(("row_wise",)), cluster=cluster(1, 1))
-    made = changed(plain, qcomms=INT8)
+    made = change(plain, qcomms=INT8)
     assert losses(simulate(made, DlrmProgram(made))) == losses(simulate(plain, DlrmProgram(plain)))

@@ -28,7 +28,7 @@ from scenarios.workloads.dlrm.batches import draw_bags, draw_dense, draw_weights
 from scenarios.workloads.dlrm.dense import build_dense
 from scenarios.workloads.dlrm.program import DlrmProgram
 from sim.run import simulate
-from tests.small import GPU, changed, cluster, model_of, scenario, with_model
+from tests.small import GPU, change, cluster, model_of, scenario, with_model
 
 CPU = torch.device("cpu")
 # Losses of float32 sums in different orders: some hundred additions of rounding errors of 6e-8 each, relative.
@@ -70,7 +70,7 @@ def training(
         optimizer=Optimizer(kind=optimizer, learning_rate=0.5),  # type: ignore[arg-type]
     )
     base = scenario(cluster(2, 2), model=model, batch_size=6, steps=3, buckets=Buckets(first_bytes=64, cap_bytes=256))
-    return changed(base, **changes)  # type: ignore[arg-type]
+    return change(base, **changes)  # type: ignore[arg-type]
 
 
 def losses(recording: Recording) -> list[float]:
@@ -114,7 +114,7 @@ class Reference:
     def step(self, step: int) -> float:
         ranks = range(self.training.cluster.world_size)
         batches = [draw_dense(self.training, self.model, rank, step, device=CPU) for rank in ranks]
-        tables = self.looked(ranks, step)
+        tables = self.look_up_all(ranks, step)
         dense, labels = (torch.cat([getattr(batch, name) for batch in batches]) for name in ("features", "labels"))
         loss = self.module(dense, tables, labels)
         self.dense.zero_grad()
@@ -125,7 +125,7 @@ class Reference:
         self.update_tables()
         return loss.item()
 
-    def looked(self, ranks: Iterable[int], step: int) -> Looked:
+    def look_up_all(self, ranks: Iterable[int], step: int) -> Looked:
         """The embeddings of these ranks' batches, by feature."""
         found = Looked()
         keys = ((number, place, one) for number, table in enumerate(self.model.tables) for place, one in _keys(table))
@@ -207,7 +207,7 @@ def test_tables_may_be_wider_than_exchanged_embeddings() -> None:
     sent = {}
     for dtype, rows in (("float32", "float32"), ("float16", "float32"), ("float16", "float16")):
         model = dataclasses.replace(model_of(made), dtype=dtype, embedding_dtype=rows)  # type: ignore[arg-type, type-var]
-        program = DlrmProgram(changed(made, model=model))
+        program = DlrmProgram(change(made, model=model))
         spans = simulate(program.scenario, program).spans
         sent[dtype, rows] = sum(one.bytes_in for one in spans if "output_dist" in one.label)
         weights = {row.part: row.size_bytes for row in program.memory if row.rank == 0}["embedding weights"]
@@ -289,7 +289,7 @@ def test_half_precision_trains_without_nan(dtype: str, optimizer: str, rows: str
     gpu = dataclasses.replace(GPU, flops_per_s={"float32": 1e13, dtype: 1e14})
     own = Optimizer(kind=optimizer, learning_rate=0.01)  # type: ignore[arg-type]
     model = dataclasses.replace(model_of(made), dtype=dtype, embedding_dtype=rows or dtype, optimizer=own)  # type: ignore[arg-type, type-var]
-    made = changed(made, model=model, cluster=cluster(2, 2, gpu=gpu))
+    made = change(made, model=model, cluster=cluster(2, 2, gpu=gpu))
     found = losses(simulate(made, DlrmProgram(made)))
     assert found == pytest.approx([0.69] * 3, abs=0.1)
 

@@ -13,7 +13,7 @@ from scenarios.config.scenario import Exchange, Scenario
 from scenarios.workloads.build import build
 from sim.draws import Digest, draws, further_draws
 from sim.run import play, simulate
-from tests.scenarios.workloads.own import NO_STEP, stepless, written
+from tests.scenarios.workloads.own import NO_STEP, stepless, write_scenario
 from tests.small import CORE, TCP, cluster, scenario
 from twinstep.prediction import main
 
@@ -64,10 +64,10 @@ def test_a_scenario_without_variation_has_no_further_draw() -> None:
 def test_ctrl_c_in_a_draw_leaves_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(*_: object) -> None:
+    def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("sim.draws._steps_of_draw", interrupted)
+    monkeypatch.setattr("sim.draws._steps_of_draw", interrupt)
     assert main([str(FILE), "--draws", "3", "--out", str(tmp_path / "run")]) == 130
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -92,7 +92,7 @@ def test_the_command_prints_the_spread_of_steps(tmp_path: Path, capsys: pytest.C
 def test_a_program_without_steps_is_refused_where_their_times_are_needed(
     word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = written(tmp_path, stepless())
+    file = write_scenario(tmp_path, stepless())
     assert main([str(file), word, "--out", str(tmp_path / "run")]) == 1
     assert capsys.readouterr() == ("", f"{NO_STEP}\n")
 

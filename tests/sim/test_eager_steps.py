@@ -13,13 +13,13 @@ from benchmarks.eager_steps import MEASURED, SCRIPT
 from scenarios.seam.host_work import HostWork, total
 from scenarios.seam.trace import Recording
 from scenarios.workloads.recording.file import NAME
-from tests.sim.test_gpu_script import played
+from tests.sim.test_gpu_script import play_script
 
 
 @pytest.mark.parametrize(("name", "error"), [("mlp_small", 0.1), ("mlp_tf32", 0.05)])
 def test_an_eager_step_meets_its_time_on_an_h200(name: str, error: float) -> None:
     """The host's times are fitted to these and eight others; memory is not fitted."""
-    recording = played(SCRIPT, name, profile="hgx_h200", ranks=(1, 1), steps=3)
+    recording = play_script(SCRIPT, name, profile="hgx_h200", ranks=(1, 1), steps=3)
     last = [span for span in recording.spans if span.kind == "step"][-1]
     measured = pd.read_csv(MEASURED).set_index("name").loc[name]
     assert (last.end_ns - last.start_ns) / 1e6 == pytest.approx(measured["step_ms"], rel=error)
@@ -41,7 +41,7 @@ def works(recording: Recording) -> list[HostWork]:
 
 def test_host_work_is_recorded_per_step() -> None:
     """Sixteen layers with their activations: steps do the same, and each parameter's gradient is one node."""
-    recording = played(SCRIPT, "mlp_small", profile="hgx_h200", ranks=(1, 1), steps=3)
+    recording = play_script(SCRIPT, "mlp_small", profile="hgx_h200", ranks=(1, 1), steps=3)
     # What is measured besides is as noisy as the machine.
     second, third = (each._replace(turns=0) for each in works(recording)[2:4])
     assert second == third
@@ -65,6 +65,6 @@ def test_tensors_that_are_freed_call_no_function_of_the_scripts(tmp_path: Path) 
     """Python calls a finalizer for each, which a GPU that is there would not have."""
     script = tmp_path / "freed.py"
     script.write_text(FREED)
-    few, many = works(played(script, profile="hgx_h200", ranks=(1, 1), steps=3))[2:4]
+    few, many = works(play_script(script, profile="hgx_h200", ranks=(1, 1), steps=3))[2:4]
     assert many.operators - few.operators == 40
     assert many.calls == few.calls

@@ -208,7 +208,7 @@ def is_there(name: str) -> bool:
     return " " in name or hasattr(found.get(where, dist.distributed_c10d), last)
 
 
-def played(profile: str, backend: str) -> Recording:
+def play(profile: str, backend: str) -> Recording:
     made = scenario_of(SCRIPT, [backend], {"profile": profile, "timeout": "60 s"}, 1, 2)
     return simulate_unjudged(made)
 
@@ -219,7 +219,7 @@ def played(profile: str, backend: str) -> Recording:
 @pytest.mark.supports("every collective and message of torch.distributed", "CPUs", "GPUs")
 def test_every_call_is_recorded_with_its_kind_and_sizes(profile: str, backend: str) -> None:
     """Its kind, sizes and root, on either rank; the script sees to those that are refused."""
-    recording = played(profile, backend)
+    recording = play(profile, backend)
     called = {**CALLS, **ONLY_GLOO} if backend == "gloo" else CALLS
     for rank in range(2):
         found: dict[str, list[tuple[str, int, int]]] = {}

@@ -9,7 +9,7 @@ import pytest
 
 from scenarios.seam.trace import Recording
 from scenarios.workloads.recording.file import NAME
-from tests.sim.test_gpu_script import SCRIPTS, played
+from tests.sim.test_gpu_script import SCRIPTS, play_script
 
 WAYS = (
     *("nothing", "fake", "fake of real", "export", "make_fx", "make_fx of symbols", "aot", "meta", "meta context"),
@@ -22,14 +22,14 @@ WORKSPACES = 2 * (32 << 20)  # cuBLAS's on an H100, of the threads of forward an
 @pytest.mark.parametrize("way", ["default", "fused", pytest.param("foreach", marks=pytest.mark.slow)])
 def test_sharded_training_takes_its_shards_and_some_layers(way: str) -> None:
     """The script asserts it, of its first step as of later ones."""
-    row = played(SCRIPTS / "shards.py", way, ranks=(1, 2), steps=3).memory[0]
+    row = play_script(SCRIPTS / "shards.py", way, ranks=(1, 2), steps=3).memory[0]
     shards = 16 * 256 * 256 * 4 // 2
     assert 4 * shards < row.size_bytes - WORKSPACES < 6 * shards
 
 
 @pytest.fixture(scope="module")
 def traces() -> Recording:
-    return played(SCRIPTS / "traces.py", ranks=(1, 1), steps=len(WAYS))
+    return play_script(SCRIPTS / "traces.py", ranks=(1, 1), steps=len(WAYS))
 
 
 def kernels(recording: Recording) -> dict[str, int]:
@@ -59,11 +59,11 @@ def test_tracing_by_execution_launches_the_executed_kernels(traces: Recording) -
 
 def test_deleted_tensors_free_their_memory() -> None:
     """The script asserts it."""
-    played(SCRIPTS / "frees.py", ranks=(1, 2), steps=50)
+    play_script(SCRIPTS / "frees.py", ranks=(1, 2), steps=50)
 
 
 @pytest.mark.torchrec
 @pytest.mark.usefixtures("fbgemm")
 def test_deleted_tables_are_free() -> None:
     """The script asserts it of fbgemm's."""
-    played(SCRIPTS / "frees.py", "bags", ranks=(1, 1), steps=1)
+    play_script(SCRIPTS / "frees.py", "bags", ranks=(1, 1), steps=1)

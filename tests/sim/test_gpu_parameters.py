@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from scenarios.seam.errors import ProgramError
-from tests.sim.test_gpu_script import SCRIPTS, calls, played
+from tests.sim.test_gpu_script import SCRIPTS, calls, play_script
 
 PROFILES = {"dgx_h100": (1, 2), "emulated_200mbit": (2, 1)}
 
@@ -15,7 +15,7 @@ PROFILES = {"dgx_h100": (1, 2), "emulated_200mbit": (2, 1)}
 def test_moved_modules_make_the_calls_that_they_make_on_cpus() -> None:
     """The script asserts in both worlds what torch keeps: identity, ties, attributes, hooks, gradients, optimizers."""
     on_gpus, on_cpus = (
-        played(SCRIPTS / "moved.py", profile=profile, ranks=ranks) for profile, ranks in PROFILES.items()
+        play_script(SCRIPTS / "moved.py", profile=profile, ranks=ranks) for profile, ranks in PROFILES.items()
     )
     for rank in range(2):
         assert calls(on_gpus, rank) == calls(on_cpus, rank)
@@ -45,7 +45,7 @@ for _ in range(4):
     assert [each.device.type for each in model.parameters()] == ["cpu"]
 """
     )
-    step = [(one[1], one[4], one[5]) for one in calls(played(file, ranks=(1, 2)), 0) if one[0] == 1]
+    step = [(one[1], one[4], one[5]) for one in calls(play_script(file, ranks=(1, 2)), 0) if one[0] == 1]
     shard, whole = 4 * (32 * 32 + 32) // 2, 4 * (32 * 32 + 32)
     assert step == 2 * [("all_gather_into_tensor", shard, whole), ("reduce_scatter_tensor", whole, shard)]
 
@@ -56,4 +56,4 @@ def test_data_of_computed_tensors_stays_on_its_device(tmp_path: Path) -> None:
         "import torch\nfound = 2 * torch.ones(3, requires_grad=True)\nfound.data = torch.ones(3, device='cuda')\n"
     )
     with pytest.raises(ProgramError, match=r"sets\.py:3: RuntimeError: tensor.data of what autograd has computed"):
-        played(file, ranks=(1, 1))
+        play_script(file, ranks=(1, 1))

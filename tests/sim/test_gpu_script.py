@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 SCRIPTS, EXAMPLES = ROOT / "tests" / "data" / "scripts", ROOT / "examples" / "scripts"
 
 
-def played(
+def play_script(
     path: Path,
     *args: str,
     profile: str = "dgx_h100",
@@ -40,7 +40,7 @@ def calls(recording: Recording, rank: int) -> list[tuple[Any, ...]]:
 @pytest.mark.supports("streams, `wait_stream`, events", "GPUs")
 def test_values_that_control_a_gpu_script_are_known() -> None:
     """The script asserts it: integers, lengths, objects, messages; and streams meet."""
-    recording = played(SCRIPTS / "on_gpu.py", ranks=(1, 2))
+    recording = play_script(SCRIPTS / "on_gpu.py", ranks=(1, 2))
     step = [span for span in recording.spans if span.rank == 0 and span.step == 1]
     assert {span.stream for span in step} == {"main", "stream 1"}
     (reduced,) = [span for span in step if span.kind == "all_reduce"]
@@ -68,13 +68,13 @@ def test_values_that_control_a_gpu_script_are_known() -> None:
 def test_a_gpu_scripts_calls_equal_those_with_values(name: str, args: list[str]) -> None:
     """As on CPUs, where the script computes: of the same sizes, in the same order in each group."""
     file = EXAMPLES / f"{name}.py"
-    without, with_values = played(file, *args), played(file, *args, profile="emulated_200mbit")
+    without, with_values = play_script(file, *args), play_script(file, *args, profile="emulated_200mbit")
     for rank in range(4):
         assert calls(without, rank) == calls(with_values, rank)
 
 
 def test_kernels_are_priced_and_gathers_of_sharded_parameters_overlap_them() -> None:
-    recording = played(EXAMPLES / "transformer_fsdp2.py", "--layers", "6", "--dim", "2048", ranks=(1, 2))
+    recording = play_script(EXAMPLES / "transformer_fsdp2.py", "--layers", "6", "--dim", "2048", ranks=(1, 2))
     step = [span for span in recording.spans if span.rank == 0 and span.step == 1]
     kernels = [span for span in step if span.kind == "compute"]
     # A layer's products: 12 dim^2 parameters, 128 words, forward and twice backward.
@@ -115,7 +115,7 @@ for x in (given, given, images):
 assert given.grad.is_contiguous(**last)
 """
     )
-    played(file, ranks=(1, 1))
+    play_script(file, ranks=(1, 1))
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_reading_an_uncomputed_value_raises_one_sentence(line: str, sentence: st
     file = tmp_path / "decides.py"
     file.write_text(f"import torch\nx = torch.randn(8, device='cuda')\n{line}\n")
     with pytest.raises(ProgramError, match=rf"decides\.py:3: {sentence}"):
-        played(file, ranks=(1, 1))
+        play_script(file, ranks=(1, 1))
 
 
 @pytest.mark.parametrize(
@@ -148,13 +148,13 @@ def test_a_live_gpu_script_trains_as_on_cpus(name: str, args: list[str]) -> None
     """Losses are those of values, kernels those of the profile's GPU."""
     file = EXAMPLES / f"{name}.py"
     live, on_cpus = (
-        played(file, *args, profile=profile, payload="values") for profile in ("dgx_h100", "emulated_200mbit")
+        play_script(file, *args, profile=profile, payload="values") for profile in ("dgx_h100", "emulated_200mbit")
     )
     losses, expected = ([(one.rank, one.step, one.value) for one in run.metrics] for run in (live, on_cpus))
     assert [each[:2] for each in losses] == [each[:2] for each in expected]
     assert [each[2] for each in losses] == pytest.approx([each[2] for each in expected], rel=1e-5)
     for rank in range(4):
         assert calls(live, rank) == calls(on_cpus, rank)
-    by_sizes = played(file, *args)
+    by_sizes = play_script(file, *args)
     flops, same = (sum(span.flops for span in run.spans if span.step == 1) for run in (live, by_sizes))
     assert flops == pytest.approx(same)

@@ -160,7 +160,7 @@ def test_larger_exchanges_over_nccl_agree_with_flows_within_1_percent(count: int
 
 
 @contextmanager
-def counted(exact: int, merged: int) -> Iterator[None]:
+def count(exact: int, merged: int) -> Iterator[None]:
     """Play as if so many transfers were the most of which each is played, or with merged ends."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(phases, "MOST_EXACT", exact)
@@ -172,10 +172,10 @@ def test_ranks_of_the_largest_exchanges_end_together() -> None:
     """One activity, whatever the number of transfers: it ends for all. In "flows" nothing changes."""
     on, exchange = cluster(2, 2), Traffic("all_to_all", (0, 1, 2, 3), 1 << 20, 0)
     each = spans(on, "nccl", "flows", [exchange], [0])
-    with counted(11, 11):
+    with count(11, 11):
         assert len({span.end_ns for span in spans(on, "nccl", "links", [exchange], [0]) if span.bytes_sent}) == 1
         assert spans(on, "nccl", "flows", [exchange], [0]) == each
-    with counted(11, 12):
+    with count(11, 12):
         assert spans(on, "nccl", "links", [exchange], [0]) == each
     assert len({span.end_ns for span in each if span.bytes_sent}) > 1
 
@@ -225,7 +225,7 @@ def test_a_step_with_merged_ends_agrees_with_flows_within_3_percent(hosts: int, 
     leaves = Network(kind="leaf_spine", hosts_per_leaf=2, oversubscription=4.0)
     made = dlrm(cluster(hosts, gpus, nics=nics, network=leaves), ("row_wise", "table_row_wise", "column_wise"), 2048)
     flows = step_spans(made, "nccl", "flows")
-    with counted(0, 10**6):
+    with count(0, 10**6):
         links = step_spans(made, "nccl", "links")
     for one, other in zip(links, flows, strict=True):
         if one.kind == "step":

@@ -114,7 +114,7 @@ def test_the_end_is_reported_before_spans_outside_of_steps(step: int | None) -> 
     assert "ended" in came[:-1]
 
 
-def written(given: Scenario, folder: Path, *, in_groups_of: int, monkeypatch: pytest.MonkeyPatch) -> bytes:
+def write(given: Scenario, folder: Path, *, in_groups_of: int, monkeypatch: pytest.MonkeyPatch) -> bytes:
     monkeypatch.setattr(store, "GROUP_ROWS", in_groups_of)
     with store.writing(folder) as writing:
         writing.finish(play(given, build(given), writing.add))
@@ -126,7 +126,7 @@ def test_spans_that_are_written_as_they_come_have_the_bytes_of_a_recording(
     rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = exchange()
-    streamed = written(given, tmp_path / "streamed", in_groups_of=rows, monkeypatch=monkeypatch)
+    streamed = write(given, tmp_path / "streamed", in_groups_of=rows, monkeypatch=monkeypatch)
     whole = store.write(simulate(given, build(given)), tmp_path / "whole")
     assert streamed == (whole / "spans.parquet").read_bytes()
 
@@ -165,7 +165,7 @@ def test_a_stopped_run_has_its_ended_steps_and_its_position(tmp_path: Path) -> N
     assert run.steps["complete"].tolist()[:3] == [True] * 3
 
 
-async def stuck(rank: Rank) -> None:
+async def get_stuck(rank: Rank) -> None:
     with rank.step(0):
         await rank.compute(KERNEL, int, label="quick")
         if rank.rank == 0:
@@ -176,13 +176,13 @@ async def stuck(rank: Rank) -> None:
 def test_unfinished_steps_are_left_out_even_when_cleanup_ends_them() -> None:
     """The step of rank 0 is under way; its `with` ends only when the run is cleared away, which must not count."""
     spans = list[Span]()
-    recording = play(scenario(cluster(1, 2)), Play(stuck), spans.extend, stop=lambda where: where().now_ns > 10**6)
+    recording = play(scenario(cluster(1, 2)), Play(get_stuck), spans.extend, stop=lambda where: where().now_ns > 10**6)
     assert [(span.rank, span.kind) for span in spans if span.kind == "step"] == [(1, "step")]
     steps = Run.of(Recording(info=recording.info, spans=spans)).steps
     assert steps["complete"].tolist() == [False]
 
 
-def interrupted(folder: Path) -> subprocess.CompletedProcess[str]:
+def interrupt(folder: Path) -> subprocess.CompletedProcess[str]:
     """Start a prediction of very many steps that gets Ctrl-C once it has begun to write spans."""
     words = [sys.executable, "-m", "sim", str(FILE), "--steps", "20000", "--out", str(folder)]
     process = subprocess.Popen(
@@ -198,7 +198,7 @@ def interrupted(folder: Path) -> subprocess.CompletedProcess[str]:
 
 def test_ctrl_c_leaves_a_readable_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "run"
-    done = interrupted(folder)
+    done = interrupt(folder)
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr.startswith(f"{folder}: interrupted after ")
     assert done.stderr.endswith("; what had ended by then is in it\n")
@@ -319,7 +319,7 @@ def test_steps_are_always_kept_and_phases_are_known_without_their_spans() -> Non
     recording = play(given, Play(body), lambda spans: kept.extend(keeping.of(spans)))
     assert [(span.rank, span.step) for span in kept if span.kind != "step"] == [(1, 3)]
     assert sum(span.kind == "step" for span in kept) == 8
-    thinned = keeping.thinned
+    thinned = keeping.as_thinned
     assert thinned is not None
     assert (thinned.ranks, thinned.steps, thinned.left_out, thinned.phases) == ((1,), (3,), 7, (2,))
     whole = Run.of(simulate(given, Play(body))).steps
@@ -343,12 +343,12 @@ def test_a_pipelines_steady_steps_are_known_without_their_spans(steps: int) -> N
     recording = play(given, Play(body), lambda spans: kept.extend(keeping.of(spans)))
     whole = Run.of(simulate(given, Play(body))).steps
     assert whole.loc[whole["steady"], "step"].tolist() == (list(range(1, steps - 1)) if steps > 1 else [0])
-    info = dataclasses.replace(recording.info, thinned=keeping.thinned)
+    info = dataclasses.replace(recording.info, thinned=keeping.as_thinned)
     assert Run.of(Recording(info=info, spans=kept)).steps.equals(whole)
 
 
 def test_a_filter_that_keeps_all_reports_no_thinning() -> None:
-    assert Keeping().thinned is None
+    assert Keeping().as_thinned is None
 
 
 def test_the_command_keeps_the_requested_spans_and_prints_their_choice(

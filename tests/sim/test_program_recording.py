@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reports.store import run_folder as store
+from scenarios.config.faults import Slowdown
 from scenarios.config.host_costs import Eager
 from scenarios.config.load import load
 from scenarios.config.scenario import Launching, Scenario, ShardingType, UsersCode
@@ -29,16 +30,19 @@ from scenarios.workloads.build import build
 from scenarios.workloads.recording.config import RecordedRun, ReplayedProgram
 from scenarios.workloads.recording.file import NAME, read
 from scenarios.workloads.recording.recorder import ProgramRecorder
+from scenarios.workloads.script.command import load_given
 from sim.run import play
 from tests.commands import command
-from tests.small import CORE, GPU, TCP, Play, changed, cluster, recommender, scenario
+from tests.small import CORE, GPU, TCP, Play, change, cluster, recommender, scenario
 from twinstep.prediction import main
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.toml") if path.stem != "study")
 
 
-def played(made: Scenario, program: Program, recorder: ProgramRecorder | None = None) -> tuple[list[Span], Recording]:
+def play_program(
+    made: Scenario, program: Program, recorder: ProgramRecorder | None = None
+) -> tuple[list[Span], Recording]:
     spans: list[Span] = []
     found = play(made, program, spans.extend, recorder=recorder)
     return sorted(spans, key=lambda span: (span.rank, span.stream, span.sequence)), found
@@ -51,19 +55,19 @@ def again(made: Scenario, file: Path) -> Scenario:
         options=RecordedRun(file=file, sha256="", uses_host_path=found.uses_host_path),
         launching=Launching(cuda_graphs=found.cuda_graphs),
     )
-    return changed(replace(made, program="recording"), payload="sizes", workload=workload)
+    return change(replace(made, program="recording"), payload="sizes", workload=workload)
 
 
 def check(folder: Path, made: Scenario, *others: Scenario, program: Program | None = None) -> Path:
     """Record a program, and compare what its recording does with what it does, on all these clusters."""
     recorder = ProgramRecorder(made)
-    spans, recording = played(made, program or build(made), recorder)
+    spans, recording = play_program(made, program or build(made), recorder)
     file = folder / NAME
     file.write_bytes(recording.kept[NAME])
     for each in (made, *others):
-        expected, whole = (spans, recording) if each is made else played(each, program or build(each))
+        expected, whole = (spans, recording) if each is made else play_program(each, program or build(each))
         replayed = again(each, file)
-        found, replay = played(replayed, build(replayed))
+        found, replay = play_program(replayed, build(replayed))
         assert found == expected
         assert repr(replay.metrics) == repr(whole.metrics)
         assert replay.links == whole.links
@@ -309,7 +313,7 @@ def test_equal_ranks_and_steps_are_written_once(tmp_path: Path) -> None:
     few = read(check(tmp_path, made), "program")
     assert (len(few.sequences), few.ranks) == (1, [0] * 16)
     size, lines = (tmp_path / NAME).stat().st_size, len(few.lines)
-    many = read(check(tmp_path, changed(made, steps=12)), "program")
+    many = read(check(tmp_path, change(made, steps=12)), "program")
     assert len(many.lines) == lines + 8 * (1 + 5)  # each step's begin, and the numbers of its tasks
     assert (tmp_path / NAME).stat().st_size < 2 * size
 
@@ -334,7 +338,44 @@ def test_the_command_records_and_plays_the_recording(tmp_path: Path) -> None:
         assert (done.returncode, done.stderr) == (0, "")
         assert store.load(out).spans.equals(spans)
         recorded, first = (read(each / NAME, "program") for each in (out, tmp_path / "first"))
-        assert replace(recorded, program="", script="", sha256="") == replace(first, program="", script="", sha256="")
+        same: dict[str, Any] = {"program": "", "script": "", "sha256": "", "keys": {}}
+        assert replace(recorded, **same) == replace(first, **same)
+
+
+@pytest.mark.parametrize("name", ["powersgd_4x2_3g", "all_reduce_4x1_200mbit"])
+def test_a_folder_keeps_the_keys_of_the_recorded_run(name: str, tmp_path: Path) -> None:
+    slow = [{"host": 1, "gpu": 0, "speed": 0.5}]
+    asked = {"ranks": "each", "steps": 2, "seed": 5, "cluster.nic.latency": "70 us", "cluster.slow": slow}
+    made = load(name, asked)
+    spans, recording = play_program(made, build(made), ProgramRecorder(made))
+    (tmp_path / NAME).write_bytes(recording.kept[NAME])
+    replayed = load_given(tmp_path, {})
+    run = replace(made.run, batch_size=1, payload="sizes", folded_by="")
+    assert (replayed.cluster, replayed.run) == (made.cluster, run)
+    assert play_program(replayed, build(replayed))[0] == spans
+    slower, also_slower = load(name, {**asked, "cluster.nic.latency": "2 ms"}), {"cluster.nic.latency": "2 ms"}
+    assert load_given(tmp_path, also_slower).cluster == slower.cluster
+    profiles = (
+        ("dgx_h100", "v100_tcp_10g") if made.cluster.host.gpu.kind == "cuda" else ("cpu_local", "emulated_200mbit")
+    )
+    (profile, *_) = [each for each in profiles if each != made.cluster.profile]
+    other = load_given(tmp_path, {"profile": profile}).cluster
+    assert (other.hosts, other.host.gpus, other.faults) == (made.cluster.hosts, made.cluster.host.gpus, ())
+    assert other.host.nics.link != made.cluster.host.nics.link
+
+
+def test_a_folder_keeps_a_profile_of_a_file(tmp_path: Path) -> None:
+    profile = ROOT / "scenarios" / "profiles" / "dgx_h100.toml"
+    (tmp_path / "own.toml").write_text(profile.read_text() + "\n[[cluster.slow]]\nhost = 0\ngpu = 1\nspeed = 0.5\n")
+    path = tmp_path / "scenario.toml"
+    path.write_text(
+        'program = "collective"\ncluster = {profile = "own.toml", hosts = 2, gpus_per_host = 2}\n'
+        '[collective]\nop = "all_reduce"\nsize = "1 MB"\n'
+    )
+    made = load(path, {"cluster.slow[0].speed": 0.25})  # an item of an array of the profile
+    assert [one.speed for one in made.cluster.faults if isinstance(one, Slowdown)] == [0.25]
+    (tmp_path / NAME).write_bytes(play_program(made, build(made), ProgramRecorder(made))[1].kept[NAME])
+    assert load_given(tmp_path, {}).cluster == made.cluster
 
 
 def test_a_run_without_the_option_keeps_no_recording(tmp_path: Path) -> None:
@@ -426,7 +467,7 @@ def test_a_program_that_goes_on_after_a_refused_call_is_not_recorded(refused: An
         check(tmp_path, scenario(options=None), program=Play(program))
 
 
-def damaged(file: Path, change: Any) -> Path:
+def damage(file: Path, change: Any) -> Path:
     content = json.loads(gzip.decompress(file.read_bytes()))
     change(content)
     made = file.with_name("changed.json.gz")
@@ -454,7 +495,7 @@ def test_an_event_that_does_not_fit_is_named_with_its_place(first: Path, line: l
             sequence.append(len(content["lines"]))
         content["lines"].append(line)
 
-    path, made = first.parent / "wrong.toml", damaged(first / NAME, change)
+    path, made = first.parent / "wrong.toml", damage(first / NAME, change)
     path.write_text(TOML.format(profile=CORES).replace('"first"', f'"{made}"') + "run.steps = 2\n")
     place = len(json.loads(gzip.decompress(made.read_bytes()))["sequences"][0]) - 1
     with pytest.raises(
@@ -469,7 +510,7 @@ def test_tensors_that_do_not_fit_end_in_a_sentence(first: Path) -> None:
             if line[0] == "issue":
                 line[5] = [[[3], "no dtype", False]]
 
-    made = again(load("twrw_2x2"), damaged(first / NAME, change))
+    made = again(load("twrw_2x2"), damage(first / NAME, change))
     with pytest.raises(ScenarioError, match=r"damaged: lines\[\d+\], 'issue': .*: dtype 'no dtype' is none of torch$"):
         build(made)
 
@@ -480,16 +521,66 @@ def test_arguments_that_do_not_fit_are_named_with_file_and_line(first: Path) -> 
             if line[:2] == ["issue", "all_reduce"]:
                 line[7] = {"op": "none"}
 
-    file = damaged(first / NAME, change)
+    file = damage(first / NAME, change)
     made = again(load("twrw_2x2"), file)
     expected = rf"^{file}: rank \d: lines\[\d+\]: expected an event that fits those before, as it was written: .*none"
     with pytest.raises(ProgramError, match=expected):
-        played(made, build(made))
+        play_program(made, build(made))
+
+
+@pytest.fixture(scope="module")
+def reduction(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Record ranks that reduce once, each with a sequence of its own."""
+
+    async def program(rank: Rank) -> None:
+        with rank.step(0):
+            await rank.all_reduce(tensor(rank, 4), label="sum")
+
+    made = scenario(options=None)
+    folder = tmp_path_factory.mktemp("reduction")
+    (folder / NAME).write_bytes(play_program(made, Play(program), ProgramRecorder(made))[1].kept[NAME])
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("kind", "sentence"),
+    [
+        (
+            "ends early",
+            r"^deadlock at .*'sum' .*, which rank 1 never entered; {}: lines\[\d+\] of rank 0.*: expected waits",
+        ),
+        ("other size", r"^{}: rank \d: lines\[\d+\]: expected an event that fits .*'sum'"),
+        (
+            "never awaited",
+            r"recording.file = '{}': .* sequences\[0\], lines\[\d+\], 'issue': expected a wait for it",
+        ),
+    ],
+)
+def test_ranks_that_do_not_meet_are_named_with_file_and_line(reduction: Path, kind: str, sentence: str) -> None:
+    def change(content: dict[str, Any]) -> None:
+        lines, (own, *_) = content["lines"], content["sequences"]
+        calls = [number for number in own if lines[number][0] == "issue"]
+        other = list(own)
+        if kind == "ends early":
+            other = [number for number in own if lines[number][0] not in ("issue", "work")]
+        elif kind == "other size":
+            lines.append([*lines[calls[0]][:5], [[[5], *lines[calls[0]][5][0][1:]]], *lines[calls[0]][6:]])
+            other[own.index(calls[0])] = len(lines) - 1
+        else:
+            own.insert(own.index(calls[0]), calls[0])
+        content["sequences"].append(other)
+        content["compiled"].append([])
+        content["ranks"][1] = len(content["sequences"]) - 1
+
+    file = damage(reduction / NAME, change)
+    made = again(scenario(options=None), file)
+    with pytest.raises((ProgramError, ScenarioError), match=sentence.format(file)):
+        play_program(made, build(made))
 
 
 def test_recordings_of_scripts_and_programs_are_told_apart(first: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"is one of program 'dlrm' \(recording.file\)$"):
         read(first / NAME)
-    made = damaged(first / NAME, lambda content: [content.pop(key) for key in ("program", "uses_host_path")])
+    made = damage(first / NAME, lambda content: [content.pop(key) for key in ("program", "uses_host_path")])
     with pytest.raises(ValueError, match=r"is one of program 'script' \(script.recording\)$"):
         read(made, "program")

@@ -9,7 +9,7 @@ import pytest
 from reports.analysis.step_breakdown import utilisation_of
 from reports.run import Run
 from reports.sections.run.headline import arithmetic
-from tests.sim.test_gpu_script import played
+from tests.sim.test_gpu_script import play_script
 
 BATCH, DIM, LAYERS = 4096, 1024, 4
 PRODUCT = 2.0 * BATCH * DIM * DIM
@@ -71,7 +71,7 @@ for _ in range(3):
 def run_of(how: str, folder: Path) -> Run:
     file = folder / "layers.py"
     file.write_text(SCRIPT)
-    return Run.of(played(file, how, ranks=(1, 1), steps=2))
+    return Run.of(play_script(file, how, ranks=(1, 1), steps=2))
 
 
 @pytest.mark.parametrize("how", ["plain", "reentrant", "sequential", "function", "own"])

@@ -25,7 +25,7 @@ def scenario(path: Path, *args: str, hosts: int = 2, gpus: int = 1, **overrides:
     return scenario_of(path, args, {"profile": "emulated_200mbit", "timeout": "20 s", **overrides}, hosts, gpus)
 
 
-def played(path: Path, *args: str, hosts: int = 2, gpus: int = 1, **overrides: object) -> Recording:
+def play_script(path: Path, *args: str, hosts: int = 2, gpus: int = 1, **overrides: object) -> Recording:
     made = scenario(path, *args, hosts=hosts, gpus=gpus, **overrides)
     return simulate_unjudged(made)
 
@@ -40,7 +40,7 @@ def bad(folder: Path, body: str) -> Path:
 
 def test_every_collective_has_the_results_of_real_ranks() -> None:
     """The script asserts it, and is run by torchrun, too."""
-    recording = played(SCRIPTS / "verbs.py", hosts=2, gpus=2)
+    recording = play_script(SCRIPTS / "verbs.py", hosts=2, gpus=2)
     assert {span.kind for span in recording.spans} >= {"all_reduce", "broadcast", "all_to_all", "send", "recv"}
 
 
@@ -58,7 +58,7 @@ def test_losses_equal_those_of_real_ranks(hook: str) -> None:
     """To what float32 sums in another order make of it."""
     found = re.findall(r"step (\d) rank (\d) ([\d.]+)", torchrun("ddp.py", *filter(None, [hook]), ranks=2))
     real = {(int(step), int(rank)): float(loss) for step, rank, loss in found}
-    recording = played(SCRIPTS / "ddp.py", *filter(None, [hook]), steps=5)
+    recording = play_script(SCRIPTS / "ddp.py", *filter(None, [hook]), steps=5)
     # Steps count from the one after the script's first.
     losses = {(metric.step + 1, metric.rank): metric.value for metric in recording.metrics}
     assert sorted(losses) == [(step, rank) for step in range(1, 6) for rank in range(2)]
@@ -69,7 +69,7 @@ def test_losses_equal_those_of_real_ranks(hook: str) -> None:
 
 @pytest.mark.parametrize(("hook", "share"), [("", 1.0), pytest.param("fp16", 0.5, marks=pytest.mark.slow)])
 def test_a_step_reduces_all_gradients_in_buckets(hook: str, share: float) -> None:
-    recording = played(SCRIPTS / "ddp.py", *filter(None, [hook]), steps=4)
+    recording = play_script(SCRIPTS / "ddp.py", *filter(None, [hook]), steps=4)
     parameters = 64 * 256 + 256 + 256 * 256 + 256 + 256 + 1
     for step in range(4):
         calls = [one for one in recording.spans if one.rank == 0 and one.step == step and one.kind == "all_reduce"]
@@ -81,7 +81,7 @@ def test_a_step_reduces_all_gradients_in_buckets(hook: str, share: float) -> Non
 
 def test_computations_are_labelled_with_their_module() -> None:
     """In the order in which it is computed, backward too, where activations are computed anew."""
-    recording = played(SCRIPTS / "parts.py", steps=1)
+    recording = play_script(SCRIPTS / "parts.py", steps=1)
     spans = [one for one in recording.spans if one.rank == 0 and one.kind == "compute"]
     assert [one.label for one in sorted(spans, key=lambda one: one.sequence) if one.label != "script"] == [
         *("OptimizedModule", "RecursiveScriptModule", "Head", "deep", "Head", "last", "Head"),
@@ -92,7 +92,7 @@ def test_computations_are_labelled_with_their_module() -> None:
 
 @pytest.mark.slow
 def test_a_hook_of_torch_compresses() -> None:
-    plain, small = (played(SCRIPTS / "ddp.py", *hook, steps=4) for hook in ((), ("powersgd",)))
+    plain, small = (play_script(SCRIPTS / "ddp.py", *hook, steps=4) for hook in ((), ("powersgd",)))
     sent = [
         sum(one.bytes_sent for one in each.spans if one.rank == 0 and one.step == 3 and one.kind == "all_reduce")
         for each in (plain, small)
@@ -101,7 +101,7 @@ def test_a_hook_of_torch_compresses() -> None:
 
 
 def test_a_script_is_ended_after_the_requested_steps() -> None:
-    recording = played(SCRIPTS / "ddp.py", steps=2)
+    recording = play_script(SCRIPTS / "ddp.py", steps=2)
     assert {span.step for span in recording.spans if span.kind == "step"} == {0, 1}
     assert all(span.end_ns > span.start_ns for span in recording.spans if span.kind == "step")
 
@@ -124,7 +124,7 @@ def test_a_script_is_ended_after_the_requested_steps() -> None:
 )
 def test_a_bad_script_raises_one_sentence(body: str, sentence: str, tmp_path: Path) -> None:
     with pytest.raises((ProgramError, CollectiveError, DeadlockError), match=sentence):
-        played(bad(tmp_path, body), timeout="3 s")
+        play_script(bad(tmp_path, body), timeout="3 s")
     left = subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True, text=True, check=False).stdout
     assert not left
 
@@ -136,7 +136,7 @@ def test_a_rank_that_is_killed_while_answers_are_on_their_way_is_the_same_senten
         "for _ in range(12):\n    x.add_(1).sum().item()\nos.kill(os.getpid(), 9)\n"
     )
     with pytest.raises(ProgramError, match=r"rank 0: .*killed\.py: its process was killed \(SIGKILL\)"):
-        played(file, hosts=1, profile="dgx_h100")
+        play_script(file, hosts=1, profile="dgx_h100")
 
 
 def test_a_rank_that_waits_asleep_for_one_that_makes_calls_is_not_late(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ for _ in range(2):
     layer(torch.ones(8)).sum().backward()
     optimizer.step()
 """
-    recording = played(bad(tmp_path, body), timeout="2 s", steps=1)
+    recording = play_script(bad(tmp_path, body), timeout="2 s", steps=1)
     assert {span.rank for span in recording.spans if span.kind == "step"} == {0, 1}
 
 

@@ -10,8 +10,8 @@ from subprocess import run
 import pytest
 
 from scenarios.seam.trace import Recording
-from tests.sim.test_gpu_script import SCRIPTS, played
-from tests.sim.test_script_recording import given, keep, play
+from tests.sim.test_gpu_script import SCRIPTS, play_script
+from tests.sim.test_script_recording import keep, make, play
 from tests.small import with_free_host
 
 # What the readings of one step take, 1 us each, and a launch.
@@ -39,14 +39,14 @@ def steps_ms(recording: Recording) -> list[float]:
 def test_a_script_on_gpus_reads_predicted_times(tmp_path: Path) -> None:
     """Of each clock and of events, of each step after the first."""
     file = tmp_path / "times.json"
-    recording = played(SCRIPTS / "timed.py", str(file), ranks=(1, 2), steps=9, has_free_host=True)
+    recording = play_script(SCRIPTS / "timed.py", str(file), ranks=(1, 2), steps=9, has_free_host=True)
     _, *found = json.loads(file.read_text())
     expected = steps_ms(recording)
     assert len(found) == len(expected) == 3
     for times, step in zip(found, expected, strict=True):
         assert len(times) == 8
         assert times == pytest.approx([step] * 8, abs=READINGS_MS)
-    again = play(with_free_host(given(keep(recording, tmp_path / "run"))))  # which reads no time
+    again = play(with_free_host(make(keep(recording, tmp_path / "run"))))  # which reads no time
     assert steps_ms(again) == expected
 
 
@@ -54,7 +54,7 @@ def test_a_script_on_gpus_reads_predicted_times(tmp_path: Path) -> None:
 def test_a_script_on_cpus_reads_predicted_times(tmp_path: Path) -> None:
     """What lies between the end of the optimizer's step and the reading belongs to another step."""
     file = tmp_path / "times.json"
-    recording = played(SCRIPTS / "timed.py", str(file), profile="emulated_200mbit", ranks=(2, 1), steps=9)
+    recording = play_script(SCRIPTS / "timed.py", str(file), profile="emulated_200mbit", ranks=(2, 1), steps=9)
     _, *found = json.loads(file.read_text())
     assert len(found) == 3
     for times, step in zip(found, steps_ms(recording), strict=True):
@@ -69,9 +69,9 @@ def test_sleep_on_a_cpu_counts_in_its_step(tmp_path: Path) -> None:
         "import time, torch\nlayer = torch.nn.Linear(8, 8)\noptimizer = torch.optim.SGD(layer.parameters())\n"
         "for _ in range(4):\n    layer(torch.ones(8)).sum().backward()\n    optimizer.step()\n    time.sleep(0.2)\n"
     )
-    recording = played(file, profile="emulated_200mbit", ranks=(1, 1), steps=3)
+    recording = play_script(file, profile="emulated_200mbit", ranks=(1, 1), steps=3)
     assert steps_ms(recording) == pytest.approx([200] * 3, rel=0.2)
-    assert steps_ms(play(given(keep(recording, tmp_path / "run")))) == steps_ms(recording)
+    assert steps_ms(play(make(keep(recording, tmp_path / "run")))) == steps_ms(recording)
 
 
 @pytest.mark.parametrize(("ranks", "count"), [("each", 0), ("alike", 1)])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from scenarios.seam.trace import Recording
-from tests.sim.test_gpu_script import played
+from tests.sim.test_gpu_script import play_script
 
 BODY = """
 import sys
@@ -50,7 +50,7 @@ for _ in range(5):
 def run(tmp_path: Path, how: str) -> Recording:
     file = tmp_path / "train.py"
     file.write_text(BODY)
-    return played(file, how, profile="hgx_h200", ranks=(1, 1), steps=2)
+    return play_script(file, how, profile="hgx_h200", ranks=(1, 1), steps=2)
 
 
 def figures(recording: Recording) -> tuple[int, float, float]:
@@ -188,4 +188,4 @@ def test_compiled_memory_equals_the_tensors_that_a_compiler_keeps(tmp_path: Path
     """The script asserts it, by hand arithmetic, of losses, activations and masks, compiled and as they are."""
     file = tmp_path / "train.py"
     file.write_text(MEMORY)
-    played(file, profile="hgx_h200", ranks=(1, 1), steps=1)
+    play_script(file, profile="hgx_h200", ranks=(1, 1), steps=1)

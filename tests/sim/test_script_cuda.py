@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from scenarios.workloads.script.gpu.cuda.names import AS_ON_A_GPU, CONSTANTS, MODULES, REFUSED, kind_of
-from tests.sim.test_gpu_script import ROOT, SCRIPTS, played
+from tests.sim.test_gpu_script import ROOT, SCRIPTS, play_script
 
 # The public names of torch 2.11.0, as its own modules list them.
 OF_2_11 = json.loads((ROOT / "tests" / "data" / "cuda_names_2_11.json").read_text())
-DOCS = (ROOT / "docs" / "simulated_script.md").read_text()
+DOCS = (ROOT / "docs" / "reference" / "simulated_script.md").read_text()
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -41,6 +41,8 @@ def test_the_documentation_has_the_table() -> None:
 def test_torch_cuda_reports_the_simulated_gpu(tmp_path: Path) -> None:
     """The script asserts it; the object that it gathers takes as many bytes as its pickle."""
     count = tmp_path / "bytes"
-    recording = played(SCRIPTS / "torch_cuda.py", str(count), str(tmp_path / "checkpoint"), ranks=(1, 2), steps=100)
+    recording = play_script(
+        SCRIPTS / "torch_cuda.py", str(count), str(tmp_path / "checkpoint"), ranks=(1, 2), steps=100
+    )
     gathered = [span for span in recording.spans if span.rank == 0 and span.kind == "all_gather"]
     assert int(count.read_text()) in [span.bytes_in for span in gathered if span.dtype == "uint8"]

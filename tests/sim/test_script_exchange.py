@@ -10,7 +10,7 @@ import pytest
 from scenarios.config.load import load
 from scenarios.seam.errors import ProgramError, ScenarioError
 from scenarios.seam.trace import Recording
-from tests.sim.test_script_recording import EXAMPLES, SCRIPTS, given, keep, play
+from tests.sim.test_script_recording import EXAMPLES, SCRIPTS, keep, make, play
 from tests.small import with_free_host
 
 DDP = SCRIPTS / "ddp.py"
@@ -19,13 +19,13 @@ BUCKETS = f'[buckets]\nfirst = "{int(CAP_MB * 2**20)} B"\ncap = "{int(CAP_MB * 2
 POWERSGD = '[compression]\nkind = "layerwise_powersgd"\nmatrix_approximation_rank = 2\nstart_powerSGD_iter = 2'
 
 
-def recorded(folder: Path, script: Path, *args: str, profile: str = "emulated_200mbit", steps: int = 4) -> Recording:
-    recording = play(with_free_host(given(script, *args, world=(2, 1), profile=profile, steps=steps)))
+def record(folder: Path, script: Path, *args: str, profile: str = "emulated_200mbit", steps: int = 4) -> Recording:
+    recording = play(with_free_host(make(script, *args, world=(2, 1), profile=profile, steps=steps)))
     keep(recording, folder)
     return recording
 
 
-def exchanged(folder: Path, tables: str, profile: str = "emulated_200mbit", steps: int = 4) -> Recording:
+def exchange(folder: Path, tables: str, profile: str = "emulated_200mbit", steps: int = 4) -> Recording:
     file = folder / "exchanged.toml"
     head = f'program = "script"\n[run]\nsteps = {steps}\n[cluster]\nprofile = "{profile}"\nhosts = 2\ngpus_per_host = 1'
     file.write_text(f"{head}\n[script]\nrecording = {json.dumps(str(folder))}\n{tables}\n")
@@ -43,24 +43,24 @@ def lasts(recording: Recording) -> list[int]:
 
 
 def test_buckets_of_a_scenario_equal_those_set_in_a_script(tmp_path: Path) -> None:
-    whole = recorded(tmp_path, DDP, "", "25")
-    small = play(given(DDP, "", str(CAP_MB), world=(2, 1), profile="emulated_200mbit", steps=4))
-    assert sizes(exchanged(tmp_path, BUCKETS)) == sizes(small) != sizes(whole)
+    whole = record(tmp_path, DDP, "", "25")
+    small = play(make(DDP, "", str(CAP_MB), world=(2, 1), profile="emulated_200mbit", steps=4))
+    assert sizes(exchange(tmp_path, BUCKETS)) == sizes(small) != sizes(whole)
 
 
 def test_compression_sends_what_torchs_hook_sends(tmp_path: Path) -> None:
-    recorded(tmp_path, DDP, "", "25")
-    hooked = play(given(DDP, "powersgd", world=(2, 1), profile="emulated_200mbit", steps=4))
-    assert sizes(exchanged(tmp_path, POWERSGD)) == sizes(hooked)
+    record(tmp_path, DDP, "", "25")
+    hooked = play(make(DDP, "powersgd", world=(2, 1), profile="emulated_200mbit", steps=4))
+    assert sizes(exchange(tmp_path, POWERSGD)) == sizes(hooked)
 
 
 def test_on_gpus_the_same_buckets_are_the_same_step(tmp_path: Path) -> None:
     """Beside hosts that take nothing between launches, from the second step on; and smaller ones begin earlier."""
-    recording = recorded(tmp_path, EXAMPLES / "transformer_ddp.py", profile="dgx_h100", steps=2)
-    again = exchanged(tmp_path, "[buckets]", profile="dgx_h100", steps=2)
+    recording = record(tmp_path, EXAMPLES / "transformer_ddp.py", profile="dgx_h100", steps=2)
+    again = exchange(tmp_path, "[buckets]", profile="dgx_h100", steps=2)
     assert sizes(again, 1) == sizes(recording, 1)
     assert lasts(again)[-1] == pytest.approx(lasts(recording)[-1], abs=10)  # ns: launches of a label share its time
-    small = exchanged(tmp_path, BUCKETS, profile="dgx_h100", steps=2)
+    small = exchange(tmp_path, BUCKETS, profile="dgx_h100", steps=2)
     assert sum(sizes(small, 1)) == sum(sizes(recording, 1))
     assert len(sizes(small, 1)) > len(sizes(recording, 1))
 
@@ -68,23 +68,23 @@ def test_on_gpus_the_same_buckets_are_the_same_step(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_graphs_leave_out_launching(tmp_path: Path) -> None:
     """Of the first step, as launches of later ones hide behind kernels where the host takes nothing between them."""
-    recording = recorded(tmp_path, EXAMPLES / "transformer_ddp.py", profile="dgx_h100", steps=2)
-    graphs = exchanged(tmp_path, "[launching]\ncuda_graphs = true", profile="dgx_h100", steps=2)
+    recording = record(tmp_path, EXAMPLES / "transformer_ddp.py", profile="dgx_h100", steps=2)
+    graphs = exchange(tmp_path, "[launching]\ncuda_graphs = true", profile="dgx_h100", steps=2)
     assert sizes(graphs, 1) == sizes(recording, 1)
     assert lasts(graphs)[0] < lasts(recording)[0]
     assert lasts(graphs)[-1] == lasts(recording)[-1]
 
 
 def test_a_hook_cannot_be_exchanged(tmp_path: Path) -> None:
-    recorded(tmp_path, DDP, "fp16", steps=2)
+    record(tmp_path, DDP, "fp16", steps=2)
     with pytest.raises(ProgramError, match=r"expected a recording of .* without a communication hook"):
-        exchanged(tmp_path, POWERSGD, steps=2)
+        exchange(tmp_path, POWERSGD, steps=2)
 
 
 def test_gradients_over_another_library_cannot_be_exchanged(tmp_path: Path) -> None:
-    recorded(tmp_path, DDP, profile="dgx_h100", steps=2)
+    record(tmp_path, DDP, profile="dgx_h100", steps=2)
     with pytest.raises(ProgramError, match=r"ddp.py:\d+ all_reduce: .* gradients over gloo, expected .* = 'nccl'"):
-        exchanged(tmp_path, BUCKETS, profile="dgx_h100", steps=2)
+        exchange(tmp_path, BUCKETS, profile="dgx_h100", steps=2)
 
 
 @pytest.mark.parametrize(

@@ -8,18 +8,18 @@ import pytest
 
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.trace import CACHED, Recording, Span
-from tests.sim.test_gpu_script import SCRIPTS, played
+from tests.sim.test_gpu_script import SCRIPTS, play_script
 
 HABITS = SCRIPTS / "habits.py"
 
 
-def computed(recording: Recording, step: int = 1) -> list[Span]:
+def compute(recording: Recording, step: int = 1) -> list[Span]:
     return [span for span in recording.spans if span.rank == 0 and span.step == step and span.kind == "compute"]
 
 
 def test_computations_are_named() -> None:
     """By module, forward and backward, as autograd's nodes know it; by optimizer; by line."""
-    spans = {span.label: span for span in computed(played(HABITS, "--workers", "2", ranks=(1, 1)))}
+    spans = {span.label: span for span in compute(play_script(HABITS, "--workers", "2", ranks=(1, 1)))}
     assert {"blocks.0.attention", "blocks.1.mlp.3.backward", "AdamW.step", "words", "words.backward"} <= set(spans)
     assert any(label.startswith("habits.py:") for label in spans)
     forward, backward = spans["blocks.1.mlp.3"], spans["blocks.1.mlp.3.backward"]
@@ -27,7 +27,7 @@ def test_computations_are_named() -> None:
     assert forward.start_ns < spans["head"].start_ns < spans["head.backward"].start_ns < backward.start_ns
 
 
-def reduced(recording: Recording) -> list[int]:
+def reduce(recording: Recording) -> list[int]:
     """Bytes of each all-reduce of a step."""
     spans = [span for span in recording.spans if span.rank == 0 and span.step == 1 and span.kind == "all_reduce"]
     return [span.bytes_in for span in spans]
@@ -46,9 +46,9 @@ def reduced(recording: Recording) -> list[int]:
 @pytest.mark.supports("`AveragedModel`, metrics reduced over ranks, CUDA events, `torch.profiler`", "GPUs")
 @pytest.mark.supports("DataLoader, with and without workers", "GPUs")
 def test_common_training_loops_run_on_gpus(habits: str) -> None:
-    recording = played(HABITS, *habits.split(), ranks=(1, 2))
+    recording = play_script(HABITS, *habits.split(), ranks=(1, 2))
     assert {span.step for span in recording.spans} == {-1, 0, 1}
-    assert sum(span.flops for span in computed(recording)) > 1e7
+    assert sum(span.flops for span in compute(recording)) > 1e7
     streams = {span.stream for span in recording.spans if span.kind == "compute"}
     assert streams == ({"main", "stream 1"} if "--prefetch" in habits else {"main"})
 
@@ -56,31 +56,31 @@ def test_common_training_loops_run_on_gpus(habits: str) -> None:
 @pytest.mark.supports("autocast, GradScaler, clipping of gradients", "CPUs")
 @pytest.mark.supports("DataLoader, with and without workers", "CPUs")
 def test_common_training_loops_run_on_cpus() -> None:
-    recording = played(HABITS, "--workers", "2", "--meter", "--amp", "bfloat16", profile="cpu_local", ranks=(1, 2))
-    assert reduced(recording).count(4) == 1  # what is metered; what follows the last step belongs to none
+    recording = play_script(HABITS, "--workers", "2", "--meter", "--amp", "bfloat16", profile="cpu_local", ranks=(1, 2))
+    assert reduce(recording).count(4) == 1  # what is metered; what follows the last step belongs to none
 
 
 def test_mixed_precision_keeps_gradients_wide_and_skips_no_step() -> None:
     """A scaler that took gradients for infinite would skip the optimizer's steps, and there would be none."""
-    plain, mixed = (played(HABITS, *options, ranks=(1, 2)) for options in ((), ("--amp", "float16", "--clip")))
-    assert sum(reduced(plain)) == sum(reduced(mixed))
+    plain, mixed = (play_script(HABITS, *options, ranks=(1, 2)) for options in ((), ("--amp", "float16", "--clip")))
+    assert sum(reduce(plain)) == sum(reduce(mixed))
     assert {span.step for span in mixed.spans} == {-1, 0, 1}
 
 
 @pytest.mark.supports("`scaled_dot_product_attention`", "GPUs")
 def test_attention_is_fused() -> None:
     """Its backward pass computes scores anew: 14 of 4 + 4 + 4 products, without which there would be 12."""
-    recording = played(HABITS, ranks=(1, 1))
+    recording = play_script(HABITS, ranks=(1, 1))
     batch, words, dim = 8, 16, 64
     products = 3 * 2 * batch * words * 2 * (4 * dim * dim + 8 * dim * dim) + 3 * 2 * batch * dim * 10
     attention = 2 * (4 + 10) * batch * words * words * dim
-    assert sum(span.flops for span in computed(recording)) == pytest.approx(products + attention, rel=1e-6)
+    assert sum(span.flops for span in compute(recording)) == pytest.approx(products + attention, rel=1e-6)
 
 
 @pytest.mark.supports("CUDA graphs", "GPUs")
 def test_a_graph_is_launched_at_once() -> None:
     """Ten products, which would take over 40 us beside their host if they were launched one by one."""
-    (graph,) = [span for span in computed(played(HABITS, "--graph", ranks=(1, 1))) if span.label == "CUDA graph"]
+    (graph,) = [span for span in compute(play_script(HABITS, "--graph", ranks=(1, 1))) if span.label == "CUDA graph"]
     assert graph.flops == 10 * 2 * 64**3
     assert graph.end_ns - graph.start_ns - graph.launch_ns < 35_000
 
@@ -172,7 +172,7 @@ QUICK = {
 def test_common_script_idioms_run(name: str, tmp_path: Path) -> None:
     file = tmp_path / "written.py"
     file.write_text(f"import torch\n{WRITTEN[name]}\n")
-    played(file, ranks=(1, 2) if name == "what tensors say" else (1, 1))
+    play_script(file, ranks=(1, 2) if name == "what tensors say" else (1, 1))
 
 
 def test_passes_until_convergence_are_refused(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_passes_until_convergence_are_refused(tmp_path: Path) -> None:
     with pytest.raises(
         ProgramError, match=r"converges.py:10: .* LBFGS chooses its number of passes .*: expected --play live"
     ):
-        played(file, ranks=(1, 1))
+        play_script(file, ranks=(1, 1))
 
 
 @pytest.mark.supports("`torch.library.custom_op`", "GPUs")
@@ -203,7 +203,7 @@ def test_an_operator_of_anyones_may_have_sparse_in_its_name(tmp_path: Path) -> N
         "optimizer = torch.optim.SGD([weight], lr=0.1)\nfor step in range(3):\n"
         "    (permuted(torch.ones(8, device='cuda')) * weight).sum().backward()\n    optimizer.step()\n"
     )
-    assert computed(played(file, ranks=(1, 1)))
+    assert compute(play_script(file, ranks=(1, 1)))
 
 
 def test_inference_is_priced_as_without_gradients(tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ for _ in range(4):
     optimizer.step()
 """
         )
-        return sum(span.flops for span in computed(played(file, ranks=(1, 1))))
+        return sum(span.flops for span in compute(play_script(file, ranks=(1, 1))))
 
     assert flops("inference_mode") == flops("no_grad") >= 2 * 64 * 256 * 256
 
@@ -230,7 +230,7 @@ def test_existing_checkpoints_are_not_overwritten(profile: str, tmp_path: Path) 
     """What a script saves it loads again; the file stays what it was."""
     file = tmp_path / "model.pt"
     file.write_text("mine")
-    played(HABITS, "--save", str(file), profile=profile, ranks=(1, 2))
+    play_script(HABITS, "--save", str(file), profile=profile, ranks=(1, 2))
     assert file.read_text() == "mine"
     assert [each.name for each in tmp_path.iterdir()] == ["model.pt"]
 
@@ -259,7 +259,7 @@ for _ in range(4):
 assert 8 << 20 < torch.cuda.max_memory_allocated() - 2 * (32 << 20) < 16 << 20  # beside cuBLAS's workspaces
 """
     )
-    tensors, free = played(file, ranks=(1, 1)).memory
+    tensors, free = play_script(file, ranks=(1, 1)).memory
     assert tensors.size_bytes == (4 << 20) + (1 << 30)
     assert (free.phases, free.size_bytes) == (
         CACHED,
@@ -267,7 +267,7 @@ assert 8 << 20 < torch.cuda.max_memory_allocated() - 2 * (32 << 20) < 16 << 20  
     )  # a segment of 20 MiB has the parameters, one of 2 MiB x
     file.write_text('import torch\nfull = [torch.empty(1 << 30, device="cuda") for _ in range(100)]\n')
     with pytest.raises(ProgramError, match=r"takes.py:2: OutOfMemoryError: .* room for 4 GiB; .* 76 GiB of 79.1 GiB"):
-        played(file, ranks=(1, 1))
+        play_script(file, ranks=(1, 1))
 
 
 @pytest.mark.supports("collectives captured in CUDA graphs", "refused", "GPUs")
@@ -283,4 +283,4 @@ with torch.cuda.graph(torch.cuda.CUDAGraph()):
 """
     )
     with pytest.raises(ProgramError, match=r"captures.py:6: .* expected no collective while a CUDA graph is captured"):
-        played(file, ranks=(1, 1))
+        play_script(file, ranks=(1, 1))

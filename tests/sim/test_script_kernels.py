@@ -15,15 +15,15 @@ from scenarios.seam.errors import ProgramError
 from scenarios.workloads.script import forking
 from scenarios.workloads.script.gpu.cuda.properties import SeenGpu
 from scenarios.workloads.script.gpu.cuda.smi import install_smi
-from tests.sim.test_gpu_script import ROOT, SCRIPTS, played
-from tests.sim.test_script_recording import given, keep, play
+from tests.sim.test_gpu_script import ROOT, SCRIPTS, play_script
+from tests.sim.test_script_recording import keep, make, play
 
 
 @pytest.mark.supports("`Event.query`, `Stream.query`, `Work.is_completed`", "GPUs")
 def test_polls_end_in_simulated_time(tmp_path: Path) -> None:
     """The script asserts it; a recording repeats each poll, so that it is the same run."""
-    live = play(given(SCRIPTS / "polls.py", world=(1, 2), profile="dgx_h100", steps=2))
-    again = play(given(keep(live, tmp_path / "run")))
+    live = play(make(SCRIPTS / "polls.py", world=(1, 2), profile="dgx_h100", steps=2))
+    again = play(make(keep(live, tmp_path / "run")))
     assert again.spans == live.spans
     assert again.kept == live.kept
 
@@ -56,8 +56,8 @@ def test_a_recording_of_polls_waits_as_long_as_the_hardware_takes(
     """A kernel on another stream starts where the call has ended, and the optimizer's where that kernel has."""
     file = tmp_path / "train.py"
     file.write_text(POLLED_BEFORE_A_KERNEL)
-    live = play(given(file, world=(1, 2), profile=recorded, steps=2))
-    other = play(given(keep(live, tmp_path / "run"), profile=played_on))
+    live = play(make(file, world=(1, 2), profile=recorded, steps=2))
+    other = play(make(keep(live, tmp_path / "run"), profile=played_on))
     took = []
     for recording in (live, other) if played_on == "a100_pcie" else (other, live):
         own = [span for span in recording.spans if (span.rank, span.step) == (0, 1)]
@@ -91,7 +91,7 @@ def test_cpu_time_before_a_poll_counts_in_the_step(tmp_path: Path) -> None:
     """Each step computes for 50 ms between the issue of a call and the first look at the call."""
     file = tmp_path / "train.py"
     file.write_text(POLLED_ON_CPUS)
-    recording = played(file, ranks=(2, 1), profile="emulated_200mbit")
+    recording = play_script(file, ranks=(2, 1), profile="emulated_200mbit")
     steps = [span.end_ns - span.start_ns for span in recording.spans if (span.rank, span.kind) == (0, "step")]
     assert len(steps) == 2
     assert min(steps) >= 50_000_000
@@ -103,8 +103,8 @@ def test_a_recording_of_polls_with_sleeps_ends_where_the_call_is_over(tmp_path: 
     body = POLLED_ON_CPUS.replace("ones(8)", "ones(8192)").replace("Linear(8, 8)", "Linear(8192, 128)")
     body = body.replace("is_completed():\n        pass", "is_completed():\n        time.sleep(0.02)")
     file.write_text(body.replace("0.05", "0"))
-    live = play(given(file, world=(2, 1), profile="emulated_200mbit", steps=2))
-    other = play(given(keep(live, tmp_path / "run"), profile="cpu_local"))
+    live = play(make(file, world=(2, 1), profile="emulated_200mbit", steps=2))
+    other = play(make(keep(live, tmp_path / "run"), profile="cpu_local"))
     own = [span for each in (live, other) for span in each.spans if (span.rank, span.step) == (0, 1)]
     slow, fast = (span for span in own if span.kind == "all_reduce")
     assert slow.end_ns - slow.start_ns > 120_000_000
@@ -115,7 +115,7 @@ def test_a_recording_of_polls_with_sleeps_ends_where_the_call_is_over(tmp_path: 
 @pytest.mark.supports("`torch.cuda.make_graphed_callables`", "GPUs")
 def test_a_captured_callable_is_one_launch_a_pass() -> None:
     """Forward and backward; the graphs compute what the module does, and what is left out is no gradient."""
-    graphed, plain = (played(SCRIPTS / "graphed.py", *args, ranks=(1, 1)) for args in ((), ("plain",)))
+    graphed, plain = (play_script(SCRIPTS / "graphed.py", *args, ranks=(1, 1)) for args in ((), ("plain",)))
     own = [span for span in graphed.spans if span.step == 1 and span.kind == "compute"]
     graphs = [span for span in own if span.label == "CUDA graph"]
     layer = 2 * 32 * 64 * 64
@@ -136,7 +136,7 @@ def triton(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.supports("kernels of Triton (`@triton.jit`, autotuned, in `torch.library.triton_op`)", "GPUs")
 def test_kernels_of_triton_have_the_bytes_of_their_arguments() -> None:
     """Each tensor of them counts once; a kernel within an operator has the operator's price."""
-    recording = played(SCRIPTS / "launches_triton.py", ranks=(1, 1))
+    recording = play_script(SCRIPTS / "launches_triton.py", ranks=(1, 1))
     own = [span for span in recording.spans if span.step == 1 and span.kind == "compute"]
     found = [span.bytes_read + span.bytes_written for span in own if span.label != "SGD.step"]
     size = 4 * 1024 * 1024
@@ -154,7 +154,7 @@ def test_kernels_of_triton_have_no_values(tmp_path: Path, name: str) -> None:
     file.write_text(f'{source}x = torch.ones(8, device="cuda")\n{call}\n')
     sentence = "RuntimeError: kernels of Triton have no values on simulated GPUs: expected --play record"
     with pytest.raises(ProgramError, match=sentence):
-        played(file, ranks=(1, 1), payload="values")
+        play_script(file, ranks=(1, 1), payload="values")
 
 
 def test_a_script_without_triton_is_told_to_install_it(tmp_path: Path) -> None:
@@ -162,12 +162,12 @@ def test_a_script_without_triton_is_told_to_install_it(tmp_path: Path) -> None:
     file = tmp_path / "train.py"
     file.write_text("import sys\nsys.modules['triton'] = None\nimport triton\n")
     with pytest.raises(ProgramError, match=r"^rank 0: \S*train.py:3: ModuleNotFoundError: .* \(pip install triton: "):
-        played(file, ranks=(1, 1))
+        play_script(file, ranks=(1, 1))
 
 
 def test_nvidia_smi_lists_the_simulated_gpus() -> None:
     """The script asserts it."""
-    played(SCRIPTS / "smi.py", ranks=(1, 2))
+    play_script(SCRIPTS / "smi.py", ranks=(1, 2))
 
 
 def test_nvidia_smi_runs_by_a_python_whose_path_has_blanks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

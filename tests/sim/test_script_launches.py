@@ -12,12 +12,12 @@ from scenarios.seam.errors import DeadlockError, ProgramError
 from scenarios.workloads.script.config import file_of_module
 from scenarios.workloads.script.meeting.stores import WAITS, StoreRequest, Stores
 from tests.commands import command
-from tests.sim.test_script import SCRIPTS, played
+from tests.sim.test_script import SCRIPTS, play_script
 
 
-def reduced(path: Path, rank: int, profile: str, steps: int) -> list[list[int]]:
+def reduce(path: Path, rank: int, profile: str, steps: int) -> list[list[int]]:
     """Bytes of the all-reduces of each step."""
-    spans = played(path, hosts=1, gpus=2, profile=profile, steps=steps).spans
+    spans = play_script(path, hosts=1, gpus=2, profile=profile, steps=steps).spans
     calls = [span for span in spans if span.rank == rank and span.kind == "all_reduce"]
     return [[span.bytes_in for span in calls if span.step == step] for step in range(steps)]
 
@@ -28,7 +28,7 @@ def reduced(path: Path, rank: int, profile: str, steps: int) -> list[list[int]]:
 )
 def test_rank_r_of_a_spawn_is_rank_r_of_the_world(profile: str) -> None:
     """The script asserts it in each way to start ranks; each of them makes one step."""
-    assert reduced(SCRIPTS / "launches.py", 1, profile, 16) == [[4 * (20 * 10 + 10)]] * 16
+    assert reduce(SCRIPTS / "launches.py", 1, profile, 16) == [[4 * (20 * 10 + 10)]] * 16
 
 
 @pytest.mark.parametrize("name", ["stores.py", "probes.py"])
@@ -36,7 +36,7 @@ def test_rank_r_of_a_spawn_is_rank_r_of_the_world(profile: str) -> None:
 @pytest.mark.supports("calls that torch refuses, caught by the script", "CPUs")
 def test_ranks_behave_as_under_torchrun(name: str) -> None:
     """The scripts assert it."""
-    assert reduced(SCRIPTS / name, 0, "emulated_200mbit", 3) == [[4 * (8 * 8 + 8)]] * 3
+    assert reduce(SCRIPTS / name, 0, "emulated_200mbit", 3) == [[4 * (8 * 8 + 8)]] * 3
 
 
 @pytest.mark.slow
@@ -51,7 +51,7 @@ def test_launched_scripts_also_run_under_torchrun(name: str) -> None:
 
 @pytest.mark.supports("calls that torch refuses, caught by the script", "GPUs")
 def test_calls_that_nccl_refuses_raise_in_the_script() -> None:
-    assert reduced(SCRIPTS / "probes.py", 0, "dgx_h100", 3) == [[4 * (8 * 8 + 8)]] * 3
+    assert reduce(SCRIPTS / "probes.py", 0, "dgx_h100", 3) == [[4 * (8 * 8 + 8)]] * 3
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_impossible_ranks_raise_one_sentence(body: str, sentence: str, tmp_path:
     file = tmp_path / "own.py"
     file.write_text(f"{head}import torch.multiprocessing as mp\n{body}\n")
     with pytest.raises(ProgramError, match=f"rank [01]: {sentence}"):
-        played(file, hosts=1, gpus=2)
+        play_script(file, hosts=1, gpus=2)
 
 
 @pytest.mark.parametrize(("hosts", "gpus"), [(1, 2), pytest.param(2, 1, marks=pytest.mark.slow)])
@@ -118,7 +118,10 @@ if __name__ == "__main__":
         optimizer.step()
 """
     )
-    assert len([span for span in played(file, hosts=hosts, gpus=gpus, steps=2).spans if span.kind == "all_reduce"]) >= 4
+    assert (
+        len([span for span in play_script(file, hosts=hosts, gpus=gpus, steps=2).spans if span.kind == "all_reduce"])
+        >= 4
+    )
 
 
 def test_a_helper_cannot_make_a_process_group(tmp_path: Path) -> None:
@@ -143,7 +146,7 @@ if __name__ == "__main__":
     assert helper.exitcode == 0
 """
     )
-    played(file, hosts=1, gpus=2, timeout="100 s")
+    play_script(file, hosts=1, gpus=2, timeout="100 s")
     assert said.read_text().startswith("helped.py:14: starts ranks of its own: expected ")
 
 
@@ -157,7 +160,7 @@ def test_a_worker_of_a_pool_cannot_make_a_process_group(tmp_path: Path) -> None:
         "        pool.map(train, range(3))\n"
     )
     with pytest.raises(ProgramError, match=r"pools.py:7: .* starts ranks of its own: expected "):
-        played(file, hosts=1, gpus=2, timeout="100 s")
+        play_script(file, hosts=1, gpus=2, timeout="100 s")
 
 
 def test_messages_on_gpus_go_by_the_order_of_issue(tmp_path: Path) -> None:
@@ -185,7 +188,7 @@ for _ in range(3):
     optimizer.step()
 """
     )
-    played(file, hosts=1, gpus=2, profile="dgx_h100", steps=2)
+    play_script(file, hosts=1, gpus=2, profile="dgx_h100", steps=2)
 
 
 def test_groups_created_in_different_orders_raise_one_sentence(tmp_path: Path) -> None:
@@ -196,7 +199,7 @@ def test_groups_created_in_different_orders_raise_one_sentence(tmp_path: Path) -
         "group = dist.new_group(members, use_local_synchronization=True)\ndist.barrier(group)\n"
     )
     with pytest.raises(ProgramError, match=r"rank \d: new_group of \[1, 2\]: expected \[0, 3\], as another rank makes"):
-        played(file, hosts=1, gpus=4)
+        play_script(file, hosts=1, gpus=4)
 
 
 def test_a_group_of_the_fake_backend_sends_nothing(tmp_path: Path) -> None:
@@ -218,7 +221,7 @@ for _ in range(3):
     optimizer.step()
 """
     )
-    recording = played(file, hosts=1, gpus=2, profile="dgx_h100", steps=2)
+    recording = play_script(file, hosts=1, gpus=2, profile="dgx_h100", steps=2)
     reduced = [
         span.bytes_in for span in recording.spans if span.kind == "all_reduce" and (span.rank, span.step) == (0, 1)
     ]
@@ -229,20 +232,20 @@ def test_a_store_in_which_nobody_comes_is_a_deadlock(tmp_path: Path) -> None:
     file = tmp_path / "waits.py"
     file.write_text("import torch.distributed as dist\ndist.TCPStore('localhost', 29611).wait(['nobody'])\n")
     with pytest.raises(DeadlockError, match=r"rank 0 waits for store 'waits\.py:2 wait of \['nobody'\]'"):
-        played(file, hosts=1, gpus=2)
+        play_script(file, hosts=1, gpus=2)
 
 
 def test_a_store_answers_once_it_can() -> None:
     stores = Stores()
 
-    def asked(verb: str, *arguments: object) -> object:
+    def request(verb: str, *arguments: object) -> object:
         return stores.answer(StoreRequest("here", verb, arguments, ""))
 
-    assert asked("get", "a") is WAITS
-    assert asked("set", "a", b"1") is None
-    assert (asked("get", "a"), asked("add", "a", 2), asked("get", "a")) == (b"1", 3, b"3")
-    assert (asked("compare_set", "b", b"x", b"y"), asked("check", ["b"])) == (b"x", False)
-    assert (asked("queue_pop", "q", False), asked("queue_pop", "q", True)) == (None, WAITS)
+    assert request("get", "a") is WAITS
+    assert request("set", "a", b"1") is None
+    assert (request("get", "a"), request("add", "a", 2), request("get", "a")) == (b"1", 3, b"3")
+    assert (request("compare_set", "b", b"x", b"y"), request("check", ["b"])) == (b"x", False)
+    assert (request("queue_pop", "q", False), request("queue_pop", "q", True)) == (None, WAITS)
 
 
 @pytest.mark.supports("`-m package.module`", "CPUs", "real")

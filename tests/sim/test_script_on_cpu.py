@@ -10,8 +10,8 @@ import pytest
 
 from scenarios.config.host_costs import LOOP_TURNS, Eager
 from scenarios.seam.trace import Recording
-from tests.sim.test_gpu_script import SCRIPTS, played
-from tests.sim.test_script_recording import given, keep, play
+from tests.sim.test_gpu_script import SCRIPTS, play_script
+from tests.sim.test_script_recording import keep, make, play
 
 EAGER = Eager()
 # What a loop takes is measured, and what runs beside others is seen with them: such tests are slow ones, as
@@ -33,7 +33,7 @@ def of_line(what: str, recording: Recording) -> str:
 
 
 def on_cpu(*words: object, steps: int = 4) -> Recording:
-    return played(SCRIPTS / "on_cpu.py", *map(str, words), ranks=(1, 1), steps=steps)
+    return play_script(SCRIPTS / "on_cpu.py", *map(str, words), ranks=(1, 1), steps=steps)
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ def test_a_step_waits_for_workers_that_take_longer(nothing_ns: int) -> None:
 def test_measured_work_is_named_and_replayed_unchanged(tmp_path: Path) -> None:
     recording = on_cpu("loop", 20 * LOOP_TURNS)
     assert of_line("ms per step of other work", recording).endswith(", measured here")
-    again = play(given(keep(recording, tmp_path)))
+    again = play(make(keep(recording, tmp_path)))
     assert again.spans == recording.spans
     assert again.info.on_cpu == recording.info.on_cpu
 
@@ -109,6 +109,6 @@ def test_workers_that_are_quick_hide_and_leave_no_trace() -> None:
 def test_cuda_graphs_leave_out_host_work(tmp_path: Path) -> None:
     folder = keep(on_cpu("operator"), tmp_path)
     graphs: dict[str, Any] = {"launching.cuda_graphs": True}
-    info = play(given(folder, **graphs)).info
+    info = play(make(folder, **graphs)).info
     assert (info.on_cpu, len(info.left_out)) == ((), 1)
     assert "operators on CPU tensors" in info.left_out[0]

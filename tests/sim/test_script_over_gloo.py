@@ -9,8 +9,8 @@ import pytest
 
 from scenarios.config.load import load_profile
 from scenarios.seam.trace import Recording, Span
-from tests.sim.test_gpu_script import SCRIPTS, played
-from tests.sim.test_script_recording import given, play
+from tests.sim.test_gpu_script import SCRIPTS, play_script
+from tests.sim.test_script_recording import make, play
 
 HOST = load_profile("dgx_h100").host
 SIZE = 4 << 22
@@ -32,7 +32,7 @@ CROSSING_NS = 1e9 * SIZE / HOST.inside.host_bytes_per_s
 
 @cache
 def recording(backend: str) -> Recording:
-    return played(SCRIPTS / "over_gloo.py", backend, ranks=(2, 1), steps=2)
+    return play_script(SCRIPTS / "over_gloo.py", backend, ranks=(2, 1), steps=2)
 
 
 def of_step(backend: str) -> list[Span]:
@@ -47,10 +47,10 @@ def call(backend: str, size_bytes: int) -> Span:
 @pytest.mark.supports("gloo asked for on GPUs", "GPUs")
 def test_gloo_takes_a_gpus_tensors_through_the_host() -> None:
     """What a call reads is copied behind what was launched before, and what it gives back behind it."""
-    given, back = (one for one in of_step("gloo") if one.kind == "compute" and one.stream == call("gloo", SIZE).stream)
-    for one in (given, back):
+    make, back = (one for one in of_step("gloo") if one.kind == "compute" and one.stream == call("gloo", SIZE).stream)
+    for one in (make, back):
         assert one.end_ns - one.start_ns == pytest.approx(CROSSING_NS, rel=0.05)
-    assert given.end_ns <= call("gloo", SIZE).start_ns < call("gloo", SIZE).end_ns <= back.start_ns
+    assert make.end_ns <= call("gloo", SIZE).start_ns < call("gloo", SIZE).end_ns <= back.start_ns
     assert not [one for one in of_step("nccl") if one.stream != "main"]
 
 
@@ -85,7 +85,7 @@ def test_a_call_over_gloo_that_has_all_hosts_simulated_is_named(
     script.write_text(BARRIER)
     hosts: list[set[int]] = []
     for backend in ("gloo", "nccl"):
-        hosts.append({one.rank for one in play(given(script, backend, world=(4, 1), **ALIKE)).spans})
+        hosts.append({one.rank for one in play(make(script, backend, world=(4, 1), **ALIKE)).spans})
         noted = "note: barrier.py:4 barrier uses gloo, so all hosts are simulated"
         assert (noted in capsys.readouterr().err) == (backend == "gloo")
     assert hosts == [{0, 1, 2, 3}, {0}]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.test_script_launches import reduced
+from tests.sim.test_script_launches import reduce
 
 # The body of a script's function of (rank, port), which trains for three steps and asserts that ports are equal.
 _TRAINING = """
@@ -48,7 +48,7 @@ if __name__ == "__main__":
     assert number == 1, "the task ran here"
 """
     )
-    assert reduced(file, 1, "emulated_200mbit", 2) == [[4 * 8 * 8]] * 2
+    assert reduce(file, 1, "emulated_200mbit", 2) == [[4 * 8 * 8]] * 2
 
 
 def test_pools_that_compute_ahead_of_the_group_are_pools(tmp_path: Path) -> None:
@@ -139,4 +139,4 @@ if __name__ == "__main__":
     mp.spawn(train, (os.getpid(),), 2)
 """
     )
-    assert reduced(file, 1, "emulated_200mbit", 2) == [[4 * 8 * 8]] * 2
+    assert reduce(file, 1, "emulated_200mbit", 2) == [[4 * 8 * 8]] * 2

@@ -36,7 +36,7 @@ SCRIPTS, EXAMPLES = ROOT / "tests" / "data" / "scripts", ROOT / "examples" / "sc
 FSDP2 = EXAMPLES / "transformer_fsdp2.py"
 
 
-def given(path: Path, *args: str, world: tuple[int, int] | None = None, **overrides: object) -> Scenario:
+def make(path: Path, *args: str, world: tuple[int, int] | None = None, **overrides: object) -> Scenario:
     hosts, gpus = world or (None, None)
     return load_given(path, {"timeout": "60 s", **overrides}, args=args, hosts=hosts, gpus_per_host=gpus)
 
@@ -53,20 +53,21 @@ def keep(recording: Recording, folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def on_cpus(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recording, Path]:
-    recording = play(given(SCRIPTS / "ddp.py", "fp16", world=(2, 1), profile="emulated_200mbit", steps=2))
+    recording = play(make(SCRIPTS / "ddp.py", "fp16", world=(2, 1), profile="emulated_200mbit", steps=2))
     return recording, keep(recording, tmp_path_factory.mktemp("cpus"))
 
 
 @pytest.fixture(scope="module")
 def on_gpus(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recording, Path]:
-    recording = play(given(FSDP2, "--hybrid", world=(2, 2), profile="dgx_h100", steps=2))
+    own: dict[str, Any] = {"cluster.nic.rate": "100 Gbit/s"}  # the folder keeps it, until there is another profile
+    recording = play(make(FSDP2, "--hybrid", world=(2, 2), profile="dgx_h100", steps=2, **own))
     return recording, keep(recording, tmp_path_factory.mktemp("gpus"))
 
 
 @pytest.mark.supports("recordings, played on other hardware", "CPUs")
 def test_replaying_a_recording_repeats_its_run(on_cpus: tuple[Recording, Path]) -> None:
     live, folder = on_cpus
-    again = play(given(folder))
+    again = play(make(folder))
     assert again.spans == live.spans
     assert again.metrics == live.metrics
     assert again.kept == live.kept
@@ -85,29 +86,29 @@ def test_a_recording_replays_on_other_hardware(on_cpus: tuple[Recording, Path], 
     quick = replace(usual.cluster.host.gpu, flops_per_s={"float32": 2 * usual.cluster.host.gpu.flops_per_s["float32"]})
     cluster = replace(usual.cluster, host=replace(usual.cluster.host, gpu=quick))
 
-    def spent(recording: Recording, kind: str) -> int:
+    def sum_spent(recording: Recording, kind: str) -> int:
         return sum(
             span.end_ns - span.start_ns for span in recording.spans if (span.kind == "compute") == (kind == "cpu")
         )
 
     assert play(usual).spans == live.spans
-    assert spent(play(slow), "calls") > 1.5 * spent(live, "calls")
+    assert sum_spent(play(slow), "calls") > 1.5 * sum_spent(live, "calls")
     # Not to the ns: what a core computes also waits there for gloo's threads, which are as quick as before.
-    assert 0.45 < spent(play(replace(usual, cluster=cluster)), "cpu") / spent(live, "cpu") < 0.6
+    assert 0.45 < sum_spent(play(replace(usual, cluster=cluster)), "cpu") / sum_spent(live, "cpu") < 0.6
 
 
 @pytest.mark.supports("recordings, played on other hardware", "GPUs")
 def test_a_replay_on_another_gpu_equals_the_script_there(on_gpus: tuple[Recording, Path]) -> None:
     live, folder = on_gpus
-    assert play(given(folder)).spans == live.spans
+    assert play(make(folder)).spans == live.spans
     # Another run of the script may call a Python function more or less, which takes nothing here.
-    other = play(with_free_host(given(FSDP2, "--hybrid", world=(2, 2), profile="dgx_a100", steps=2)))
-    assert play(with_free_host(given(folder, profile="dgx_a100"))).spans == other.spans
+    other = play(with_free_host(make(FSDP2, "--hybrid", world=(2, 2), profile="dgx_a100", steps=2)))
+    assert play(with_free_host(make(folder, profile="dgx_a100"))).spans == other.spans
     assert other.spans != live.spans
 
 
 def test_a_program_that_is_played_again_runs_no_script(on_cpus: tuple[Recording, Path]) -> None:
-    made = given(SCRIPTS / "ddp.py", "fp16", world=(2, 1), profile="emulated_200mbit", steps=2)
+    made = make(SCRIPTS / "ddp.py", "fp16", world=(2, 1), profile="emulated_200mbit", steps=2)
     program = build(made)
     first, again = (simulate(made, program) for _ in range(2))
     assert first.spans == again.spans  # CPU time would differ
@@ -138,7 +139,7 @@ def test_ranks_that_were_not_recorded_are_as_if_they_were(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path, name: str, args: list[str]
 ) -> None:
     """What a host does may differ by a call of Python from rank to rank, so that hosts take nothing here."""
-    made = with_free_host(given(EXAMPLES / f"{name}.py", *args, world=(3, 2), profile="dgx_h100", steps=2))
+    made = with_free_host(make(EXAMPLES / f"{name}.py", *args, world=(3, 2), profile="dgx_h100", steps=2))
     each = play(made)
     monkeypatch.setattr(script_program, "MOST_PROCESSES", 4)
     extended = play(made)
@@ -147,7 +148,7 @@ def test_ranks_that_were_not_recorded_are_as_if_they_were(
         assert by_rank(extended.spans, rank) == by_rank(each.spans, rank)
     folder = keep(extended, tmp_path)
     ways: list[dict[str, Any]] = [{"ranks": "alike"}, {"fidelity": "links"}]
-    alike, links = (play(with_free_host(given(folder, **way))) for way in ways)
+    alike, links = (play(with_free_host(make(folder, **way))) for way in ways)
     times = [[each[4:] for each in by_rank(found.spans, 0)] for found in (alike, links)]
     assert times[0] == times[1]
 
@@ -221,7 +222,7 @@ def test_ranks_of_each_class_are_as_if_they_were_recorded(
     """Of ten rows five ranks have two each and the last none; stages send messages, which only a rank of each has."""
     file = tmp_path / "classes.py"
     file.write_text(source)
-    made = with_free_host(given(file, world=world, profile="dgx_h100", steps=2))
+    made = with_free_host(make(file, world=world, profile="dgx_h100", steps=2))
     monkeypatch.setattr(hints, "MANY_RANKS", 4)
     monkeypatch.setattr(hints, "LONG_S", 0.0)
     each = play(made)
@@ -277,11 +278,11 @@ def test_memory_is_checked_for_all_ranks_that_classes_leave(
 def test_ctrl_c_while_classes_are_found_ends_the_command_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(*_: object) -> None:
+    def interrupt(*_: object) -> None:
         os.kill(os.getpid(), signal.SIGINT)
         pytest.fail("it goes on")
 
-    monkeypatch.setattr(script_program, "Classes", interrupted)
+    monkeypatch.setattr(script_program, "Classes", interrupt)
     words = ["--profile", "dgx_h100", "--hosts", 2, "--gpus-per-host", 1, "--ranks", "alike", "--out", tmp_path / "run"]
     found = command("sim", *words, FSDP2)
     assert (found.returncode, os.listdir(tmp_path)) == (130, [])
@@ -298,7 +299,7 @@ def test_a_script_whose_work_is_balanced_runs_once(tmp_path: Path) -> None:
         "for _ in range(4):\n    layer(torch.ones(8, 64)).sum().backward()\n"
         "    dist.all_reduce(layer.weight.grad)\n    optimizer.step()\n"
     )
-    made = given(file, world=(2, 1), profile="emulated_200mbit", steps=2, timeout="20 s")
+    made = make(file, world=(2, 1), profile="emulated_200mbit", steps=2, timeout="20 s")
     recording = play(made.with_run(balanced=True))
     assert sorted((tmp_path / "ran").read_text()) == ["0", "1"]
     computed = [[span.flops for span in recording.spans if span.rank == rank and span.flops] for rank in (0, 1)]
@@ -320,7 +321,7 @@ def test_ranks_that_diverge_after_their_first_step_raise_one_sentence(tmp_path: 
         " played"
     )
     with pytest.raises(ProgramError, match=sentence):
-        play(given(file, world=(16, 8), profile="dgx_h100", steps=2))
+        play(make(file, world=(16, 8), profile="dgx_h100", steps=2))
 
 
 @pytest.mark.parametrize(
@@ -368,9 +369,26 @@ def test_a_damaged_recording_raises_one_sentence(on_cpus: tuple[Recording, Path]
         content = gzip.compress(json.dumps(fields).encode())
     (tmp_path / NAME).write_bytes(content)
     with pytest.raises(ScenarioError) as caught:
-        given(tmp_path)
+        make(tmp_path)
     (sentence,) = caught.value.sentences
     assert sentence.startswith(f"{tmp_path}: expected a recording of ")
+
+
+@pytest.mark.parametrize("damage", ["ends early", "other calls"])
+def test_scripts_that_do_not_meet_are_named_with_the_file(
+    on_cpus: tuple[Recording, Path], tmp_path: Path, damage: str
+) -> None:
+    content = json.loads(gzip.decompress((on_cpus[1] / NAME).read_bytes()))
+    lines, (*_, other) = content["lines"], content["sequences"]
+    first = next(at for at, line in enumerate(other) if lines[line][0] == "issue")
+    del other[first : -1 if damage == "ends early" else first + 2]  # without the first call, and the wait for it
+    (tmp_path / NAME).write_bytes(gzip.compress(json.dumps(content).encode()))
+    with pytest.raises(ProgramError) as caught:
+        play(make(tmp_path))
+    if damage == "ends early":
+        assert str(caught.value).endswith(f"; {tmp_path / NAME}: expected calls of all members, as it was written")
+    else:
+        assert str(caught.value).startswith(f"{tmp_path / NAME}: the requests of a rank do not fit each other; ")
 
 
 @pytest.mark.parametrize("damage", ["waits for no call", "another group", "a list too few", "no dtype"])
@@ -389,7 +407,7 @@ def test_requests_that_do_not_fit_raise_one_sentence(
             line[5][0][1] = "no dtype"
     (tmp_path / NAME).write_bytes(gzip.compress(json.dumps(content).encode()))
     with pytest.raises(ProgramError) as caught:
-        play(given(tmp_path))
+        play(make(tmp_path))
     wanted = "the requests of a rank do not fit each other; expected a recording as it was written"
     assert str(caught.value).startswith(f"{tmp_path / NAME}: {wanted}: ")
     if damage == "no dtype":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.test_gpu_script import SCRIPTS, played
+from tests.sim.test_gpu_script import SCRIPTS, play_script
 
 TOKENS, DIM, CHOSEN, BFLOAT16_BYTES, FLOAT32_BYTES, INT64_BYTES = 256, 64, 2, 2, 4, 8
 
@@ -21,7 +21,7 @@ def test_experts_and_ring_attention(ranks: int) -> None:
     have none. Attention gathers keys and values, and in its backward pass, which gathers them again, each block's
     gradients are handed on in float32 from rank to rank until they are home: one hop for each rank.
     """
-    recording = played(SCRIPTS / "experts.py", ranks=(1, ranks))
+    recording = play_script(SCRIPTS / "experts.py", ranks=(1, ranks))
     spans = [span for span in recording.spans if span.rank == 0 and span.step == 1 and span.kind != "step"]
     moved = Counter(span.bytes_in for span in spans if span.kind == "all_to_all_single")
     rows_of_an_expert = TOKENS * CHOSEN // ranks
@@ -58,7 +58,7 @@ while True:
     optimizer.zero_grad()
 """
     )
-    recording = played(file, ranks=(1, 1))
+    recording = play_script(file, ranks=(1, 1))
     forward = [row.count for row in recording.kernels if row.operator == "scaled_dot_product_attention"]
     assert sum(forward) == (2 if kept == "[]" else 1)
 
@@ -86,6 +86,6 @@ while True:
     optimizer.zero_grad()
 """
     )
-    spans = [span for span in played(file, ranks=(1, 2)).spans if span.rank == 0 and span.step == 1]
+    spans = [span for span in play_script(file, ranks=(1, 2)).spans if span.rank == 0 and span.step == 1]
     exchanged = [(span.bytes_in, span.bytes_out) for span in spans if span.kind == "all_to_all"]
     assert exchanged == [(4 * 6 * FLOAT32_BYTES, 8 * 3 * FLOAT32_BYTES)] * 2

@@ -9,7 +9,7 @@ from scenarios.config.load import load_profile
 from scenarios.seam.operations.products import product
 from scenarios.seam.trace import Recording
 from sim.engine.prices import Prices
-from tests.sim.test_gpu_script import SCRIPTS, played
+from tests.sim.test_gpu_script import SCRIPTS, play_script
 
 HOST = load_profile("dgx_h100").host
 SIZE = 4 << 24
@@ -26,7 +26,7 @@ SLACK_NS = 100_000  # launches, and what operators take to be dispatched
 
 @pytest.fixture(scope="module")
 def recording() -> Recording:
-    return played(SCRIPTS / "transfers.py", ranks=(1, 2), steps=len(WAYS))
+    return play_script(SCRIPTS / "transfers.py", ranks=(1, 2), steps=len(WAYS))
 
 
 def longer_ns(recording: Recording, way: str) -> int:

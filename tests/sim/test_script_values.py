@@ -10,7 +10,7 @@ import pytest
 
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.trace import Span
-from tests.sim.test_gpu_script import SCRIPTS, played
+from tests.sim.test_gpu_script import SCRIPTS, play_script
 
 
 @pytest.mark.parametrize("name", ["known", "sparse_gradients", "jagged"])
@@ -20,12 +20,12 @@ def test_simulated_gpus_report_values_as_real_ones(name: str) -> None:
     """The scripts assert it."""
     if name == "jagged":
         pytest.importorskip("fbgemm_gpu")
-    played(SCRIPTS / f"{name}.py", ranks=(1, 1), steps=1000)
+    play_script(SCRIPTS / f"{name}.py", ranks=(1, 1), steps=1000)
 
 
 @pytest.mark.supports("values of integers; draws; sparse gradients of embeddings", "CPUs")
 def test_sparse_gradients_on_a_cpu_have_real_values() -> None:
-    played(SCRIPTS / "sparse_gradients.py", ranks=(1, 1), steps=1000, profile="cpu_local")
+    play_script(SCRIPTS / "sparse_gradients.py", ranks=(1, 1), steps=1000, profile="cpu_local")
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_a_loop_that_only_a_value_ends_raises_one_sentence(lines: str, tmp_path:
     file = tmp_path / "loops.py"
     file.write_text(f"import itertools, torch\nloss = torch.randn(8, 9000, device='cuda').square().mean()\n{lines}\n")
     with pytest.raises(ProgramError, match=r"loops\.py:3: RuntimeError: this line has read 1000 times in a step"):
-        played(file, ranks=(1, 1))
+        play_script(file, ranks=(1, 1))
 
 
 def test_loops_that_end_otherwise_may_read_values_any_number_of_times(tmp_path: Path) -> None:
@@ -68,14 +68,14 @@ while flag:
 assert turns == 20
 """
     )
-    played(file, ranks=(1, 1), steps=1000)
+    play_script(file, ranks=(1, 1), steps=1000)
 
 
 def step_of(text: str, folder: Path) -> list[Span]:
     """Return the last step's kernels of a script of two ranks."""
     file = folder / "trains.py"
     file.write_text(text)
-    return [span for span in played(file, ranks=(1, 2)).spans if span.rank == 0 and span.step == 1]
+    return [span for span in play_script(file, ranks=(1, 2)).spans if span.rank == 0 and span.step == 1]
 
 
 def test_gradients_come_through_jagged_operators(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ for _ in range(4):
 def test_an_update_of_sparse_gradients_writes_the_rows_alone(tmp_path: Path) -> None:
     """Not the table, of which it is a thousandth."""
 
-    def written(sparse: bool) -> float:
+    def write(sparse: bool) -> float:
         step = step_of(
             f"""import torch
 import torch.distributed as dist
@@ -123,7 +123,7 @@ for _ in range(4):
         )
         return sum(span.bytes_written for span in step if span.kind == "compute")
 
-    assert written(sparse=True) < 2 * (1 << 20) < (1 << 20) * 64 * 4 < written(sparse=False)
+    assert write(sparse=True) < 2 * (1 << 20) < (1 << 20) * 64 * 4 < write(sparse=False)
 
 
 @pytest.mark.supports("sparse gradients under DistributedDataParallel, over gloo", "CPUs", "GPUs")
@@ -133,7 +133,7 @@ def test_sparse_gradients_of_replicas_travel_as_indices_and_values(profile: str)
     bytes, and its values (ProcessGroupGloo.cpp); the script asserts what the sums are of.
     """
     path = SCRIPTS / "sparse_replicas.py"
-    recording = played(path, ranks=(2, 1), steps=2, profile=profile)
+    recording = play_script(path, ranks=(2, 1), steps=2, profile=profile)
     line = next(at for at, text in enumerate(path.read_text().splitlines(), 1) if "loss.backward()" in text)
     for rank in range(2):
         found = sorted(
@@ -164,4 +164,4 @@ model(torch.arange(8, device="cuda").view(-1, 2)).sum().backward()
     with pytest.raises(
         ProgramError, match=r"replicas\.py:6: .* sparse tensor: expected SUM over gloo, got SUM over nccl"
     ):
-        played(file, ranks=(1, 2))
+        play_script(file, ranks=(1, 2))

@@ -15,8 +15,8 @@ from scenarios.seam.operations.products import product
 from scenarios.seam.trace import Recording, Span
 from scenarios.workloads.recording.file import NAME
 from sim.engine.prices import Prices
-from tests.sim.test_gpu_script import SCRIPTS, played
-from tests.sim.test_script_recording import given, keep, play
+from tests.sim.test_gpu_script import SCRIPTS, play_script
+from tests.sim.test_script_recording import keep, make, play
 from tests.small import with_free_host
 
 PRICES = Prices(load_profile("dgx_h100").host.gpu)
@@ -45,7 +45,7 @@ WAYS = (
 
 @pytest.fixture(scope="module")
 def recording() -> Recording:
-    return played(SCRIPTS / "reads.py", ranks=(1, 2), steps=len(WAYS), has_free_host=True)
+    return play_script(SCRIPTS / "reads.py", ranks=(1, 2), steps=len(WAYS), has_free_host=True)
 
 
 def spans(recording: Recording, way: str) -> list[Span]:
@@ -58,7 +58,7 @@ def step_ns(recording: Recording, way: str) -> int:
     return step.end_ns - step.start_ns
 
 
-def asked(recording: Recording, way: str) -> list[Any]:
+def request(recording: Recording, way: str) -> list[Any]:
     """The waits that a step has asked for."""
     fields = json.loads(gzip.decompress(recording.kept[NAME]))
     lines = [fields["lines"][index] for index in fields["sequences"][fields["ranks"][0]]]
@@ -89,14 +89,14 @@ def test_operations_without_gpu_reads_do_not_wait(recording: Recording) -> None:
     alone_ns = step_ns(recording, "nothing")
     assert step_ns(recording, "non_blocking") == pytest.approx(alone_ns + COPY_NS, abs=100)
     for way in ("of the CPU", "non_blocking", "index"):
-        assert len(asked(recording, way)) == len(asked(recording, "nothing"))
+        assert len(request(recording, way)) == len(request(recording, "nothing"))
 
 
 def test_an_idle_stream_is_not_waited_for_again(recording: Recording) -> None:
-    at_end = asked(recording, "nothing")
+    at_end = request(recording, "nothing")
     assert len(at_end) <= 1
-    assert len(asked(recording, "item")) == len(at_end) + 1
-    assert len(asked(recording, "thrice")) == len(at_end) + 2  # a read each, and the stream is idle then
+    assert len(request(recording, "item")) == len(at_end) + 1
+    assert len(request(recording, "thrice")) == len(at_end) + 2  # a read each, and the stream is idle then
 
 
 def test_a_stream_is_waited_for_without_calls_under_way_and_a_device_with_them(recording: Recording) -> None:
@@ -109,8 +109,8 @@ def test_a_stream_is_waited_for_without_calls_under_way_and_a_device_with_them(r
 
 def test_a_replay_has_the_recordings_waits(recording: Recording, tmp_path: Path) -> None:
     folder = keep(recording, tmp_path)
-    assert play(with_free_host(given(folder))).spans == recording.spans
-    alike = play(with_free_host(given(folder, ranks="alike")))
+    assert play(with_free_host(make(folder))).spans == recording.spans
+    alike = play(with_free_host(make(folder, ranks="alike")))
     own = [
         [(span.label, span.start_ns, span.end_ns) for span in run.spans if span.rank == 0] for run in (alike, recording)
     ]
@@ -126,5 +126,5 @@ def test_a_single_rank_of_a_class_may_read_a_value(tmp_path: Path) -> None:
         "for _ in range(9):\n x.add_(1)\n if dist.get_rank() == 127:\n  x[0].item()\n"
         " x.mul_(2)\n dist.all_reduce(x)\n optimizer.step()\n"
     )
-    made = play(given(file, world=(16, 8), profile="dgx_h100", steps=2))
+    made = play(make(file, world=(16, 8), profile="dgx_h100", steps=2))
     assert {span.rank for span in made.spans} == set(range(128))

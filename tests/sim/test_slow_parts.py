@@ -100,7 +100,7 @@ def test_a_slow_nic_slows_every_gpu_that_it_serves() -> None:
     assert 0 < slow.lost_ns(1e6, 0) < whole.lost_ns(1e6, 0)  # a window is wide enough sooner
 
 
-def reduced(faults: tuple[Slowdown, ...], fidelity: str, library: str) -> Recording:
+def reduce(faults: tuple[Slowdown, ...], fidelity: str, library: str) -> Recording:
     """All-reduces of 64 MiB on four hosts."""
 
     async def play(rank: Rank) -> None:
@@ -113,7 +113,7 @@ def reduced(faults: tuple[Slowdown, ...], fidelity: str, library: str) -> Record
 @pytest.mark.parametrize("library", ["gloo", "nccl"])
 @pytest.mark.parametrize("fidelity", ["flows", "links"])
 def test_a_ring_takes_the_time_of_its_slow_nic_and_nccl_does_not_know(fidelity: str, library: str) -> None:
-    whole, slow = (reduced(slow, fidelity, library).spans for slow in ((), (Slowdown(NicPart(2, 0), 0.25),)))
+    whole, slow = (reduce(slow, fidelity, library).spans for slow in ((), (Slowdown(NicPart(2, 0), 0.25),)))
     assert slow[0].end_ns == pytest.approx(4 * whole[0].end_ns, rel=0.02)
     assert [span.formula_ns for span in slow] == [span.formula_ns for span in whole]
     if library == "nccl":

@@ -20,9 +20,9 @@ from scenarios.workloads.build import build
 from scenarios.workloads.dlrm.dense import Embeddings
 from scenarios.workloads.dlrm.program import DlrmProgram
 from sim.run import simulate
-from tests.sim.test_dlrm_bags import EVERY, mixed
+from tests.sim.test_dlrm_bags import EVERY, mix
 from tests.sim.test_dlrm_steps import ALL, TOLERANCE, Reference, losses, training
-from tests.small import changed, model_of
+from tests.small import change, model_of
 
 EAGER, OVERLAPPED = Pipeline(order="eager"), Pipeline(order="overlapped")
 TYPES: tuple[ShardingType, ...] = ("table_wise", "row_wise")
@@ -50,46 +50,46 @@ def run(made: Scenario) -> Recording:
     return simulate(made, DlrmProgram(made))
 
 
-def labelled(spans: list[Span], part: str) -> list[Span]:
+def with_label(spans: list[Span], part: str) -> list[Span]:
     return [one for one in spans if part in one.label]
 
 
 @pytest.mark.parametrize("pipeline", [EAGER, OVERLAPPED], ids=["eager", "overlapped"])
 @pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
 def test_every_order_trains_the_same_model(pipeline: Pipeline, optimizer: str) -> None:
-    made = mixed(EVERY, ALL, optimizer, pipeline=pipeline)
+    made = mix(EVERY, ALL, optimizer, pipeline=pipeline)
     assert losses(run(made)) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
 
 
 def test_an_eager_step_looks_up_where_the_dense_part_first_uses_it() -> None:
     spans = first_step(run(training(TYPES, pipeline=EAGER, library="nccl")))
-    (bottom,) = labelled(spans, "dense.forward.0")
-    splits, values = labelled(spans, ".splits"), labelled(spans, "input_dist.values")
+    (bottom,) = with_label(spans, "dense.forward.0")
+    splits, values = with_label(spans, ".splits"), with_label(spans, "input_dist.values")
     assert len(splits) == len(values) == len(TYPES)
     assert bottom.end_ns <= splits[0].start_ns
     assert max(one.start_ns for one in splits) <= min(one.start_ns for one in values)
-    (top,) = labelled(spans, "dense.forward.1")
-    assert max(one.end_ns for one in labelled(spans, "output_dist.")) <= top.start_ns
+    (top,) = with_label(spans, "dense.forward.1")
+    assert max(one.end_ns for one in with_label(spans, "output_dist.")) <= top.start_ns
 
 
 def test_backward_waits_for_the_gradient_exchange_which_starts_with_the_last_group() -> None:
     one = Buckets(first_bytes=1 << 20, cap_bytes=1 << 20)
     spans = first_step(run(training(TYPES, pipeline=EAGER, library="nccl", buckets=one)))
-    back = [one for one in labelled(spans, "output_dist_backward") if one.kind != "compute"]
+    back = [one for one in with_label(spans, "output_dist_backward") if one.kind != "compute"]
     updates = [one for one in spans if one.label.endswith("_wise.update")]
     assert [one.label.split(".")[0] for one in back] == ["row_wise", "table_wise"]
     assert [one.label for one in updates] == ["row_wise.update", "table_wise.update"]
-    last = labelled(spans, "dense.backward")[-1]
+    last = with_label(spans, "dense.backward")[-1]
     assert max(one.end_ns for one in updates) <= last.start_ns
-    (reduced,) = [one for one in labelled(spans, "dense.gradients") if one.kind == "all_reduce"]
+    (reduced,) = [one for one in with_label(spans, "dense.gradients") if one.kind == "all_reduce"]
     assert last.end_ns <= reduced.start_ns
 
 
 def test_the_modules_of_pooled_and_weighted_tables_are_called_one_after_the_other() -> None:
-    made = mixed(("pooled", "weighted"), TYPES, pipeline=EAGER, library="nccl")
+    made = mix(("pooled", "weighted"), TYPES, pipeline=EAGER, library="nccl")
     spans = first_step(run(made))
-    pooled = [one for one in labelled(spans, ".lookup") if not one.label.startswith("weighted")]
-    weighted = [one for one in labelled(spans, ".splits") if one.label.startswith("weighted")]
+    pooled = [one for one in with_label(spans, ".lookup") if not one.label.startswith("weighted")]
+    weighted = [one for one in with_label(spans, ".splits") if one.label.startswith("weighted")]
     assert max(one.end_ns for one in pooled) <= min(one.start_ns for one in weighted)
 
 
@@ -105,7 +105,7 @@ def test_an_overlapped_step_hides_what_an_eager_one_waits_for() -> None:
 def test_tables_that_nobody_uses_hold_nothing_up(pipeline: Pipeline) -> None:
     made = training(TYPES, pipeline=pipeline)
     model = dataclasses.replace(model_of(made), dense=f"{__name__}:Reader", bottom=(), top=())
-    made = changed(made, model=model)
+    made = change(made, model=model)
     assert losses(run(made)) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
 
 
@@ -146,7 +146,7 @@ def test_the_eager_step_equals_torchrecs(tmp_path: Path) -> None:
     real = json.loads((Path(__file__).parent.parent / "data/torchrec_step.json").read_text())
     (tmp_path / "same.toml").write_text(SAME.format(**{key: real[key] for key in ("batch", "dim", "rows")}))
     step = second_step(load(tmp_path / "same.toml"))
-    assert issued(step) == without_reductions(real["calls"])
+    assert list_issued(step) == without_reductions(real["calls"])
     bottom = [one for one in step if one.label.startswith("dense.backward")][-1]
     copies, dense = sorted((one for one in step if one.kind == "all_reduce"), key=lambda one: one.issued_ns)
     sizes = [one["elements"] * one["element_bytes"] for one in real["calls"] if one["op"] == "all_reduce"]
@@ -165,7 +165,7 @@ def without_reductions(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [one for one in calls if one["op"] != "all_reduce"]
 
 
-def issued(step: list[Span]) -> list[dict[str, Any]]:
+def list_issued(step: list[Span]) -> list[dict[str, Any]]:
     """What a rank issues in a step but all-reduces, as benchmarks/torchrec_step.py writes it down."""
     own = [one for one in step if one.kind != "all_reduce"]
     found = []

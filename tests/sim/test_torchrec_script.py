@@ -83,11 +83,11 @@ def calls(recording: Recording, step: int, rank: int, *, of_ids: bool) -> list[t
     exchange.
     """
 
-    def issued(span: Span) -> tuple[int, int]:
+    def list_issued(span: Span) -> tuple[int, int]:
         return span.issued_ns, span.sequence
 
     own = [one for one in recording.spans if one.rank == rank and one.step == step and one.group]
-    own.sort(key=issued)
+    own.sort(key=list_issued)
     members = {"world": 4, "intra": 2, "cross": 2, "group": 2}
     found = []
     for place, span in enumerate(own):

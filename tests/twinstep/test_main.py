@@ -2,34 +2,45 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from twinstep.__main__ import _COMMANDS, main
+from twinstep.__main__ import COMMANDS, main
 from twinstep.prediction import main as sim
 from twinstep.scenario_files import main as scenarios
 
 
-def helped(prog: str, words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+def read_help(prog: str, words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     with pytest.raises(SystemExit) as leaving:
         main([*words, "--help"], prog)
     assert leaving.value.code == 0
     return capsys.readouterr().out
 
 
-@pytest.mark.parametrize("command", _COMMANDS)
+def wide(printed: str) -> list[str]:
+    """Return the lines over 80 columns, without those of a single word, such as a path, which is printed whole."""
+    return [line for line in printed.splitlines() if len(line) > 80 and " " in line.strip()]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("prog", ["twinstep", "python -m twinstep"])
-def test_help_names_the_command_that_was_called(command: str, prog: str, capsys: pytest.CaptureFixture[str]) -> None:
-    usage = helped(prog, [command], capsys).splitlines()[0]
-    assert usage.startswith(f"usage: {prog} {command} [-h]")
+def test_help_names_the_command_that_was_called_in_80_columns(
+    command: str, prog: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    said = read_help(prog, [command], capsys)
+    assert said.startswith(f"usage: {prog} {command} [-h]")
+    own = re.findall(r"^    ([a-z]+)\b", said, re.MULTILINE) if " COMMAND ..." in said else []
+    assert wide("".join([said, *(read_help(prog, [command, word], capsys) for word in own)])) == []
 
 
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
-    listed = helped("twinstep", [], capsys)
-    assert {line.split()[0] for line in listed.splitlines() if line.startswith("    ")} >= set(_COMMANDS)
+    listed = read_help("twinstep", [], capsys)
+    assert {line.split()[0] for line in listed.splitlines() if line.startswith("    ")} >= set(COMMANDS)
 
 
 @pytest.mark.parametrize("command", ["predict", "run", "validate"])
@@ -41,11 +52,18 @@ def test_a_mistake_is_the_command_s_own_sentence(command: str, capsys: pytest.Ca
     assert (code, capsys.readouterr()) == (2, ("", "none.toml: no such file; expected a scenario in TOML\n"))
 
 
-def test_list_and_check_print_what_python_m_scenarios_does(capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (["list"], ["check", "twrw_2x2", "all_to_all_4x2"]):
+def test_listings_and_notes_print_what_python_m_scenarios_does_in_80_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    noted = tmp_path / "s.toml"
+    noted.write_text('include = "twrw_2x2"\nrun.library = "gloo"\ncluster = {profile = "dgx_h100", hosts = 2}\n')
+    for words in (["list"], ["check", "twrw_2x2", str(noted)]):
         assert (main(words), scenarios(words)) == (0, 0)
-        printed = capsys.readouterr().out
+        printed, notes = capsys.readouterr()
         assert printed[: len(printed) // 2] * 2 == printed
+        assert (wide(printed), wide(notes)) == ([], [])
+    assert "note: " in notes
 
 
 def test_predict_and_report_make_what_python_m_sim_and_reports_do(

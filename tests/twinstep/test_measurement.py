@@ -11,6 +11,7 @@ import pytest
 
 from real.launch.rank_process import leave
 from real.machine import allow_open_files
+from tests.commands import unfolded
 from tests.small import cluster
 from twinstep.measurement import main
 
@@ -29,7 +30,9 @@ def test_a_fault_that_real_devices_do_not_have_is_said_once(
     file.write_text(SLOW)
     assert main([str(file), "--quiet", "--out", str(tmp_path / "out"), *emulate]) == 0
     note = f"note: {file}: cluster.slow: 1 of the cluster's parts is slow in predictions only;"
-    assert capsys.readouterr().err == ("" if emulate else f"{note} a real run takes its devices as they are\n")
+    assert unfolded(capsys.readouterr().err) == (
+        "" if emulate else f"{note} a real run takes its devices as they are\n"
+    )
 
 
 @pytest.mark.parametrize("words", [["FILE"], ["validate", "FILE"], ["check"]])

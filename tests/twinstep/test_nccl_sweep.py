@@ -10,7 +10,7 @@ from twinstep.__main__ import main
 from twinstep.published.simulated import predict
 
 
-def swept(capsys: pytest.CaptureFixture[str], *words: str) -> list[list[str]]:
+def sweep(capsys: pytest.CaptureFixture[str], *words: str) -> list[list[str]]:
     assert main(["nccl", *words]) == 0
     out = capsys.readouterr().out
     assert max(map(len, out.splitlines())) <= 80
@@ -18,7 +18,7 @@ def swept(capsys: pytest.CaptureFixture[str], *words: str) -> list[list[str]]:
 
 
 def test_a_row_is_a_prediction_with_its_bandwidths(capsys: pytest.CaptureFixture[str]) -> None:
-    small, large = swept(capsys, "all_reduce", "--hosts", "2", "-b", "1K", "-e", "1M", "-f", "1024")
+    small, large = sweep(capsys, "all_reduce", "--hosts", "2", "-b", "1K", "-e", "1M", "-f", "1024")
     for row, size in ((small, 1024), (large, 1 << 20)):
         found = predict(
             op="all_reduce", library="nccl", gpu="H100", nodes=2, gpus_per_node=8, size_bytes=size, profile="dgx_h100"
@@ -30,12 +30,12 @@ def test_a_row_is_a_prediction_with_its_bandwidths(capsys: pytest.CaptureFixture
 
 
 def test_sizes_of_equal_shares_are_multiples_of_an_element_for_each_rank(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = swept(capsys, "all_gather", "-b", "8", "-e", "256", "-f", "2")
+    rows = sweep(capsys, "all_gather", "-b", "8", "-e", "256", "-f", "2")
     assert [row[:2] for row in rows] == [["32", "1"], ["64", "2"], ["128", "4"], ["256", "8"]]
 
 
 def test_json_has_the_rows(capsys: pytest.CaptureFixture[str]) -> None:
-    (row,) = swept(capsys, "broadcast", "-b", "4K", "-e", "4K")
+    (row,) = sweep(capsys, "broadcast", "-b", "4K", "-e", "4K")
     assert main(["nccl", "broadcast", "-b", "4K", "-e", "4K", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["library"], found["hosts"], found["gpus_per_host"]) == ("nccl", 1, 8)

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from twinstep.docs.cli import pages
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("twinstep", "sim", "real", "scenarios", "reports")
 
@@ -19,7 +21,7 @@ PACKAGES = ("twinstep", "sim", "real", "scenarios", "reports")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder into which the wheel was unpacked."""
     source, site = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("site")
-    for name in PACKAGES:
+    for name in (*PACKAGES, "docs"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
@@ -32,7 +34,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return site
 
 
-def installed(site: Path, folder: Path, *words: str) -> str:
+def install(site: Path, folder: Path, *words: str) -> str:
     """What Python prints that finds this project in `site` alone."""
     environment = {**os.environ, "PYTHONPATH": str(site)}
     line = [sys.executable, *words]
@@ -59,13 +61,19 @@ def test_the_wheels_metadata_has_license_and_command(site: Path) -> None:
     assert "twinstep = twinstep.__main__:script" in (about / "entry_points.txt").read_text()
 
 
+def test_docs_prints_pages_of_the_wheel(site: Path, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "contributing" / "seam.md").read_text(encoding="utf-8")
+    assert install(site, tmp_path, "-m", "twinstep", "docs", "seam") == page
+    assert install(site, tmp_path, "-m", "twinstep", "docs").count("\n") == len(pages()) + 4
+
+
 @pytest.mark.slow
 def test_a_ready_scenario_is_predicted_and_reported_far_from_a_checkout(site: Path, tmp_path: Path) -> None:
-    assert installed(site, tmp_path, "-m", "sim", "criteo_small_2x2", "--out", "run", "--quiet") == "run\n"
-    assert installed(site, tmp_path, "-m", "reports", "run").endswith("report: run/reports/report.html\n")
+    assert install(site, tmp_path, "-m", "sim", "criteo_small_2x2", "--out", "run", "--quiet") == "run\n"
+    assert install(site, tmp_path, "-m", "reports", "run").endswith("report: run/reports/report.html\n")
     code = (
         "import real, reports, scenarios, sim, twinstep; print(twinstep.predict('criteo_small_2x2').info.complete);"
         "print(*(package.__file__ for package in (twinstep, sim, real, scenarios, reports)), sep='\\n')"
     )
-    found = installed(site, tmp_path, "-c", code).splitlines()
+    found = install(site, tmp_path, "-c", code).splitlines()
     assert found == ["True", *(f"{site}/{name}/__init__.py" for name in PACKAGES)]

@@ -11,7 +11,7 @@ import pytest
 
 from scenarios.config.load import load
 from scenarios.config.scenario import Recommender, Scenario
-from tests.commands import command
+from tests.commands import command, unfolded
 from twinstep.scenario_draft import CHECK
 
 TABLES = "name,rows,dim,ids_per_sample\nuser,5000,64,1\nitem,9000,64,20.5\n"
@@ -24,16 +24,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def made(tables: str, *words: object) -> tuple[list[str], str]:
+def make(tables: str, *words: object) -> tuple[list[str], str]:
     """What the command prints, and the file that it writes."""
     Path("tables.csv").write_text(tables)
     done = command("twinstep", "init", "--tables", "tables.csv", *words)
     assert (done.returncode, done.stderr) == (0, "")
-    lines = done.stdout.splitlines()
+    lines = unfolded(done.stdout).splitlines()
     return lines, Path(lines[0].partition(": ")[0]).read_text()
 
 
-def refused(*words: object) -> list[str]:
+def refuse(*words: object) -> list[str]:
     before = sorted(Path().rglob("*"))
     done = command("twinstep", "init", *words)
     assert (done.returncode, done.stdout) == (2, "")
@@ -62,7 +62,7 @@ def test_a_csv_of_300_tables_becomes_a_scenario_and_a_prediction_by_two_commands
 
 
 def test_what_the_file_says_is_what_was_asked_for() -> None:
-    lines, text = made(TABLES, "--profile", "dgx_a100", "--hosts", 3, "--batch-size", 512, "--out", "a100.toml")
+    lines, text = make(TABLES, "--profile", "dgx_a100", "--hosts", 3, "--batch-size", 512, "--out", "a100.toml")
     assert lines == [
         "a100.toml: 2 tables (3.42 MiB in float32) on 3 x 8 A100 SXM 80 GB",
         "check first: batch_size (line 7), dense_features (line 21), bottom (line 22),",
@@ -81,7 +81,7 @@ def test_what_the_file_says_is_what_was_asked_for() -> None:
 
 
 def test_what_the_table_file_lacks_is_assumed_and_the_file_says_so() -> None:
-    lines, text = made(MIXED)
+    lines, text = make(MIXED)
     assert "embedding_dim (line 19), ids_per_sample (line 20)" in " ".join(lines)
     assert "# CHECK: assumed for 1 line of the file, as TorchRec's planner does" in text
     assert "# CHECK: elements per row of tables without dim (1 line)" in text
@@ -96,7 +96,7 @@ def test_paths_are_relative_to_the_scenario(folder: Path) -> None:
     (folder / "jobs").mkdir()
     own = (Path(load.__code__.co_filename).parents[1] / "profiles" / "t4_pcie.toml").read_text()
     (folder / "mine.toml").write_text(own)
-    lines, text = made(TABLES, "--profile", "mine.toml", "--out", "jobs/job.toml")
+    lines, text = make(TABLES, "--profile", "mine.toml", "--out", "jobs/job.toml")
     assert 'tables = "../tables.csv"' in text
     assert 'profile = "../mine.toml"' in text
     assert scenario("jobs/job.toml").cluster.host.gpu.name in lines[0]
@@ -104,7 +104,7 @@ def test_paths_are_relative_to_the_scenario(folder: Path) -> None:
 
 @pytest.mark.parametrize("profile", ["dgx_h100", "cpu_local"])
 def test_every_key_that_is_commented_out_can_be_used(profile: str) -> None:
-    _, text = made(TABLES, "--profile", profile, "--hosts", 2)
+    _, text = make(TABLES, "--profile", profile, "--hosts", 2)
     lines = text.splitlines()
     keys = [n for n, line in enumerate(lines) if line.startswith("# ") and " = " in line.partition("  ")[0]]
     names = [lines[n].split()[1] for n in keys]
@@ -127,7 +127,7 @@ def test_tables_that_do_not_fit_say_how_many_hosts_do() -> None:
         ]
     ):
         words = ("--hosts", hosts, "--out", f"{number}.toml")
-        lines, _ = made(f"{head}\n{one}\n{other}{kernel}\n", *words)
+        lines, _ = make(f"{head}\n{one}\n{other}{kernel}\n", *words)
         assert [line.partition("leave them: ")[2] for line in lines if line.startswith("note")] == said
 
 
@@ -135,21 +135,21 @@ def test_mistakes_are_sentences_and_nothing_is_written(folder: Path) -> None:
     (folder / "tables.csv").write_text(TABLES)
     (folder / "bad.csv").write_text(TABLES.replace("9000", "-1"))
     (folder / "taken.toml").write_text("")
-    assert refused("--hosts", 0, "--profile", "dgx_h10", "--out", "taken.toml") == [
+    assert refuse("--hosts", 0, "--profile", "dgx_h10", "--out", "taken.toml") == [
         "--tables: missing; expected a CSV or Parquet file with the columns name, rows, dim and ids_per_sample",
         "--profile = dgx_h10: expected a profile such as dgx_h100, dgx_a100, dgx2_v100, or a path that ends in .toml",
         "--hosts = 0: expected a whole number of at least 1",
         "--out = taken.toml: exists already; nothing is ever overwritten, give another file",
     ]
-    assert refused("--tables", "no.csv", "--out", "job") == [
+    assert refuse("--tables", "no.csv", "--out", "job") == [
         "--tables = no.csv: expected no.csv to be a file",
         "--out = job: expected a path that ends in .toml",
     ]
-    assert refused("--tables", "bad.csv") == ["bad.csv: line 3: rows = -1: expected a whole number of at least 1"]
-    (said,) = refused("--tables", "tables.csv", "--profile", "quux")
+    assert refuse("--tables", "bad.csv") == ["bad.csv: line 3: rows = -1: expected a whole number of at least 1"]
+    (said,) = refuse("--tables", "tables.csv", "--profile", "quux")
     assert said.startswith("--profile = quux: expected one of a100_pcie, ")
     assert "template" not in said
-    assert refused() == [
+    assert refuse() == [
         "--tables: missing; expected a CSV or Parquet file with the columns name, rows, dim and ids_per_sample"
     ]
 

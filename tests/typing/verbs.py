@@ -40,15 +40,15 @@ async def collectives(rank: Rank, t: Tensor, group: Group) -> None:
 async def the_rest(rank: Rank, t: Tensor, kernel: Kernel) -> None:
     """Await what computes, and what makes groups and streams."""
 
-    def doubled(tensor: Tensor) -> Tensor:
+    def double(tensor: Tensor) -> Tensor:
         return 2 * tensor
 
     async def side() -> int:
         return 1
 
-    assert_type(rank.compute(kernel, doubled, t), Work[Tensor])
-    assert_type(await rank.compute(kernel, doubled, t), Tensor)
-    assert_type(await rank.synchronize(rank.compute(kernel, doubled, t)), Tensor)
+    assert_type(rank.compute(kernel, double, t), Work[Tensor])
+    assert_type(await rank.compute(kernel, double, t), Tensor)
+    assert_type(await rank.synchronize(rank.compute(kernel, double, t)), Tensor)
     assert_type(rank.stream("gradients").spawn(side()), Work[int])
     assert_type(rank.stream("gradients"), Rank)
     assert_type(rank.new_group([0, 1]), Group)

@@ -33,7 +33,7 @@ class File:
     arrays: dict[str, NDArray[Any]]
     batches: dict[tuple[str, int, int], Batch] = field(default_factory=dict)
 
-    def said(self, key: str) -> Any:
+    def say(self, key: str) -> Any:
         """What stands beside the cases under a key; a VectorError if nothing does, or something of another kind."""
         found = {key: self.head[key]} if key in self.head else {}
         Fields({key: self.kinds[key]}).check(found, self.name)
@@ -117,7 +117,7 @@ def _or_failing(file: str, case: str, make: Callable[[], list[Replay]]) -> list[
 
 
 def _file_replays(path: Path, name: str, formats: list[Format], notes: list[str]) -> list[Replay]:
-    content = _parsed(path, name)
+    content = _parse(path, name)
     form = _format_of(content, name, formats)
     head = {key: value for key, value in content.items() if key != form.cases}
     file = File(name, head, form.head, _arrays(path, name, form))
@@ -147,7 +147,7 @@ def _case_replays(file: File, form: Format, case_id: str, case: Case) -> list[Re
     return [Replay(file.name, case_id, way, check) for way, check in found]
 
 
-def _parsed(path: Path, name: str) -> dict[str, Any]:
+def _parse(path: Path, name: str) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_record)
     except ValueError as error:

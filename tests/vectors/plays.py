@@ -56,20 +56,20 @@ class Batch:
     def _outcome(self, index: int) -> Outcome:
         if index not in self.outcomes:
             first = index - index % TOGETHER
-            played = self._isolated(self.parts[first : first + TOGETHER])
+            played = self._isolate(self.parts[first : first + TOGETHER])
             self.outcomes.update(enumerate(played, first))
         found = self.outcomes[index]
         if isinstance(found, Exception):
             raise found
         return found
 
-    def _isolated(self, parts: Sequence[Part]) -> Sequence[Outcome | Exception]:
+    def _isolate(self, parts: Sequence[Part]) -> Sequence[Outcome | Exception]:
         try:
-            return self._played(parts)
+            return self._play(parts)
         except Exception as error:
-            return [error] if len(parts) == 1 else [self._isolated([part])[0] for part in parts]
+            return [error] if len(parts) == 1 else [self._isolate([part])[0] for part in parts]
 
-    def _played(self, parts: Sequence[Part]) -> list[Outcome]:
+    def _play(self, parts: Sequence[Part]) -> list[Outcome]:
         script = Script(one_after_the_other, (parts,))
         recording = WORLDS[self.world](script, scenario(self.hosts, self.gpus_per_host, timeout_s=self.timeout_s))
         ranks = range(self.hosts * self.gpus_per_host)

@@ -26,7 +26,7 @@ from real.calibration.network.fit import Residual, Sight, observe
 from real.calibration.network.fit import fit as fit_network
 from real.calibration.play import play as play_on
 from real.calibration.play import scenario_on
-from real.calibration.profile import measured_here, profile_text
+from real.calibration.profile import describe_measurement, profile_text
 from real.emulate.cli import hosts_of, read_rate, say, warnings
 from real.emulate.cluster import sweep
 from real.emulate.fabric import MOST_HOSTS, EmulatedFabric
@@ -222,7 +222,7 @@ def _calibrate(options: argparse.Namespace, command: str, simulate: Simulate) ->
         if crowded is not None:
             cluster = _fit_crowd(cluster, crowded, simulate)
     ranks = cluster.world_size
-    measured = measured_here(command, ranks, began_s, [*kernel_fit.groups, _network_group(residuals)])
+    measured = describe_measurement(command, ranks, began_s, [*kernel_fit.groups, _network_group(residuals)])
     where = f"emulated at {options.nic}" if fabric else "over the loopback device"
     description = f"{options.hosts} hosts of {options.ranks_per_host} on one machine, {where}; calibrated"
     options.out.write_text(profile_text(cluster, measured, description), encoding="utf-8")

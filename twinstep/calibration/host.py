@@ -24,7 +24,7 @@ import torch
 
 from real.calibration.host.counted import count
 from real.calibration.host.fit import PRICES, HostFit, TimedSnippet, fit, judge, together
-from real.calibration.profile import measured_here, profile_text
+from real.calibration.profile import describe_measurement, profile_text
 from real.launch.launcher import RunEnded
 from reports.sections.calibration import CalibrationView
 from scenarios.config import provenance
@@ -90,7 +90,7 @@ def calibrate_host(options: argparse.Namespace, command: str) -> None:
         result = measure_host(like, bar)
     gpu = dataclasses.replace(like.host.gpu, eager=result.fit.eager)
     cluster = dataclasses.replace(like, host=dataclasses.replace(like.host, gpu=gpu))
-    measured = measured_here(command, 1, began_s, result.groups)
+    measured = describe_measurement(command, 1, began_s, result.groups)
     remarks = {
         "": f"Written by a calibration of a host: all but [cluster.gpu.eager] and [measured] is as in {options.like}.",
         "cluster.gpu.eager": remark(result, options.like),

@@ -17,7 +17,7 @@ from real.calibration.kernels.device import Reached, cpu_here, reached_rates
 from real.calibration.kernels.fit import KernelFit, fit, observe
 from real.calibration.kernels.probes import ROUNDS, WARM_UP
 from real.calibration.play import play, scenario_on
-from real.calibration.profile import FREE_PEAKS, measured_here, profile_text
+from real.calibration.profile import FREE_PEAKS, describe_measurement, profile_text
 from real.launch.launcher import Hosts
 from real.machine import cores
 from reports.sections.calibration import CalibrationView
@@ -56,7 +56,7 @@ def calibrate_kernels(options: argparse.Namespace, command: str) -> None:
         timed = observe(one.spans for one in _play(like, options.ranks_per_host, bar))
     result, rates = fit(timed, cpu_here(like.host.gpu)), reached_rates(timed)
     cluster = dataclasses.replace(like, host=dataclasses.replace(like.host, gpu=result.gpu))
-    measured = measured_here(command, options.ranks_per_host, began_s, result.groups)
+    measured = describe_measurement(command, options.ranks_per_host, began_s, result.groups)
     description = f"{result.gpu.name}: kernels calibrated, all else as in {options.like}"
     options.out.write_text(profile_text(cluster, measured, description, _remarks(options.like)), encoding="utf-8")
     tell(_view(result, rates), options)

@@ -28,7 +28,7 @@ from real.calibration.operators.of_run import by_share, refuse_world, scenario_o
 from real.calibration.operators.part import SUFFIX, MeasuredRepeats, PartialMeasurement, UnmeasuredOperator, keeping
 from real.calibration.operators.ranges import families, plan_operators
 from real.calibration.operators.timers import CpuTimer, CudaTimer, Timer
-from real.calibration.profile import measured_here, profile_text
+from real.calibration.profile import describe_measurement, profile_text
 from real.machine import device_name
 from reports.errors import ReportError
 from reports.sections.calibration import CalibrationView
@@ -106,19 +106,21 @@ def calibrate_operators(options: argparse.Namespace, command: str) -> None:
     began_s, like = time.monotonic(), load_profile(options.like)
     table = table_file(options.out)
     with ProgressLine(quiet=options.quiet, ticks=True) as bar:
-        result = _measured(options, like, bar)
+        result = _measure(options, like, bar)
         fbgemm.forget()
         if options.device == "cuda":
             torch.cuda.empty_cache()  # leaves memory to the process that measures the host
             result = dataclasses.replace(result, host=eager_host.measure_host(like, bar))
-    rows = [one.row(is_cold=result.is_cold) for one in result.kept]
+    rows = [one.row(is_cold=result.is_cold) for one in result.kept_operators]
     if not rows:
         raise ScenarioError(f"--seconds = {options.seconds:g}: no operator was measured; expected more")
     date = datetime.now(UTC).isoformat(timespec="seconds")
     write_table(table, rows, Origin(machine=result.machine, date=date, source=command))
     cluster = dataclasses.replace(like, host=dataclasses.replace(like.host, gpu=_gpu(result, like.host.gpu, table)))
     groups = [group for each in result.judged for group in each.groups()]
-    measured = measured_here(command, 1, began_s, [*groups, *(() if result.host is None else result.host.groups)])
+    measured = describe_measurement(
+        command, 1, began_s, [*groups, *(() if result.host is None else result.host.groups)]
+    )
     description = (
         f"{cluster.host.gpu.name}: {len(rows):,} operators measured{_where(result)}, else as in {options.like}"
     )
@@ -156,19 +158,23 @@ class _Found:
         return [each.family for each in self.judged if each.is_worse]
 
     @property
-    def kept(self) -> list[MeasuredRepeats]:
+    def kept_operators(self) -> list[MeasuredRepeats]:
         """The operators of the table: all of a run, as it will need each exactly; else those of families that gain."""
         worse = () if self.is_of_run else self.worse
         return [one for one in self.measured if family_of(one.operation) not in worse]
 
 
-def _measured(options: argparse.Namespace, like: Cluster, bar: ProgressLine) -> _Found:
+def _measure(options: argparse.Namespace, like: Cluster, bar: ProgressLine) -> _Found:
     """Measure within the time, continuing an earlier command's measurement, and judge the table."""
     gpu, device = like.host.gpu, torch.device(options.device)
     machine = device_name(torch.device("cpu") if options.device == "cpu" else torch.device("cuda", 0))
     prices = Prices(gpu)
     run_operators = None if options.of is None else _of_run(options, prices, bar)
-    plan = (one for one, _ in run_operators) if run_operators is not None else _planned(gpu, options.device, prices)
+    plan = (
+        (one for one, _ in run_operators)
+        if run_operators is not None
+        else _plan_operations(gpu, options.device, prices)
+    )
     of = {"device": machine, "torch": versions()["torch"], "of": "" if options.of is None else str(options.of)}
     with keeping(_part_file(table_file(options.out)), of) as part:
         bar.show("preparing the device")
@@ -218,7 +224,7 @@ def arena_of(device: torch.device) -> Arena:
     return Arena(device, *(int(share * free_bytes) for share in (_POOL, _RESULTS, _TABLES)))
 
 
-def _planned(gpu: Gpu, device: str, prices: Prices) -> Iterator[Operation]:
+def _plan_operations(gpu: Gpu, device: str, prices: Prices) -> Iterator[Operation]:
     """Yield operators of all families in turn, without slow ones."""
     scale = CPU_SCALE if device == "cpu" else GPU_SCALE
     every = plan_operators(families(gpu, has_fbgemm=fbgemm.is_installed()), scale)
@@ -257,11 +263,11 @@ def _late(
     prices: Prices,
 ) -> Counter[str]:
     """Count by family what was not measured for lack of time: the run's operators; else families without any."""
-    known = part.known()
+    known = part.known_operations()
     if run_operators is not None:
         return Counter(family_of(one) for one, _ in run_operators if one not in known)
     seen = {family_of(one) for one in known}
-    first = islice(_planned(gpu, device, prices), _FIRST)
+    first = islice(_plan_operations(gpu, device, prices), _FIRST)
     return Counter(family for one in first if (family := family_of(one)) not in seen)
 
 
@@ -349,7 +355,7 @@ def _plain(result: _Found, table: Path) -> dict[str, Any]:
         "table": str(table),
         "device": result.machine,
         "measured": len(result.measured),
-        "in_table": len(result.kept),
+        "in_table": len(result.kept_operators),
         "families": [
             {
                 "family": each.family,

@@ -52,7 +52,7 @@ SNIPPETS: dict[str, _Make] = {
 }
 
 
-def warmed_up(device: torch.device) -> dict[str, Run]:
+def warm_up(device: torch.device) -> dict[str, Run]:
     """Return the warmed-up snippets by name; report snippets that fail on this machine on stderr and leave them out."""
     runs: dict[str, Run] = {}
     for name, make in SNIPPETS.items():
@@ -102,7 +102,7 @@ def main() -> None:
     """Run the command's mode."""
     mode, device = sys.argv[1], torch.device(sys.argv[2])
     torch.manual_seed(0)
-    runs = warmed_up(device)
+    runs = warm_up(device)
     if mode == "count":
         count(runs)
     else:

@@ -53,14 +53,14 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=prog,
         description="Simulate the plan of TorchRec's planner for a scenario's tables, your own plan, and the best plan"
-        " that a search finds; say which is fastest and why, and write it (docs/planner.md).",
+        " that a search finds; say which is fastest and why, and write it (twinstep docs planner).",
     )
     parser.add_argument("scenario", type=Path, help="scenario file, or name of a ready scenario")
     parser.add_argument(
         "--against",
         type=Path,
         metavar="PLAN",
-        help="your plan: JSON as sharding.plan takes it (docs/planner.md; default: the scenario's sharding.plan)",
+        help="your plan: JSON as sharding.plan takes it (twinstep docs planner; default: the scenario's sharding.plan)",
     )
     add_outputs(
         parser,
@@ -137,7 +137,7 @@ class PlanRequest:
         self._path, self._overrides, self._module = path, overrides, module
         self.free, self.given = self._without_plan(against)
         if self.given is not None:
-            self._planned(self.given)
+            self._apply_plan(self.given)
 
     def compare(self, seconds: float, line: ProgressLine, file: Path, moves: int = _MOVES) -> PlansView:
         """Return the compared plans, with few `moves` from the user's; the caller writes the best one to `file`."""
@@ -148,7 +148,7 @@ class PlanRequest:
 
         with DRAWN.up_to(_IDS_BYTES):
             limit = TimeLimit(seconds, line)
-            found = compare_plans(self.free, self._planned, self.given, limit, self._module, moves)
+            found = compare_plans(self.free, self._apply_plan, self.given, limit, self._module, moves)
         notes = [found.misfit] if found.misfit else []
         if found.steps < self.free.run.steps:
             of = f"{found.steps} of the scenario's {self.free.run.steps:,} steps were simulated for each plan"
@@ -166,7 +166,7 @@ class PlanRequest:
             best_json=found.best_json,
         )
 
-    def _planned(self, file: Path) -> Scenario:
+    def _apply_plan(self, file: Path) -> Scenario:
         """Return the scenario with the plan of a file."""
         from scenarios.config.load import load
         from twinstep.plan_choice.comparison import kept_ranks
@@ -182,8 +182,8 @@ class PlanRequest:
         if is_script(self._path):
             raise ScenarioError(
                 f"{self._path}: expected a scenario; 'twinstep import torchrec MODULE:FUNCTION --out tables.csv' and"
-                " 'twinstep init --tables tables.csv' make one of a script's tables (docs/planner.md), and 'twinstep"
-                " predict' of a script compares its own plan with the planner's"
+                " 'twinstep init --tables tables.csv' make one of a script's tables (twinstep docs planner), and"
+                " 'twinstep predict' of a script compares its own plan with the planner's"
             )
         scenario = load(self._path, self._overrides)
         if not scenario.workload.tables:

@@ -52,7 +52,7 @@ class TimeLimit:
         return self.interrupt.requested or self.passed_s > self.seconds - kept_s
 
     @property
-    def stopped(self) -> str:
+    def reason(self) -> str:
         """What ended a search early, in words."""
         return "interrupted" if self.interrupt.requested else f"stopped after {self.seconds:g} s (--seconds)"
 
@@ -99,12 +99,12 @@ def compare_plans(
     planner = dataclasses.replace(Recommender.of(free.workload).planner, choose="estimated")
     free = free.with_workload(planner=planner)
     steps, began_s = free.run.steps, limit.passed_s
-    run = _simulated(free, lambda _: steps > STEPS and limit.is_over(kept_s=(1 - _FIRST) * limit.seconds))
+    run = _simulate(free, lambda _: steps > STEPS and limit.is_over(kept_s=(1 - _FIRST) * limit.seconds))
     if run is None:
         steps, began_s = STEPS, limit.passed_s
         run = _whole(free.with_run(steps=steps))
     took_s = _MARGIN * (limit.passed_s - began_s)
-    yours, misfit = _of_user(planned, given, steps, limit)
+    yours, misfit = _simulate_yours(planned, given, steps, limit)
     with limit.interrupt, scratch_folder() as folder:
         plans = _Plans(free, planned, steps, module, folder)
         kept_s = took_s * (1 + moves * len(yours))
@@ -112,9 +112,9 @@ def compare_plans(
         start = plan_tables(planned(given) if given is not None and yours else free)
         stopped = _search(search, start, limit)
         kept_s = took_s
-        few = [*_moved(search, start, plans, moves if yours else 0)]
+        few = [*_move_tables(search, start, plans, moves if yours else 0)]
         own = SimulatedPlan(PLANNERS, run), _json(free, search.tried[0].plan, module)
-        known = [own, *yours, *few, *_finals(search, plans, limit, took_s)]
+        known = [own, *yours, *few, *_play_finals(search, plans, limit, took_s)]
     best, best_json = min(known, key=lambda each: each[0].step_ns)
     return Compared(
         plans=(*(one for one, _ in yours), own[0], best),
@@ -127,15 +127,17 @@ def compare_plans(
     )
 
 
-def _finals(search: PlanSearch, plans: _Plans, limit: TimeLimit, took_s: float) -> Iterator[tuple[SimulatedPlan, str]]:
+def _play_finals(
+    search: PlanSearch, plans: _Plans, limit: TimeLimit, took_s: float
+) -> Iterator[tuple[SimulatedPlan, str]]:
     """Yield the search's best plans, simulated for all steps: the first one always, others if there is time."""
     for number, tried in enumerate(sorted(search.tried[1:], key=lambda each: each.step_ns)[:_FINALS]):
         if not number or not limit.is_over(kept_s=took_s):
             limit.words = "simulating the best plan found for all steps"
-            yield plans.simulated(tried.plan)
+            yield plans.simulate(tried.plan)
 
 
-def _of_user(
+def _simulate_yours(
     planned: Callable[[Path], Scenario], given: Path | None, steps: int, limit: TimeLimit
 ) -> tuple[list[tuple[SimulatedPlan, str]], str]:
     """Simulate the user's plan, if there is one; return it with its file's content, or why it does not fit."""
@@ -159,22 +161,22 @@ class _Plans:
     module: str
     folder: Path
 
-    def simulated(self, plan: Plan) -> tuple[SimulatedPlan, str]:
+    def simulate(self, plan: Plan) -> tuple[SimulatedPlan, str]:
         """Simulate a plan; return it with the content of its file."""
         file, content = self.folder / "best.json", _json(self.free, plan, self.module)
         file.write_text(content, encoding="utf-8")
         return SimulatedPlan(BEST, _whole(self.planned(file).with_run(steps=self.steps))), content
 
 
-def _moved(search: PlanSearch, start: Plan, plans: _Plans, most: int) -> Iterator[tuple[SimulatedPlan, str]]:
+def _move_tables(search: PlanSearch, start: Plan, plans: _Plans, most: int) -> Iterator[tuple[SimulatedPlan, str]]:
     """Yield the plan with its first move, with its first two, ..., while moves help, plans fit and there is time."""
     last = start
     for moves in range(1, most + 1):
         try:
-            plan = search.moved(start, moves)
+            plan = search.move_tables(start, moves)
             if plan is None or plan.tables == last.tables:
                 return
-            yield plans.simulated(plan)
+            yield plans.simulate(plan)
         except (NoRoomError, SearchStoppedError):
             return
         last = plan
@@ -194,7 +196,7 @@ def _search(search: PlanSearch, start: Plan, limit: TimeLimit) -> str:
         search.run()
         search.go_on(start)
     except SearchStoppedError:
-        return limit.stopped
+        return limit.reason
     return ""
 
 
@@ -209,12 +211,12 @@ def _json(scenario: Scenario, plan: Plan, module: str) -> str:
 
 
 def _whole(scenario: Scenario) -> Run:
-    run = _simulated(scenario, lambda _: False)
+    run = _simulate(scenario, lambda _: False)
     assert run is not None, "nothing stops it"
     return run
 
 
-def _simulated(scenario: Scenario, stop: Callable[[object], bool]) -> Run | None:
+def _simulate(scenario: Scenario, stop: Callable[[object], bool]) -> Run | None:
     """Return the run of a scenario; None if it was stopped."""
     spans: list[Span] = []
     recording = play(scenario, build_simulation(scenario), spans.extend, stop=stop)

@@ -13,7 +13,16 @@ from scenarios.seam import roles
 from scenarios.seam.trace import Recording, Span
 from scenarios.sharding_kind import ShardingKind
 from twinstep.plan_choice.placing import Floats
-from twinstep.plan_choice.shard_options import AVERAGING, COPIED, LOOK_UP, PHASES, UPDATE, Ways, ids_phase, rows_phase
+from twinstep.plan_choice.shard_options import (
+    AVERAGING,
+    COPIED,
+    LOOK_UP,
+    PHASES,
+    UPDATE,
+    ShardOptions,
+    ids_phase,
+    rows_phase,
+)
 
 _OF_IDS, _OF_ROWS = (roles.SIZES, roles.IDS), (roles.ROWS, roles.GRADIENTS)
 _SHARDED = tuple(kind for kind in ShardingKind if not kind.is_copied)
@@ -26,7 +35,7 @@ class Exchanges:
     weight: it ends before other tables are updated, or too many tables are replicated.
     """
 
-    def __init__(self, scenario: Scenario, ways: Ways) -> None:
+    def __init__(self, scenario: Scenario, ways: ShardOptions) -> None:
         self._numbers = {table.name: number for number, table in enumerate(scenario.workload.tables)}
         self._ranks, self._ways = scenario.sharding_ranks, ways
         self._found: dict[int, float] = {}  # ms per unit of load, by phase

@@ -86,19 +86,19 @@ def place(
     used = (weights > 0) & (scale > 0)
     scale, weights = scale[used], (weights * scale)[used]
 
-    def scaled(given: Shards) -> Shards:
+    def scale_loads(given: Shards) -> Shards:
         return Shards(given.loads[:, used] / scale, given.stored_bytes)
 
     inner = RankLoads(before.loads[:, used] / scale, before.free_bytes.copy())
     if start is None:
-        firsts = _place_blocks(inner, [scaled(block) for block in blocks], weights)
-        ranks = None if firsts is None else _place_shards(inner, scaled(shards), weights)
+        firsts = _place_blocks(inner, [scale_loads(block) for block in blocks], weights)
+        ranks = None if firsts is None else _place_shards(inner, scale_loads(shards), weights)
         if firsts is None or ranks is None:
             return None
     else:
         firsts, ranks = start[0], start[1].copy()
-        _add(inner, [scaled(block) for block in blocks], scaled(shards), start)
-    _improve(inner, scaled(shards), ranks, weights, moves)
+        _add(inner, [scale_loads(block) for block in blocks], scale_loads(shards), start)
+    _improve(inner, scale_loads(shards), ranks, weights, moves)
     after = before.copy()
     _add(after, blocks, shards, (firsts, ranks))
     return Placement(firsts, ranks, after)

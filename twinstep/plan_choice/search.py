@@ -34,7 +34,7 @@ from sim.run import play
 from twinstep.plan_choice.evaluated_plan import Tried, change_tables, with_plan
 from twinstep.plan_choice.exchanges import Exchanges
 from twinstep.plan_choice.placing import Ints, RankLoads, Shards, place
-from twinstep.plan_choice.shard_options import CUT_ROWS, PHASES, UPDATE, WITH_ALL_ROWS, ShardOption, Ways
+from twinstep.plan_choice.shard_options import CUT_ROWS, PHASES, UPDATE, WITH_ALL_ROWS, ShardOption, ShardOptions
 
 STEPS = 3  # of a simulated plan, the last of which is evaluated
 
@@ -99,14 +99,14 @@ class PlanSearch:
 
     def __init__(self, scenario: Scenario, folder: Path, stop: Callable[[], bool] = lambda: False) -> None:
         self._scenario, self._folder, self._tables, self._stop = scenario, folder, scenario.workload.tables, stop
-        self._ways, topology = Ways(scenario), topology_of(scenario)
+        self._ways, topology = ShardOptions(scenario), topology_of(scenario)
         self._pinned = place_pinned(scenario, topology)
         self._free = [number for number, table in enumerate(self._tables) if table.name not in self._pinned]
         free_bytes = np.array([(each.storage.hbm, each.storage.ddr) for each in topology.devices], np.float64)
         self._empty = RankLoads(np.zeros((scenario.sharding_ranks, PHASES)), free_bytes)
         for number, table in enumerate(self._tables):
             if table.name in self._pinned:  # the topology has subtracted their memory already
-                self._add_loads(self._ways.given(number, self._pinned[table.name]))
+                self._add_loads(self._ways.option_of(number, self._pinned[table.name]))
         self._tier = 0 if scenario.cluster.host.gpu.device.has_own_memory else 1
         self._exchanges = Exchanges(scenario, self._ways)
         self._whole = [self._ways.whole(number, beside_cut=False) for number in self._free]
@@ -144,7 +144,7 @@ class PlanSearch:
         if self._best is not best:
             self._play_copied()
 
-    def moved(self, start: Plan, moves: int) -> Plan | None:
+    def move_tables(self, start: Plan, moves: int) -> Plan | None:
         """Return a plan with the first moves and swaps of shards that shorten its expected step most.
 
         All else is as in the plan. None: a table may not be moved by itself, or no move shortens the step.
@@ -184,7 +184,7 @@ class PlanSearch:
             return False
         self._seen.add(key)
         played = with_plan(self._scenario, plan, self._folder)
-        recording, last, step_ns = _simulated(played, self._is_over)
+        recording, last, step_ns = _simulate(played, self._is_over)
         is_best = all(step_ns < tried.step_ns for tried in self.tried)
         self.tried.append(Tried(name=name, expected_ms=max(plan.perf_ms), step_ns=step_ns, plan=plan))
         self._exchanges.learn(plan, recording, last)
@@ -272,7 +272,7 @@ class PlanSearch:
         """Return how a table is sharded by the rule: on one rank by default, by rows where nothing else fits."""
         number, whole = self._free[place], self._whole[place]
         if number in rule.copied:
-            return self._ways.copied(number)
+            return self._ways.copied_option(number)
         if rule.start is not None:
             return self._ways.as_in(number, rule.start.tables[number])
         compute_ms = 0.0 if whole is None else whole.compute_ms
@@ -317,7 +317,7 @@ class PlanSearch:
         return plan_of(options, perf.tolist(), self._scenario)
 
 
-def _simulated(scenario: Scenario, stop: Callable[[object], bool]) -> tuple[Recording, int, int]:
+def _simulate(scenario: Scenario, stop: Callable[[object], bool]) -> tuple[Recording, int, int]:
     """Return the run of a few steps, the step to evaluate, and the mean ns of a step over a sync period."""
     replication = scenario.workload.replicas
     if replication is None or replication.sync_every == 1:

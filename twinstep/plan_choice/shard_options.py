@@ -73,7 +73,7 @@ class ShardOption:
         return float(self.shards.loads[:, (LOOK_UP, UPDATE)].sum())
 
 
-class Ways:
+class ShardOptions:
     """A cache of each table's sharding options (whole, cut by columns or by rows), with their costs."""
 
     def __init__(self, scenario: Scenario) -> None:
@@ -107,7 +107,7 @@ class Ways:
         """Return the row-wise option: over a host, or over all ranks."""
         return self._way(table, kind, self._tables[table].dim)
 
-    def copied(self, table: int) -> ShardOption | None:
+    def copied_option(self, table: int) -> ShardOption | None:
         """Return the option with a replica on every rank."""
         return self._way(table, COPIED, self._tables[table].dim)
 
@@ -131,7 +131,7 @@ class Ways:
         option = self._option(table, kind, width)
         return None if option is None else _exchanged_ms(next(iter(runs_of(option.shards)))[1])
 
-    def given(self, table: int, option: ShardingOption) -> ShardOption:
+    def option_of(self, table: int, option: ShardingOption) -> ShardOption:
         """Return the shard option of the planner's option."""
         runs = list(runs_of(option.shards))
         if option.sharding_kind.is_copied:
@@ -172,7 +172,7 @@ class Ways:
         key = table, kind, width
         if key not in self._ways:
             option = self._option(*key)
-            self._ways[key] = None if option is None else self.given(table, option)
+            self._ways[key] = None if option is None else self.option_of(table, option)
         return self._ways[key]
 
     def _option(self, table: int, kind: ShardingKind, width: int) -> ShardingOption | None:

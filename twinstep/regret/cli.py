@@ -36,9 +36,9 @@ from reports.study.rows import StudyRows, open_rows, stored_rows
 from reports.terminal import text
 from reports.terminal.present import output, print_report
 from scenarios.config.scenario import Scenario
-from scenarios.config.warnings import notes_of_measuring, print_notes
+from scenarios.config.warnings import notes_of_measuring
 from scenarios.interruption import code_of
-from scenarios.progress_line import ProgressLine
+from scenarios.progress_line import ProgressLine, print_notes
 from scenarios.seam.errors import ProgramError, ScenarioError
 from scenarios.versions import version_of
 from twinstep.regret import options as command_line
@@ -219,7 +219,7 @@ class _Measuring:
     def _know(self, point: MeasurablePoint) -> None:
         """Read the rounds of a point that earlier commands have measured."""
         number = 1
-        while (row := self._rows.known(point.digest, _round_name(number))) is not None:
+        while (row := self._rows.find_row(point.digest, _round_name(number))) is not None:
             self._take({**row, "index": point.index, "values": point.values})
             number += 1
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from real.launch.placement import place
-from scenarios.config.overrides.option import given_by
+from scenarios.config.overrides.option import parse_values
 from scenarios.seam.errors import ScenarioError
 from twinstep.options import add_emulate, add_jobs, add_outputs, add_overrides, add_rounds, impossible
 
@@ -19,8 +19,8 @@ def parse(arguments: Sequence[str], prog: str) -> argparse.Namespace:
     """Parse the options, unchecked."""
     parser = argparse.ArgumentParser(
         prog=prog,
-        description="Predict and measure all points of a study (docs/study.md), and report how much slower the point"
-        " predicted best is than the point measured best. After an interruption the same command continues.",
+        description="Predict and measure all points of a study (twinstep docs studies), and report how much slower the"
+        " point predicted best is than the point measured best. After an interruption the same command continues.",
     )
     parser.add_argument("study", type=Path, help="study file in TOML")
     add_outputs(parser, "folder of the results (default: runs/NAME-regret)", json="print all results as JSON")
@@ -57,7 +57,7 @@ def values_of(options: argparse.Namespace) -> dict[str, object]:
     """Return the values of `--set` and `--profile` by key, which replace the study's; a file's path becomes
     absolute.
     """
-    given = given_by(options.sets)
+    given = parse_values(options.sets)
     if options.profile is not None:
         is_file = os.path.isfile(options.profile)
         given["cluster.profile"] = os.path.abspath(options.profile) if is_file else options.profile

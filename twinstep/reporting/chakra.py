@@ -169,7 +169,11 @@ def _nodes(
         peer, splits = calls.get((span.stream, span.sequence), _RecordedEnds(None, {}))
         line = f"group {span.group}" if span.group else f"stream {span.stream}"
         own = issued[line if peer is None else f"{line} {span.kind} {peer}"]
-        before = {*own[-1:], *issued[f"stream {span.stream}"][-1:], *_awaited(spans, issued.values(), span.start_ns)}
+        before = {
+            *own[-1:],
+            *issued[f"stream {span.stream}"][-1:],
+            *_last_awaited(spans, issued.values(), span.start_ns),
+        }
         own.append(number)
         ready_ns = max((spans[each - 1].end_ns for each in before), default=first_ns)
         deps = tuple(2 * each for each in sorted(before))
@@ -191,7 +195,7 @@ def _nodes(
         yield _node(2 * number, span.label, kind, deps, (span.start_ns, span.end_ns), first_ns, attributes)
 
 
-def _awaited(spans: Sequence[Any], lines: Iterable[Sequence[int]], now_ns: int) -> Iterator[int]:
+def _last_awaited(spans: Sequence[Any], lines: Iterable[Sequence[int]], now_ns: int) -> Iterator[int]:
     """Yield the last span that the rank had awaited by `now_ns`, for each line (a stream's or a group's spans).
 
     Earlier spans of a line are over, too.

@@ -66,7 +66,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=prog, description="Report on run folders, convert them, and compare predictions with published times."
     )
-    commands = parser.add_subparsers(dest="command", required=True)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _add_readers(commands)
     _add_exports(commands)
     _add_published(commands)
@@ -170,7 +170,7 @@ def _add_out(parser: argparse.ArgumentParser) -> None:
 
 def _add_rows(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "files", type=Path, nargs="+", metavar="FILE", help="CSV file, or output of nccl-tests (docs/reports.md)"
+        "files", type=Path, nargs="+", metavar="FILE", help="CSV file, or output of nccl-tests (twinstep docs runs)"
     )
     parser.add_argument("--profile", metavar="NAME", help="hardware profile (default: the one with the rows' GPU)")
     header = parser.add_argument_group("for output of nccl-tests", "facts that its header may lack")

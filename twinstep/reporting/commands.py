@@ -26,9 +26,10 @@ from reports.store.drafts import whole_folder
 from reports.study.frame import study_frame
 from reports.study.rows import about_of, is_study
 from reports.terminal import text
-from reports.terminal.present import Tell, check_free, print_report, print_run, progress_line, say_notes, write_kernels
+from reports.terminal.present import Tell, check_free, print_report, print_run, progress_line, write_kernels
 from reports.validation import folder as validation_folder
 from reports.writer import write
+from scenarios.progress_line import print_notes
 from twinstep.reporting import chakra as execution_traces
 
 
@@ -124,7 +125,7 @@ def kineto(options: Namespace) -> None:
     trace_table.check_file(options.table)
     found, table = _read_traces(options)
     write(found.recording, options.out)
-    say_notes(found.notes)
+    print_notes(found.notes)
     print_report(KERNELS, KernelsView(found, str(options.out), table), as_json=options.json)
     if not options.json:
         print(f"run folder: {options.out}")
@@ -140,7 +141,7 @@ def _read_traces(options: Namespace) -> tuple[recording.Profile, dict[str, Any] 
 
 def _write_table(table: trace_table.Table, file: Path) -> dict[str, Any]:
     rows = trace_table.write_rows(file, table)
-    say_notes(table[-1])
+    print_notes(table[-1])
     return {"file": str(file), "rows": rows}
 
 
@@ -158,7 +159,7 @@ def recover(options: Namespace) -> None:
         folder, sentence = recovery.recover(options.run)
     except ProgramError as error:
         raise ReportError(str(error)) from None
-    say_notes([sentence])
+    print_notes([sentence])
     print(f"run folder: {folder}")
 
 
@@ -174,7 +175,7 @@ def times(options: Namespace) -> None:
     rows = None if options.table is None else trace_table.rows_of_runs(found, [name for name, _ in runs])
     if options.csv is not None:
         replace.write_csv(found.rows, options.csv)
-    say_notes(found.notes)
+    print_notes(found.notes)
     table = None if rows is None else _write_table(rows, options.table)
     print_report(COMPUTATIONS, found)
     if options.csv is not None:

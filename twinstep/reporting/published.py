@@ -26,7 +26,8 @@ from reports.sections.model import Report
 from reports.sections.nccl_fit import NCCL_FIT, FitView
 from reports.sections.published import COLLECTIVES, OPERATORS, STEPS, PublishedView
 from reports.store import replace
-from reports.terminal.present import print_report, say_notes
+from reports.terminal.present import print_report
+from scenarios.progress_line import print_notes
 
 T = TypeVar("T")
 
@@ -48,7 +49,7 @@ def predict_published(options: Namespace) -> None:
 
 def _predict_collectives(options: Namespace) -> None:
     found = _measurements(options, options.csv)
-    say_notes(found.notes)
+    print_notes(found.notes)
     joined = collectives.join(found.rows, _predict, options.profile)
     own = {name: _figures(name).nccl_efficiency for name in nccl_profiles(joined)}
     _show(options, COLLECTIVES, joined, own)
@@ -57,7 +58,7 @@ def _predict_collectives(options: Namespace) -> None:
 def _predict_steps(options: Namespace) -> None:
     _check_csv_options(options)
     found = [steps.read(file) for file in options.files]
-    say_notes(note for one in found for note in one.notes)
+    print_notes(note for one in found for note in one.notes)
     joined = steps.join((_with_scenario(row) for one in found for row in one.rows), _predict_step, options.profile)
     _show(options, STEPS, joined)
 
@@ -67,7 +68,7 @@ def _predict_kernels(options: Namespace) -> None:
     if options.profile is not None:
         _figures(options.profile)  # once, not as every row's reason
     found = [kernels.read(file, options.profile) for file in options.files]
-    say_notes(note for one in found for note in one.notes)
+    print_notes(note for one in found for note in one.notes)
     joined = kernels.join((row for one in found for row in one.rows), _predict_kernel, options.profile)
     _show(options, OPERATORS, joined)
 
@@ -82,7 +83,7 @@ def _show(options: Namespace, report: Report, joined: pd.DataFrame, present: Map
 
 def _check_csv_options(options: Namespace) -> None:
     """Refuse options that only nccl-tests' output has, and a file to write that is there already."""
-    given = _taken(nccl_tests.RunHeader, options)
+    given = _copy_fields(nccl_tests.RunHeader, options)
     if given != nccl_tests.NOTHING:
         raise ReportError(nccl_tests.needless(given))
     if options.csv is not None:
@@ -101,7 +102,7 @@ def calibrate(options: Namespace) -> None:
     base = Path(profile_file(name) or name).read_text(encoding="utf-8")
     today = date.today().isoformat()
     replace.write_text(profile.calibrated_profile(base, name, fitted, command=options.typed, date=today), options.out)
-    say_notes([*found.notes, *notes, *fitted.notes])
+    print_notes([*found.notes, *notes, *fitted.notes])
     if worse := fit_tables.worse(fitted):
         print(f"warning: {worse}", file=sys.stderr)
     print_report(NCCL_FIT, FitView(fitted, name, options.out), as_json=options.json)
@@ -111,7 +112,7 @@ def calibrate(options: Namespace) -> None:
 
 def _measurements(options: Namespace, out: Path | None) -> Measurements:
     """Return the files' measurements, after checks of other options, to fail before the long work."""
-    found = nccl_tests.read_files(options.files, _taken(nccl_tests.RunHeader, options))
+    found = nccl_tests.read_files(options.files, _copy_fields(nccl_tests.RunHeader, options))
     if out is not None:
         replace.check_free(out)
     if options.profile is not None:
@@ -128,7 +129,7 @@ def _figures(name: str) -> Figures:
         found = load_profile(name)
     except ScenarioError as error:
         raise ReportError(str(error)) from None
-    return _taken(Figures, found)
+    return _copy_fields(Figures, found)
 
 
 def _predict(row: PublishedRow, profile_name: str | None, figures: Figures | None = None) -> Prediction:
@@ -145,7 +146,7 @@ def _predict(row: PublishedRow, profile_name: str | None, figures: Figures | Non
         found = predict(**known, profile=profile_name)
     except ScenarioError as error:
         raise ReportError("; ".join(error.sentences)) from None
-    return _taken(Prediction, found)
+    return _copy_fields(Prediction, found)
 
 
 def _predict_kernel(row: PublishedTime, profile_name: str | None) -> KernelPrediction:
@@ -153,7 +154,7 @@ def _predict_kernel(row: PublishedTime, profile_name: str | None) -> KernelPredi
     from twinstep.published.operators.predict import predict
 
     try:
-        return _taken(KernelPrediction, predict(row.form, row.cells, profile_name))
+        return _copy_fields(KernelPrediction, predict(row.form, row.cells, profile_name))
     except ScenarioError as error:
         raise ReportError("; ".join(error.sentences)) from None
 
@@ -191,6 +192,6 @@ def _predict_step(row: StepRow, profile_name: str | None) -> StepPrediction:
     return StepPrediction(predicted_ms=predicted_ms, scenario=made.name, profile=made.cluster.profile)
 
 
-def _taken(kind: type[T], source: object) -> T:
+def _copy_fields(kind: type[T], source: object) -> T:
     """Return an instance of dataclass `kind` with its fields' values taken from the source's attributes."""
     return kind(**{field.name: getattr(source, field.name) for field in dataclasses.fields(kind)})  # type: ignore[arg-type]

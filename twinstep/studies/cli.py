@@ -19,7 +19,7 @@ from reports.study.measures import MEASURES, SHOWN
 from reports.study.rows import about_of, open_rows
 from reports.terminal.present import output, print_report
 from scenarios.config.load import report_mistakes
-from scenarios.config.overrides.option import given_by
+from scenarios.config.overrides.option import parse_values
 from scenarios.interruption import code_of
 from scenarios.seam.errors import ScenarioError
 from scenarios.versions import version_of
@@ -66,7 +66,7 @@ def _parser(prog: str, *, search: bool) -> argparse.ArgumentParser:
     what = "Search a study for its best variations" if search else "Predict all variations that a study describes"
     parser = argparse.ArgumentParser(
         prog=prog,
-        description=f"{what} (docs/study.md). After an interruption the same command continues.",
+        description=f"{what} (twinstep docs studies). After an interruption the same command continues.",
     )
     parser.add_argument("study", type=Path, help="study file in TOML")
     add_outputs(parser, "folder of the study (default: runs/NAME-study)", json="print all points as JSON")
@@ -113,7 +113,7 @@ def _where(options: argparse.Namespace, study: Study) -> Where:
         raise ScenarioError(wrong)
     slurm = study.slurm
     if options.slurm:
-        slurm = {**(slurm or {}), **given_by(options.slurm, "--slurm", "queue=gpu")}
+        slurm = {**(slurm or {}), **parse_values(options.slurm, "--slurm", "queue=gpu")}
     if options.scheduler is not None and options.slurm:
         raise ScenarioError("--scheduler: expected without --slurm, which starts a scheduler of its own")
     return Where(jobs=options.jobs or cores(), scheduler=options.scheduler or "", slurm=slurm)

@@ -176,7 +176,7 @@ def play_all(
     more = True
     while more or under_way:
         tick(room.workers)
-        while more and len(under_way) < room.wanted():
+        while more and len(under_way) < room.calls_wanted():
             call = next(calls, None)
             if call is None:
                 more = False
@@ -201,7 +201,7 @@ class _Room:
         self._client, self._looked_s = client, 0.0
         self.workers = 0
 
-    def wanted(self) -> int:
+    def calls_wanted(self) -> int:
         """Return how many calls to keep in flight: one per live worker, at least one; deaths are noticed within 2 s."""
         if time.monotonic() - self._looked_s > _LOOK_S:
             self.workers = len(self._client.nthreads())

@@ -32,13 +32,13 @@ _UNITS: Mapping[Goal, tuple[float, str]] = {
 
 def rating(row: Mapping[str, Any], goal: Goal) -> float:
     """Rate a row by a goal; less is better, inf is unknown. Without samples the step's time rates."""
-    value, step_ns = (_known(row.get(name)) for name in (goal, "step_ns"))
+    value, step_ns = (_number_or_nan(row.get(name)) for name in (goal, "step_ns"))
     if not math.isnan(value):
         return -value if GOALS[goal] else value
     return math.inf if goal != "samples_per_s" or math.isnan(step_ns) else step_ns
 
 
-def _known(value: float | None) -> float:
+def _number_or_nan(value: float | None) -> float:
     return math.nan if value is None else float(value)
 
 

@@ -155,7 +155,7 @@ def _folder(task: Task, program: Program, recording: Recording) -> bytes:
             keeping = Keeping(frozenset())
             steps = list(keeping.of(recording.spans))
             run_folder.write(
-                replace(recording, spans=steps, info=replace(recording.info, thinned=keeping.thinned)), folder
+                replace(recording, spans=steps, info=replace(recording.info, thinned=keeping.as_thinned)), folder
             )
         content = io.BytesIO()
         with tarfile.open(fileobj=content, mode="w") as archive:

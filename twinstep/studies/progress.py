@@ -36,7 +36,7 @@ class SweepBar:
         """Begin another stage of `total` points."""
         self._begin(words, total)
 
-    def ended(self, row: Mapping[str, Any]) -> None:
+    def count_ended(self, row: Mapping[str, Any]) -> None:
         """Count a point that has its row, from this command or an earlier one."""
         self._ended += 1
         self._played += bool(row["played"])

@@ -251,7 +251,7 @@ def _axes(mistakes: Mistakes, vary: dict[str, Any] | None) -> list[StudyAxis]:
         mistakes.add(("vary", TOGETHER), "tables [[vary.together]] of keys with arrays of the same length")
         return axes
     for at, table in enumerate(together):
-        axes += _zipped(mistakes, ("vary", TOGETHER, at), table)
+        axes += _zip_axes(mistakes, ("vary", TOGETHER, at), table)
     _check_keys(mistakes, axes)
     return axes
 
@@ -268,7 +268,7 @@ def _axis(mistakes: Mistakes, path: _Path, key: str, value: Any) -> Iterator[Stu
         if not value.keys() <= {VALUES, ONLY_IF, OR_UNSET} or not isinstance(condition, dict) or or_unset not in (0, 1):
             mistakes.add(path, "a table of values, or_unset (true or false), and only_if, a condition on other keys")
             return
-        only_if = Condition({name: one for _, name, one in _conditioned(condition)}) if condition else None
+        only_if = Condition({name: one for _, name, one in _keys_of_condition(condition)}) if condition else None
         value, path = value[VALUES], (*path, VALUES)
     try:
         yield StudyAxis((key,), tuple((one,) for one in (*values_of(value), *[None] * or_unset)), only_if)
@@ -276,7 +276,7 @@ def _axis(mistakes: Mistakes, path: _Path, key: str, value: Any) -> Iterator[Stu
         mistakes.add(path, str(error))
 
 
-def _zipped(mistakes: Mistakes, path: _Path, table: dict[str, Any]) -> Iterator[StudyAxis]:
+def _zip_axes(mistakes: Mistakes, path: _Path, table: dict[str, Any]) -> Iterator[StudyAxis]:
     columns = []
     for place, key, value in _flat(table, path):
         columns += list(_axis(mistakes, place, key, value))
@@ -304,11 +304,11 @@ def _check_keys(mistakes: Mistakes, axes: list[StudyAxis]) -> None:
         mistakes.say(f"{mistakes.tree.root}: vary: expected keys with their values")
 
 
-def _conditioned(condition: Mapping[str, Any], above: _Path = ()) -> Iterator[tuple[_Path, str, Any]]:
+def _keys_of_condition(condition: Mapping[str, Any], above: _Path = ()) -> Iterator[tuple[_Path, str, Any]]:
     """Yield the keys of a condition, also in nested tables; bounds are tables, too."""
     for name, value in condition.items():
         if isinstance(value, dict) and value and not is_bounds(value):
-            inner = list(_conditioned(value, (*above, name)))
+            inner = list(_keys_of_condition(value, (*above, name)))
             yield from ((path, f"{name}.{key}", one) for path, key, one in inner)
         else:
             yield (*above, name), name, value
@@ -322,7 +322,7 @@ def _conditions(mistakes: Mistakes, skip: list[dict[str, Any]], axes: Sequence[S
     keys = {key for axis in axes for key in axis.keys}
     skips = []
     for at, table in enumerate(skip):
-        condition = {key: value for _, key, value in _conditioned(table)}
+        condition = {key: value for _, key, value in _keys_of_condition(table)}
         for key in condition:
             if key not in keys:
                 known = ", ".join(sorted(keys))

@@ -38,7 +38,7 @@ def crew(where: Where) -> Iterator[Crew]:
 class Store(Protocol):
     """A store that keeps rows, and knows rows of earlier commands."""
 
-    def known(self, digest: str, fidelity: str) -> Row | None: ...
+    def find_row(self, digest: str, fidelity: str) -> Row | None: ...
     def add(self, row: Row) -> None: ...
     def add_folder(self, digest: str, fidelity: str, archive: bytes) -> str: ...
 
@@ -49,7 +49,7 @@ class PointSource(Protocol):
     @property
     def total(self) -> int: ...
     def points(self) -> Iterator[Point]: ...
-    def ended(self, row: Row) -> None: ...
+    def take_result(self, row: Row) -> None: ...
 
 
 class Listed:
@@ -67,7 +67,7 @@ class Listed:
         """Return the baseline first, then points with equal ids one after the other."""
         return iter(self._points)
 
-    def ended(self, row: Row) -> None:
+    def take_result(self, row: Row) -> None:
         """Do nothing: later points do not depend on results."""
 
 
@@ -75,7 +75,7 @@ class Watch(Protocol):
     """A display of a sweep's progress."""
 
     def stage(self, words: str, total: int) -> None: ...
-    def ended(self, row: Row) -> None: ...
+    def count_ended(self, row: Row) -> None: ...
     def tick(self, workers: int) -> None: ...
 
 
@@ -153,7 +153,7 @@ class _StageRun:
             scenario = resolved.scenario
             fidelity = self._stage.fidelity or (scenario.run.fidelity if scenario is not None else "")
             key = resolved.digest, fidelity
-            if (known := self._sweep.store.known(*key)) is not None:
+            if (known := self._sweep.store.find_row(*key)) is not None:
                 self._again(resolved, known)
             elif scenario is None:
                 result = Result(status="scenario error", sentence=resolved.sentence)
@@ -181,18 +181,18 @@ class _StageRun:
         """Add a row of an earlier command, or of another point of the same digest."""
         point = resolved.point
         if known["index"] == point.index and known["values"] == point.values:
-            self._done(known)
+            self._finish(known)
         else:
             self._add({**known, "index": point.index, "values": point.values, "played": False})
 
     def _add(self, row: Row) -> None:
         self._sweep.store.add(row)
-        self._done(row)
+        self._finish(row)
 
-    def _done(self, row: Row) -> None:
+    def _finish(self, row: Row) -> None:
         self.rows.append(row)
-        self._sweep.watch.ended(row)
-        self._source.ended(row)
+        self._sweep.watch.count_ended(row)
+        self._source.take_result(row)
 
 
 def _batch(point: Point) -> tuple[bool, str]:

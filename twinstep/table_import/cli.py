@@ -61,7 +61,7 @@ def import_torchrec(place: str, constraints: str | None = None, out: str | None 
     from twinstep.table_import.torchrec_tables import read_tables
 
     with redirect_stdout(sys.stderr):  # what the user's code prints is no part of the tables
-        found, further = _called(place), _called(constraints, "--constraints = ") if constraints else ()
+        found, further = _call_or_read(place), _call_or_read(constraints, "--constraints = ") if constraints else ()
     try:
         tables, notes = read_tables(found, further)
     except ValueError as error:
@@ -77,7 +77,7 @@ def import_torchrec(place: str, constraints: str | None = None, out: str | None 
         print(line, file=sys.stderr if out is None else sys.stdout)
 
 
-def _called(place: str, option: str = "") -> object:
+def _call_or_read(place: str, option: str = "") -> object:
     """Return what a user's function returns, or an object that is there already."""
     from scenarios.seam.errors import ScenarioError, tell_error
     from scenarios.workloads.locate import import_named

@@ -33,9 +33,9 @@ from reports.validation import folder as validation_folder
 from reports.validation.validation import Validation
 from reports.writer import write
 from scenarios.config.scenario import Scenario
-from scenarios.config.warnings import notes, notes_of_measuring, print_notes
+from scenarios.config.warnings import notes, notes_of_measuring
 from scenarios.interruption import code_of
-from scenarios.progress_line import ProgressLine
+from scenarios.progress_line import ProgressLine, print_notes
 from scenarios.seam.errors import ProgramError, ScenarioError
 from scenarios.versions import versions
 from twinstep.validation import options as command_line
@@ -226,10 +226,10 @@ class _Session:
     def _measure(self, scenario: Scenario, rounds: Rounds, plays: list[Play], bar: ProgressLine) -> None:
         """Append rounds to `plays` until the median is precise enough or --rounds is reached."""
 
-        def heard(number: int, step: int) -> None:
+        def hear(number: int, step: int) -> None:
             bar.show(f"{scenario.name}: measuring, round {number}", step, scenario.run.steps)
 
-        with closing(rounds(heard)) as folders:
+        with closing(rounds(hear)) as folders:
             for folder in folders:
                 plays.append(Play.of(store.load(folder)))
                 is_known = len(plays) >= _LEAST_ROUNDS and Plays(plays).is_known_to(self._options.precision)

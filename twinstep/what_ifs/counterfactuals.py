@@ -102,14 +102,14 @@ def _setting(name: str, values: Mapping[str, object]) -> Counterfactual:
 
 def _hardware(scenario: Scenario, tree: Tree) -> Iterator[Counterfactual]:
     cluster = scenario.cluster
-    rates = [f"cluster.gpu.flops.{dtype}" for dtype in _found(tree, "cluster.gpu.flops") or ()]
-    faster = _doubled(tree, [*rates, "cluster.gpu.memory_rate", "cluster.gpu.l2_rate"])
+    rates = [f"cluster.gpu.flops.{dtype}" for dtype in _find(tree, "cluster.gpu.flops") or ()]
+    faster = _double(tree, [*rates, "cluster.gpu.memory_rate", "cluster.gpu.l2_rate"])
     yield Counterfactual(name="GPUs twice as fast", group="hardware", values=faster)
     if cluster.hosts > 1:
-        faster = _doubled(tree, ["cluster.nic.rate"])
+        faster = _double(tree, ["cluster.nic.rate"])
         yield Counterfactual(name="network twice as fast", group="hardware", values=faster)
     if cluster.host.gpus > 1:
-        faster = _doubled(tree, ["cluster.inside.rate"])
+        faster = _double(tree, ["cluster.inside.rate"])
         yield Counterfactual(name="links within hosts twice as fast", group="hardware", values=faster)
     if scenario.workload.plan_file is None:  # a plan file places tables on exactly these hosts
         yield Counterfactual(
@@ -130,9 +130,9 @@ def _without(scenario: Scenario, tree: Tree) -> Iterator[tuple[str, Mapping[str,
     has_peers = scenario.cluster.world_size > 1
     if has_peers:
         latencies = [f"cluster.{place}.latency" for place in ("nic", "inside", "network")]
-        yield "no latency of links", {key: "0 s" for key in latencies if _found(tree, key) is not None}
+        yield "no latency of links", {key: "0 s" for key in latencies if _find(tree, key) is not None}
     if scenario.cluster.host.gpu.device.runs_on_cores:  # on GPUs CUDA graphs, a setting, have this effect
-        kinds = [f"launches.{kind}" for kind in _found(tree, "cluster.gpu.launches") or ()]
+        kinds = [f"launches.{kind}" for kind in _find(tree, "cluster.gpu.launches") or ()]
         yield "no launch time", {f"cluster.gpu.{key}": "0 s" for key in ["launch", *kinds]}
     if scenario.cluster.faults:
         yield "no faults", {"cluster.slow": []}
@@ -163,14 +163,14 @@ def _without_skew(scenario: Scenario) -> dict[str, object]:
     return values
 
 
-def _found(tree: Tree, key: str) -> Any:
+def _find(tree: Tree, key: str) -> Any:
     try:
         return tree.at(tuple(key.split(".")))
     except (LookupError, TypeError):
         return None
 
 
-def _doubled(tree: Tree, keys: list[str]) -> dict[str, object]:
+def _double(tree: Tree, keys: list[str]) -> dict[str, object]:
     """Return twice the quantities that the scenario or its profile has under these keys."""
-    doubled = {key: scale_quantity(_found(tree, key), 2) for key in keys}
+    doubled = {key: scale_quantity(_find(tree, key), 2) for key in keys}
     return {key: value for key, value in doubled.items() if value is not None}

@@ -71,7 +71,7 @@ class WhatIf:
             of_program = program_changes(scenario, self.program, observed)
         others = counterfactuals(scenario, tree)
         if self.replans:
-            others = list(map(_planned_anew, others))
+            others = list(map(_replan, others))
         possible = [one for one in (*of_program, *others) if one.barred or self._ways(one)]
         return sorted(possible, key=lambda one: 0 if one.barred else one.effort)
 
@@ -133,7 +133,7 @@ class WhatIf:
         )
 
 
-def _planned_anew(one: Counterfactual) -> Counterfactual:
+def _replan(one: Counterfactual) -> Counterfactual:
     """Return a change with its tables planned anew; a diagnosis keeps the plan, as it changes nothing but its cause."""
     if one.plans_anew or one.group == "diagnosis":
         return one
@@ -150,7 +150,7 @@ def _row(
     moved_tables: int = 0,
     gain: Gain = (1.0, 1.0, 1.0),
 ) -> ChangeRow:
-    def known(name: str) -> float:
+    def known_number(name: str) -> float:
         value = result.measures.get(name)
         return value if isinstance(value, float) and math.isfinite(value) else 0.0
 
@@ -161,11 +161,11 @@ def _row(
         options=made_by,
         status=result.status,
         sentence=result.sentence,
-        step_ns=known("step_ns"),
-        samples_per_s=known("samples_per_s"),
-        usd_per_1e9_samples=known("usd_per_1e9_samples"),
-        transfer_ns=known("transfer_ns"),
-        wait_ns=known("wait_ns") + known("skew_ns"),
+        step_ns=known_number("step_ns"),
+        samples_per_s=known_number("samples_per_s"),
+        usd_per_1e9_samples=known_number("usd_per_1e9_samples"),
+        transfer_ns=known_number("transfer_ns"),
+        wait_ns=known_number("wait_ns") + known_number("skew_ns"),
         speed=speed,
         speed_low=low,
         speed_high=high,

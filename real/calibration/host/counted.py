@@ -50,7 +50,7 @@ def count(script: Path, names: Sequence[str], cluster: Cluster) -> dict[str, Cou
         player.close()
     gpu, counts = cluster.host.gpu, dict[str, Counted]()
     for name, once, twice in zip(names, steps[1::2], steps[2::2], strict=True):
-        counted = _between(once, twice, gpu)
+        counted = _subtract(once, twice, gpu)
         if counted.work != NO_WORK:
             counts[name] = counted
     return counts
@@ -68,7 +68,7 @@ def _steps(player: LivePlayer, count: int) -> list[list[Turn]]:
     return steps[:count]
 
 
-def _between(once: Sequence[Turn], twice: Sequence[Turn], gpu: Gpu) -> Counted:
+def _subtract(once: Sequence[Turn], twice: Sequence[Turn], gpu: Gpu) -> Counted:
     """Return the counts that the second run adds: warm-up and the end of the step are in both."""
     single, double = _sum(once, gpu), _sum(twice, gpu)
     more = zip(single.work, double.work, strict=True)

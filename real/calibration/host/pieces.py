@@ -93,10 +93,10 @@ class _Nested(nn.Module):
         self.scale = 1 / (depth + 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        output: Tensor = self._scaled(self.inner(x))
+        output: Tensor = self._scale(self.inner(x))
         return output
 
-    def _scaled(self, x: Tensor) -> Tensor:
+    def _scale(self, x: Tensor) -> Tensor:
         return x if self._is_large() else x.detach()
 
     def _is_large(self) -> bool:

@@ -68,7 +68,7 @@ class ProbedBlock:
 
 def linear(batch: int, inputs: int, outputs: int) -> ProbedBlock:
     """Make a layer with ReLU: addmm and relu; backward threshold_backward, two products, and a sum for the bias."""
-    module = _made(lambda: nn.Sequential(nn.Linear(inputs, outputs), nn.ReLU()))
+    module = _make_module(lambda: nn.Sequential(nn.Linear(inputs, outputs), nn.ReLU()))
     given, made, weights, flops = batch * inputs, batch * outputs, inputs * outputs, 2.0 * batch * inputs * outputs
     return ProbedBlock(
         module=module,
@@ -90,7 +90,7 @@ def cross(batch: int, width: int, low_rank: int) -> ProbedBlock:
     wide, low, factors = batch * width, batch * low_rank, 2 * width * low_rank
     flops = batch * width * (4.0 * low_rank + 2.0)
     return ProbedBlock(
-        module=_made(lambda: Cross(width, low_rank)),
+        module=_make_module(lambda: Cross(width, low_rank)),
         widths=(width, width),
         width_out=width,
         ahead=Pass(flops=flops, launches=4, read=5 * wide + low + factors + width, written=3 * wide + low),
@@ -122,7 +122,7 @@ def dot(batch: int, features: int, dim: int) -> ProbedBlock:
     )
 
 
-def _made(make: Callable[[], nn.Module]) -> nn.Module:
+def _make_module(make: Callable[[], nn.Module]) -> nn.Module:
     """Make a module on meta, whose parameters get values later."""
     with torch.device("meta"):
         return make()

@@ -96,9 +96,9 @@ def fit(timed: Sequence[TimedKernel], like: Gpu) -> KernelFit:
     memory_rate = max(roof.bytes_per_s for roof in roofs.values())
     gpu = dataclasses.replace(
         like,
-        memory_bytes_per_s=_rounded(memory_rate),
+        memory_bytes_per_s=_round(memory_rate),
         flops_per_s=_peaks(by_kind[_ARITHMETIC], roofs[_ARITHMETIC], ridge, memory_rate),
-        efficiency=_with_default({kind: _rounded(roof.bytes_per_s / memory_rate) for kind, roof in roofs.items()}),
+        efficiency=_with_default({kind: _round(roof.bytes_per_s / memory_rate) for kind, roof in roofs.items()}),
         launch_ns=round(1e9 * float(np.median([roof.launch_s for roof in roofs.values()]))),
         launches_ns={kind: round(1e9 * roof.launch_s) for kind, roof in roofs.items()},
         spread=quantiles,
@@ -173,14 +173,14 @@ def _huber(errors: Floats) -> float:
 def _peaks(products: Sequence[TimedKernel], roof: _Roof, ridge: float, memory_rate: float) -> dict[str, float]:
     """Return FLOP/s by dtype: float32's from the fit, other dtypes' from their products' times beyond the launch."""
     efficiency = roof.bytes_per_s / memory_rate
-    peaks = {_MAIN_DTYPE: _rounded(ridge * memory_rate)}
+    peaks = {_MAIN_DTYPE: _round(ridge * memory_rate)}
     for dtype in dict.fromkeys(each.dtype for each in products if each.dtype != _MAIN_DTYPE):
         shown = [
             each.flops / max(each.median_s - each.launches * roof.launch_s, each.median_s / 2)
             for each in products
             if each.dtype == dtype
         ]
-        peaks[dtype] = _rounded(float(np.median(shown)) / efficiency)
+        peaks[dtype] = _round(float(np.median(shown)) / efficiency)
     return peaks
 
 
@@ -238,10 +238,10 @@ def _main(members: Sequence[TimedKernel]) -> list[TimedKernel]:
 
 
 def _with_default(shares: dict[str, float]) -> dict[str, float]:
-    return {**shares, "default": _rounded(float(np.median(list(shares.values()))))}
+    return {**shares, "default": _round(float(np.median(list(shares.values()))))}
 
 
-def _rounded(value: float) -> float:
+def _round(value: float) -> float:
     """Round to the digits that a measurement supports."""
     return float(f"{value:.{_DIGITS}g}")
 

@@ -97,7 +97,7 @@ def workloads(device: torch.device, control_device: torch.device, sizes: Sizes =
     ]
 
 
-def _drawn(*shape: int, device: torch.device, generator: torch.Generator) -> Tensor:
+def _draw_normal(*shape: int, device: torch.device, generator: torch.Generator) -> Tensor:
     """Draw normal numbers on the CPU in float32."""
     if device.type == "meta":
         return torch.empty(shape, device=device)
@@ -105,7 +105,7 @@ def _drawn(*shape: int, device: torch.device, generator: torch.Generator) -> Ten
 
 
 def _dense(sizes: Sizes, device: torch.device, generator: torch.Generator) -> Iterator[ProbedWorkload]:
-    draw = partial(_drawn, device=device, generator=generator)
+    draw = partial(_draw_normal, device=device, generator=generator)
     for shape in sizes.linear:
         yield _block("linear", linear(*shape), "float32", shape[0], draw)
     for shape in sizes.cross:
@@ -201,7 +201,7 @@ async def _embed(held: Rows, features: KeyedJagged, rows: int, rank: Rank) -> No
 
 def _compression(sizes: Sizes, device: torch.device, generator: torch.Generator) -> Iterator[ProbedWorkload]:
     for side, count, approximation in sizes.squares:
-        values = _drawn(count * side * side, device=device, generator=generator)
+        values = _draw_normal(count * side * side, device=device, generator=generator)
         for name, reduce in (("batched", batched_powersgd), ("layerwise", layerwise_powersgd)):
             bucket = GradientBucket(0, torch.empty_like(values), ((side, side),) * count, is_last=True)
             state = PowerSGDState(None, approximation, 2)

@@ -46,7 +46,7 @@ def measure(
     Raises:
         RunEnded: the GPU failed. The operators among which it failed are not tried again.
     """
-    known = part.known()
+    known = part.known_operations()
     fresh = (each for each in plan if each not in known)
     begin_s, before_s = math.inf, part.spent_s
     for batch in _batches(fresh):
@@ -57,7 +57,7 @@ def measure(
             return False
         making = _Making(arena)
         try:
-            taken = timer.take([(each, partial(making.made, each)) for each in batch])
+            taken = timer.take([(each, partial(making.make, each)) for each in batch])
         except RunEnded:
             part.add([(each, RepeatTimes(why_not=_FAILED), 0) for each in batch], time.monotonic() - began_s)
             raise
@@ -75,7 +75,7 @@ class _Making:
         self._needed: dict[Operation, int] = {}
         self._refused: dict[Operation, str] = {}
 
-    def made(self, operation: Operation) -> Made | None:
+    def make(self, operation: Operation) -> Made | None:
         """Return the operator, ready to run; None if it cannot be created."""
         try:
             made = make(operation, self._arena)

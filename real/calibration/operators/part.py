@@ -55,7 +55,7 @@ class PartialMeasurement:
     spent_s: float = 0.0
     _file: TextIOWrapper | None = None
 
-    def known(self) -> set[Operation]:
+    def known_operations(self) -> set[Operation]:
         """Return the operators that need no further try."""
         return {one.operation for one in self.measured} | {one.operation for one in self.refused}
 

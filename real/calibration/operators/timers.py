@@ -59,7 +59,7 @@ class CpuTimer:
         threads = torch.get_num_threads()
         torch.set_num_threads(1)  # an operator's threads would wait for each other where cores are busy
         try:
-            return [taken_or_why(partial(self._one, make)) for _, make in batch]
+            return [take_or_tell_why(partial(self._one, make)) for _, make in batch]
         finally:
             torch.set_num_threads(threads)
 
@@ -77,7 +77,7 @@ class CpuTimer:
         return RepeatTimes(tuple(1e6 * each for each in times_s))
 
 
-def taken_or_why(take: Callable[[], RepeatTimes], device: torch.device | None = None) -> RepeatTimes:
+def take_or_tell_why(take: Callable[[], RepeatTimes], device: torch.device | None = None) -> RepeatTimes:
     """Return the outcome of `take`, or why it failed: torch or fbgemm refuses an operator, or memory is exhausted.
 
     `device` is the GPU that may have failed, if there is one.
@@ -137,19 +137,19 @@ class CudaTimer:
         self._stream = torch.cuda.current_stream(device)
         self._flush, self._tiny = buffers(device)
         self._cycles_per_s = self._rate()
-        self.nothing_us, self.held_us = self._held()
+        self.nothing_us, self.held_us = self._measure_overhead()
 
     def take(self, batch: Sequence[tuple[Operation, Maker]]) -> list[RepeatTimes]:
         """Time the operators of a batch; wait for the device once, at its end."""
-        waiting = [self._launched(make, self._expected_s(operation)) for operation, make in batch]
-        taken_or_why(self._wait, self._device)
+        waiting = [self._launch(make, self._expected_s(operation)) for operation, make in batch]
+        take_or_tell_why(self._wait, self._device)
         return [each if isinstance(each, RepeatTimes) else self._read(each) for each in waiting]
 
     def _wait(self) -> RepeatTimes:
         self._stream.synchronize()
         return RepeatTimes()
 
-    def _launched(self, make: Maker, expected_s: float) -> list[_EventPair] | RepeatTimes:
+    def _launch(self, make: Maker, expected_s: float) -> list[_EventPair] | RepeatTimes:
         pairs: list[_EventPair] = []
 
         def launch() -> RepeatTimes:
@@ -159,7 +159,7 @@ class CudaTimer:
                     pairs.extend(self._repeats(made, expected_s))
             return RepeatTimes()
 
-        failed = taken_or_why(launch, self._device)
+        failed = take_or_tell_why(launch, self._device)
         return failed if failed.why_not or not pairs else pairs
 
     def _repeats(self, made: Made, expected_s: float) -> Iterator[_EventPair]:
@@ -202,7 +202,7 @@ class CudaTimer:
         self._stream.synchronize()
         return float(_CYCLES / (begin.elapsed_time(end) / 1e3))
 
-    def _held(self) -> tuple[float, float]:
+    def _measure_overhead(self) -> tuple[float, float]:
         """Return the time of two events with nothing between them, and their overhead around a kernel, in us.
 
         A tiny kernel's own time is the profiler's; without a profiler it is what a second tiny kernel adds.

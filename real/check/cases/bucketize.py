@@ -39,7 +39,7 @@ class Bucketize(Case):
 
     async def play(self, here: RankGroups) -> list[Tensor]:
         """Bucketize the case's ids on this rank; return the results: lengths, ids, and what else was requested."""
-        ids, lengths, weights = self._given(here.rank.device)
+        ids, lengths, weights = self._draw_arguments(here.rank.device)
         kernel = bucketize_kernel(lengths, ids, self.my_size, weights, positions=self.positions)
         output = await here.rank.compute(kernel, self._run, ids, lengths, weights)
         results = (output.lengths, output.values, output.weights, output.positions, output.unbucketize_permute)
@@ -88,7 +88,7 @@ class Bucketize(Case):
         rows = [1 + 2 * block * self.my_size for block in self.blocks]
         return bags_of(rows, self.batches, self.longest, self.dtypes[0], self.seed)
 
-    def _given(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor | None]:
+    def _draw_arguments(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor | None]:
         bags = self._bags()
         lengths = torch.tensor([len(bag) for of_key in bags for bag in of_key], dtype=torch_dtype(self.dtypes[1]))
         weights = torch.tensor(flat(weights_of(bags, self.seed)), dtype=torch.float32) if self.weighted else None

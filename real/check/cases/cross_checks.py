@@ -142,16 +142,16 @@ class ReductionCase(_GroupCall):
     def _results(self, members: tuple[int, ...]) -> Sequence[Tensor]:
         """Reduce with Python's arithmetic, cut to the dtype's width."""
         columns = zip(*(self._of(rank, len(members)).tolist() for rank in members), strict=True)
-        results = _tensor([self._combined(column) for column in columns], self.dtype)
+        results = _tensor([self._combine(column) for column in columns], self.dtype)
         return results.view(len(members), -1).unbind() if self.scatters else [results] * len(members)
 
-    def _combined(self, column: tuple[complex, ...]) -> complex:
+    def _combine(self, column: tuple[complex, ...]) -> complex:
         if self.op in ("min", "max"):
             return {"min": min, "max": max}[self.op](column)  # type: ignore[type-var]
         if self.op == "product":
             return functools.reduce(operator.mul, column)
         total = sum(column)
-        return total if self.op == "sum" else _divided(total, len(column))
+        return total if self.op == "sum" else _divide(total, len(column))
 
     def _of(self, rank: int, size: int) -> Tensor:
         numel = self.numel * (size if self.scatters else 1)
@@ -171,7 +171,7 @@ OPS = {
 }
 
 
-def _divided(total: complex, by: int) -> complex:
+def _divide(total: complex, by: int) -> complex:
     """Divide; integers round towards zero, as torch's "trunc" does."""
     if isinstance(total, int):
         return abs(total) // by * (1 if total > 0 else -1)

@@ -57,14 +57,14 @@ class GradientsCase(Case):
     def oracle(self) -> list[list[Tensor]]:
         """Fill buckets from the last parameter on, and compute the means in one process."""
         ranks = self.hosts * self.gpus
-        tensors = [self._assigned()]
+        tensors = [self._assign()]
         for step in range(self.steps):
             for index in range(len(self.shapes)):
                 total = sum(self._gradient(rank, step, index).double() for rank in range(ranks))
                 tensors.append((torch.as_tensor(total) / ranks).to(torch_dtype(self.dtype)))
         return [tensors] * ranks
 
-    def _assigned(self) -> Tensor:
+    def _assign(self) -> Tensor:
         places: list[tuple[int, int]] = []
         bucket = start = 0
         for shape in reversed(self.shapes):

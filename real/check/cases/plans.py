@@ -97,7 +97,7 @@ class PlanCase(Case):
         gradients.
         """
         rank, names = here.rank, [f"t{at}" for at in range(len(self.tables))]
-        groups = build_groups(self._sharded(), rank.world_size, self.gpus, need_pos=self.need_pos)
+        groups = build_groups(self._shard(), rank.world_size, self.gpus, need_pos=self.need_pos)
         grads = tables_to_outputs(
             groups, {name: self._grad(rank.rank, at).to(rank.device) for at, name in enumerate(names)}
         )
@@ -196,7 +196,7 @@ class PlanCase(Case):
         dim = sum(self.tables[at].widths)
         return whole("float32", range(-3, 4), self.seed, rank, at, numel=self.batches[rank] * dim).view(-1, dim)
 
-    def _sharded(self) -> list[ShardedTable]:
+    def _shard(self) -> list[ShardedTable]:
         return [
             ShardedTable(
                 name=f"t{at}",

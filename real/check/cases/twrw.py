@@ -67,14 +67,14 @@ class Twrw(Case):
 
     def oracle(self) -> list[list[Tensor]]:
         """Return for each key, by local rank and host, that rank's samples with the ids of this bucket."""
-        return [self._received(*divmod(rank, self.gpus)) for rank in range(self.hosts * self.gpus)]
+        return [self._receive(*divmod(rank, self.gpus)) for rank in range(self.hosts * self.gpus)]
 
     def bags(self, rank: int) -> list[list[list[int]]]:
         """Return a rank's ids by feature and sample."""
         batches = self.batches[rank] if self.is_per_key else self.batches[rank][:1] * len(self.rows)
         return bags_of(self.rows, batches[: len(self.rows)], self.longest, self.dtypes[0], self.seed, rank)
 
-    def _received(self, host: int, local: int) -> list[Tensor]:
+    def _receive(self, host: int, local: int) -> list[Tensor]:
         first = sum(self.features[:host])
         keys = range(first, first + self.features[host])
         sources = [y * self.gpus + x for x in range(self.gpus) for y in range(self.hosts)]

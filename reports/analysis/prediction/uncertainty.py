@@ -22,7 +22,7 @@ _KERNELS = " kernels"  # suffix of the names of a calibration's groups of kernel
 _EAGER_HOST = "host of eager programs"  # the group of a calibrated GPU's host, which is no kernel and no link
 # Fewer similar steps do not show how far errors spread.
 _LEAST_STEPS = 2
-# Root mean squares of relative errors by how a share of a step is priced (docs/accuracy.md has their sources).
+# Root mean squares of relative errors by how a share of a step is priced (docs/accuracy/index.md has their sources).
 ERRORS = {MEASURED: 0.02, TABLES: 0.05, LAWS: 0.075, ROOFLINES: 0.10, HOSTS: 0.15, WITHIN: 0.10, BETWEEN: 0.10}
 # A further error that no price accounts for: software of another age, overlaps, memory's allocator, clocks.
 _NOT_MODELLED = 0.05

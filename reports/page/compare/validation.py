@@ -38,7 +38,7 @@ def page(found: Validated) -> Page:
 
 def scatter(view: ValidationView) -> list[Chart] | str:
     """Draw predicted against measured steps of scenarios; say why not where none has both."""
-    known = view.known
+    known = view.compared_rows
     if not len(known):
         return "No scenario has both a prediction and a measurement."
     points = known.rename(columns={"scenario": "name", "library": "group"})
@@ -54,7 +54,7 @@ def scenarios(view: ValidationView) -> list[Chart] | str:
     """Draw the greatest errors of scenarios; say why not where none had its turn."""
     if not len(view.found.scenarios):
         return "No scenario had its turn."
-    shown, count = view.by_error.head(_BARS), len(view.known)
+    shown, count = view.by_error.head(_BARS), len(view.compared_rows)
     if not count:
         return []
     drawing = error_charts.error_bars(

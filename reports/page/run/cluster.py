@@ -33,7 +33,7 @@ def cluster(view: RunView) -> list[Picture]:
         f"Bottleneck: {link} ({most['link_class']}), {text.percent(most['utilisation'])} of its capacity over the run,"
         f" {text.percent(most['busy_utilisation'])} while it is busy."
     )
-    return [Picture("cluster", "The cluster", picture.drawn(), f"{note}.", picture.legend(), said)]
+    return [Picture("cluster", "The cluster", picture.draw(), f"{note}.", picture.legend(), said)]
 
 
 class _Cluster:
@@ -55,7 +55,7 @@ class _Cluster:
         self._owners: dict[int, list[str]] = {host: names.loc[[host]].tolist() for host in self.hosts}
         self._wide = 1 / (len(self.hosts) + bool(self.left_out))
 
-    def drawn(self) -> Markup:
+    def draw(self) -> Markup:
         """Return the picture: switches, the links down from them, then hosts."""
         found, top = [], 0.0
         leaves = self._leaves()

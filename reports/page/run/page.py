@@ -25,6 +25,6 @@ def page(run: Run, asked: int | None = None, also: Sequence[tuple[int, int]] = (
         ReportError: the run has no such step.
     """
     view = RunView.of(run, asked, also=also)
-    where = f"All numbers are those of the tables in {tables}; docs/reports.md describes every column."
+    where = f"All numbers are those of the tables in {tables}; `twinstep docs runs` describes every column."
     foot = [where] if tables else []
     return Page(title=run.info.name, about=SUMMARY.lines(view), sections=draw_sections(RUN, view), foot=foot)

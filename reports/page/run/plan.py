@@ -29,7 +29,7 @@ def plan(view: RunView) -> list[Picture]:
     """Draw what each rank spends on its tables, in the step if that is known, else by the planner."""
     run = view.run
     costs = run.rank_costs_of(view.step) if view.step is not None else run.plan.iloc[:0]
-    of = f"in step {view.step}{view.seen}"
+    of = f"in step {view.step}{view.phrase_on_ranks}"
     if not len(costs):
         keys = ["table", "sharding_type", "rank"]
         costs = run.plan.groupby(keys, sort=False)["perf_ms"].sum().mul(1e6).rename("total_ns").reset_index()
@@ -40,13 +40,13 @@ def plan(view: RunView) -> list[Picture]:
     ranks = ranks.reindex(ranks.index.union(run.rank_counts.index), fill_value=0.0)
     peers = run.rank_counts.reindex(ranks.index, fill_value=1)
     types = dict(zip(costs["sharding_type"].drop_duplicates(), theme.EVERY, strict=False))
-    shown = _shown(ranks)
+    shown = _ranks_to_show(ranks)
     columns = _Columns(costs, ranks, peers, types, shown)
     note = f"Height, in {'ms' if columns.unit_ns > 1e3 else 'us'}: look-up, update and exchange of the rank's shards"
     if len(shown) < len(ranks):
         noun = "simulated ranks" if (peers > 1).any() else "ranks"
         note += f"; {len(shown)} of {len(ranks):,} {noun}, from the slowest to the fastest"
-    drawn = columns.drawn(f"Time of tables on each rank, {of}")
+    drawn = columns.draw(f"Time of tables on each rank, {of}")
     slowest, mean = ranks.index.tolist()[int(ranks.to_numpy().argmax())], float(np.average(ranks, weights=peers))
     said = (
         f"Slowest: rank {text.representative(slowest, int(peers[slowest]))}, {text.duration(float(ranks.max()))},"
@@ -56,7 +56,7 @@ def plan(view: RunView) -> list[Picture]:
     return [Picture("plan", f"The plan: what tables cost on each rank, {of}", drawn, f"{note}.", legend, said)]
 
 
-def _shown(ranks: pd.Series) -> list[int]:
+def _ranks_to_show(ranks: pd.Series) -> list[int]:
     """Return all of a few ranks in order; of many some, the slowest first."""
     if len(ranks) <= _RANKS:
         return sorted(ranks.index.tolist())
@@ -76,7 +76,7 @@ class _Columns:
         self.unit_ns = 1e6 if float(ranks.max()) >= 1e6 else 1e3
         self._wide = (1 - _AXIS) / len(shown)
 
-    def drawn(self, says: str) -> Markup:
+    def draw(self, says: str) -> Markup:
         """Return the plan as an SVG; `says` describes it for screen readers."""
         found = list(self._axis())
         for at, rank in enumerate(self._shown):

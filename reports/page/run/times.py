@@ -59,7 +59,7 @@ def _over_steps(frame: pd.DataFrame) -> Any:
 
 def parts(view: RunView) -> list[Chart]:
     """Draw the parts of a rank's step."""
-    return [Chart("parts", f"Step breakdown, mean of {view.which}", _parts_bars(view.run, view.kept))]
+    return [Chart("parts", f"Step breakdown, mean of {view.which}", _parts_bars(view.run, view.kept_steps))]
 
 
 def _parts_bars(run: Run, kept: list[int]) -> Any:
@@ -78,7 +78,7 @@ def _parts_bars(run: Run, kept: list[int]) -> Any:
 
 def draw_hidden(view: RunView) -> Iterator[Chart]:
     """Draw the communication that compute hides, the exposed rest, and the computations."""
-    frame = view.run.operations_of(view.kept)
+    frame = view.run.operations_of(view.kept_steps)
     frame = frame.sort_values(["mean_ns", "label", "kind"], ascending=[False, True, True])
     frame = frame.assign(name=operation_names(frame), transfer_ns=frame["exposed_ns"] - frame["wait_ns"])
     of = f"per rank and step, over {view.which}"
@@ -111,7 +111,7 @@ def critical_path(view: RunView) -> list[Chart]:
     }
     took = float(waited["duration_ns"].sum())
     note = (
-        f"Step {view.step} takes {text.duration(took)}: the sum of these segments over all ranks{view.seen};"
+        f"Step {view.step} takes {text.duration(took)}: the sum of these segments over all ranks{view.phrase_on_ranks};"
         " shortening one shortens the step until another path becomes critical. Host is the program's own time, and"
         " whatever no span accounts for."
     )

@@ -23,7 +23,7 @@ _LAYERS = 9
 
 def page(found: SideBySide, hrefs: Sequence[str], tables: str = "") -> Page:
     """Return the whole page; `hrefs` lead to each run's own ("": it has none), `tables` is the path of the tables."""
-    where = f"All numbers are those of the tables in {tables}; docs/reports.md describes every column."
+    where = f"All numbers are those of the tables in {tables}; `twinstep docs runs` describes every column."
     view = BesideView(found, hrefs)
     title = f"{text.count_words(len(found.names), 'run')} side by side"
     return Page(title=title, about=lines(view), sections=draw_sections(BESIDE, view), foot=[where] if tables else [])

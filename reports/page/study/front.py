@@ -27,7 +27,7 @@ def figure() -> Any:
     bold.selection_glyph, bold.nonselection_glyph = chosen, None
     faint.selection_glyph = faint.nonselection_glyph = None
     charts.line(drawn, ColumnDataSource({"x": [], "y": []}, name="front-line"), x="x", y="y", color=theme.EXPOSED)
-    _named(drawn)
+    _draw_names(drawn)
     drawn.add_tools(
         HoverTool(renderers=[bold], tooltips='<div style="max-width: 320px">@words</div>', point_policy="snap_to_data"),
         TapTool(renderers=[bold]),
@@ -38,7 +38,7 @@ def figure() -> Any:
     return drawn
 
 
-def _named(drawn: Any) -> None:
+def _draw_names(drawn: Any) -> None:
     """Draw rings with a name next to each, at the side and line that `align`, `dx` and `dy` set."""
     fields = ("x", "y", "words", "align", "dx", "dy")
     source = ColumnDataSource({name: [] for name in fields}, name="front-named")

@@ -23,7 +23,7 @@ def page(frame: pd.DataFrame, about: Mapping[str, Any], folder: Path, away: str 
     hrefs = [away + href if href else "" for href in links(frame, folder)]
     view = StudyView(frame, about, hrefs=hrefs)
     lines = [*STUDY.lines(view), f"Variations of {about['scenario']}."]
-    foot = ["All numbers are those of the data set in rows/; docs/study.md describes every column."]
+    foot = ["All numbers are those of the data set in rows/; `twinstep docs studies` describes every column."]
     own = Own(["study/study.css"], _SCRIPTS, payload(frame, about, folder, away)) if len(frame) else Own()
     return Page(title=Path(about["study"]).stem, about=lines, sections=draw_sections(STUDY, view), foot=foot, own=own)
 

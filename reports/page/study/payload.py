@@ -39,8 +39,8 @@ def payload(frame: pd.DataFrame, about: Mapping[str, Any], folder: Path, away: s
         ],
         "goals": goals,
         "front": _front_axes(frame, goals),
-        "texts": {name: _coded(frame[name].astype(str).tolist()) for name in ("status", "sentence")},
-        "commands": _coded([command(about, fidelity) for fidelity in frame["fidelity"].tolist()]),
+        "texts": {name: _encode(frame[name].astype(str).tolist()) for name in ("status", "sentence")},
+        "commands": _encode([command(about, fidelity) for fidelity in frame["fidelity"].tolist()]),
         "runs": [away + href if href else "" for href in links(frame, folder)],
         "named": {name: place[int(row["index"].iloc[0])] for name, row in named.items()},
     }
@@ -129,7 +129,7 @@ def _short(value: float) -> float | int | None:
     return int(found) if found.is_integer() and abs(found) < 2**53 else found
 
 
-def _coded(texts: Sequence[str]) -> dict[str, Any]:
+def _encode(texts: Sequence[str]) -> dict[str, Any]:
     """Return each distinct text once, and its index for each row."""
     known = {one: code for code, one in enumerate(dict.fromkeys(texts))}
     return {"labels": list(known), "codes": [known[one] for one in texts]}

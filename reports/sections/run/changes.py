@@ -9,7 +9,19 @@ import numpy as np
 import pandas as pd
 
 from reports.run import Run
-from reports.sections.model import PAGE, Block, Column, Listing, ReportSection, ReportTable, Words, lacking
+from reports.sections.model import (
+    PAGE,
+    BarGroup,
+    Block,
+    Column,
+    Listing,
+    RankedBar,
+    RankedBars,
+    ReportSection,
+    ReportTable,
+    Words,
+    on_page,
+)
 from reports.sections.run.subject import RunView
 from reports.terminal import text
 from reports.terminal.rows import records
@@ -22,10 +34,19 @@ TITLES = {
     "diagnosis": f"{_TITLE}: diagnosis, which nobody can buy",
     "": _TITLE,  # releases that had no groups
 }
+# Groups whose savings a page draws: each replaces the scenario as it is, on as many GPUs.
+_DRAWN = {
+    "setting": "Free: settings",
+    "hardware": "Bought: hardware",
+    "diagnosis": "Diagnosis: nobody can buy it, but it shows what costs time",
+    "": "Changes",
+}
+_SAVED = "Time that each change saves"
+_SAVED_NOTE = "Bar: time saved; its track: the whole step, {step}."
 _BEST = {"setting": "free", "hardware": "bought", "more": "twice the GPUs", "diagnosis": "diagnosis", "": "change"}
 COLUMNS = ["change", "step", "samples/s", "$", "transfer", "waiting", "gain"]
 _PER_GPU = "gain per GPU"  # a further column, of changes that double the GPUs
-_NOT_ASKED = "Not requested: the option --what-if simulates one change at a time."
+_NOT_ASKED = "No changes were requested: the option --what-if simulates one at a time."
 SHARES_NOTE = (
     "Transfer and waiting: shares of a step in which the mean rank only communicates, or only waits for other ranks."
 )
@@ -109,7 +130,7 @@ def tables(changes: pd.DataFrame) -> Iterator[ReportTable]:
         own_columns = [*columns, _PER_GPU] if group == "more" else columns
         heads = [Column(column, PAGE) if column in _SHARES else Column(column) for column in own_columns]
         rows, best = [[row[column] for column in own_columns] for row in shown], float(own["gain"].max())
-        yield ReportTable(title, heads, rows, note=SHARES_NOTE, raw={"best": best})
+        yield ReportTable(title, heads, rows, note=SHARES_NOTE, folded=True, raw={"best": best})
 
 
 def _cells(row: dict[str, Any]) -> dict[str, str]:
@@ -167,11 +188,51 @@ def options(changes: pd.DataFrame) -> list[str]:
     return [f"{row['change']}: {row['options']}" for row in records(done) if row["options"]]
 
 
+def saved(changes: pd.DataFrame) -> Iterator[RankedBars]:
+    """Yield bars of the time that each change saves of a step for as many samples, the largest of each group first."""
+    done = changes.iloc[1:][(changes["status"].iloc[1:] == "done").to_numpy(bool)]
+    drawn = done[done["group"].isin(list(_DRAWN)).to_numpy(bool)]
+    gaining = drawn[(drawn["is_clear"] & (drawn["gain"] >= _NO_GAIN)).to_numpy(bool)]
+    if not len(gaining):
+        return
+    step_ns, bars = float(changes["step_ns"].iloc[0]), dict[str, list[RankedBar]]()
+    for row in records(gaining):
+        bars.setdefault(row["group"], []).append(_bar(row["change"], row["gain"] / (1 + row["gain"]), step_ns))
+    note = _SAVED_NOTE.format(step=text.duration(step_ns))
+    if others := len(drawn) - len(gaining):
+        note += f" Without a saving: {text.count_words(others, 'other change')}."
+    groups = [BarGroup(_DRAWN[group], group, own) for group, own in bars.items()]
+    yield RankedBars("saved", _SAVED, groups, note)
+
+
+def _bar(change: str, share: float, step_ns: float) -> RankedBar:
+    return RankedBar(change, share, f"-{text.duration(share * step_ns)} ({text.signed_percent(-share)})")
+
+
+def _advised(run: Run) -> Iterator[RankedBars]:
+    """Yield bars of the changes that are simulated with every prediction."""
+    saving = [one for one in run.info.advice if one.saved_ns > 0]
+    if saving:
+        step_ns = saving[0].saved_ns / saving[0].share
+        bars = [_bar(one.change, one.share, step_ns) for one in saving]
+        note = _SAVED_NOTE.format(step=text.duration(step_ns))
+        yield RankedBars("saved", _SAVED, [BarGroup(_DRAWN["setting"], "setting", bars)], note)
+
+
+def _bars(view: RunView) -> Iterator[RankedBars]:
+    yield from saved(rank_changes(view.run)) if len(view.run.what_if) else _advised(view.run)
+
+
 def _absent(view: RunView) -> str:
+    if len(view.run.what_if) or any(_advised(view.run)):
+        return ""
     return _NOT_ASKED if view.run.info.world == "sim" else "Not predicted."
 
 
 def _blocks(view: RunView) -> Iterator[Block]:
+    if not len(view.run.what_if):
+        yield Words(_NOT_ASKED)
+        return
     changes = rank_changes(view.run)
     yield from tables(changes)
     if said := [*notes(changes), *not_played(changes)]:
@@ -182,7 +243,7 @@ def _blocks(view: RunView) -> Iterator[Block]:
 CHANGES = ReportSection(
     "what-if",
     "What would help",
-    [_blocks],
-    absent=lacking(lambda view: view.run.what_if, _absent),
+    [on_page(_bars), _blocks],
+    absent=_absent,
     data=lambda view: {"what_if": rank_changes(view.run)},
 )

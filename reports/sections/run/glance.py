@@ -102,9 +102,9 @@ def _rate_facts(run: Run) -> Iterator[Fact]:
 
 
 def _part_facts(view: RunView) -> Iterator[Fact]:
-    if not view.kept:
+    if not view.kept_steps:
         return
-    spent = parts_of_step(view.run, view.kept).set_index("part")
+    spent = parts_of_step(view.run, view.kept_steps).set_index("part")
     for name in ("compute_ns", "transfer_ns", "wait_ns", "idle_ns", "hidden_ns"):
         part = PARTS[name]
         if part in spent.index:
@@ -136,29 +136,29 @@ def path_bar(view: RunView, least: float = LEAST_SHARE) -> Iterator[Bar]:
         return
     pieces = [SectionPiece(row["what"], LETTERS[row["what"]], row["duration_ns"], row["share"]) for row in parts]
     whole = text.duration(float(sum(piece.duration_ns for piece in pieces)))
-    title = f"Critical path of step {view.step}{view.seen} by kind of work, {whole}"
+    title = f"Critical path of step {view.step}{view.phrase_on_ranks} by kind of work, {whole}"
     waits = any(piece.name == by_role.WAITING and piece.share >= LEAST_SHARE for piece in pieces)
     yield Bar("by-what", title, f"step {view.step}", pieces, _BAR_NOTE, _STAND_STILL if waits else "", least)
 
 
 def _what_helps(view: RunView) -> Iterator[Words]:
     """Yield why compressing gradients cannot help, if so, and which single change gains most."""
-    said = [gradients_hidden(view.run, view.kept), changes.best(view.run)] if view.step is not None else []
+    said = [gradients_hidden(view.run, view.kept_steps), changes.best(view.run)] if view.step is not None else []
     if any(said):
         yield Words("\n".join(filter(None, said)))
 
 
 def _dominant(view: RunView) -> Iterator[Words]:
     if view.step is not None and (said := dominant(view.run, view.step)):
-        title = f"What dominates the critical path of step {view.step}{view.seen}"
+        title = f"What dominates the critical path of step {view.step}{view.phrase_on_ranks}"
         yield Words(title, [f"{sentence}." for sentence in said])
 
 
 def _stragglers(view: RunView) -> Iterator[Words]:
-    found = view.run.stragglers_of(view.kept) if view.kept else view.run.stragglers.iloc[:0]
+    found = view.run.stragglers_of(view.kept_steps) if view.kept_steps else view.run.stragglers.iloc[:0]
     shown = [f"{straggler_sentence(row)}." for row in records(found.head(_STRAGGLERS_SHOWN))]
     more = f"; {len(found) - len(shown)} more not shown" if len(found) > len(shown) else ""
-    title = f"Stragglers and hot spots, and what they cost per step{view.seen}{more}"
+    title = f"Stragglers and hot spots, and what they cost per step{view.phrase_on_ranks}{more}"
     yield Words(title, shown) if shown else Words(_NO_STRAGGLERS)
 
 

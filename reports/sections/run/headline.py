@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from html import escape
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from reports.analysis import critical_path
 from reports.analysis.by_role import LAUNCHING, by_what
 from reports.analysis.frames import memory_at_peak
 from reports.analysis.prediction.costs import costs, prices_of
@@ -18,7 +16,6 @@ from reports.analysis.prediction.uncertainty import on_gpus, uncertainty
 from reports.analysis.step_breakdown import (
     ADDING_UP,
     PARTS,
-    parts_of_step,
     steady_kept,
     steady_steps,
     sync_period,
@@ -28,12 +25,11 @@ from reports.analysis.step_breakdown import (
     utilisation_of,
 )
 from reports.analysis.step_times import LEAST_EXCESS, SETTLED
-from reports.errors import ReportError
 from reports.run import Run
-from reports.sections.run.causes import group_name, waiting
+from reports.sections.run.causes import waiting
 from reports.sections.run.uncertainty import bar, why
 from reports.terminal import text
-from reports.terminal.rows import operation_name, records, represent_rows
+from reports.terminal.rows import represent_rows
 from scenarios.seam.memory import remedy
 from scenarios.seam.trace import EMULATED_HOSTS, RunInfo
 
@@ -73,7 +69,13 @@ def headline(run: Run, spread: str = "") -> list[str]:
             lines.append("waiting for ranks without kept spans counts as transfer")
     lines += filter(None, [warm_up(run)])
     if len(timed):
-        lines += [*_step_time(timed, run), *on_cpu(run.info), *left_out(run.info), *sync_words(run), *arithmetic(run)]
+        lines += [
+            *_step_time(timed, run),
+            *on_cpu(run.info),
+            *tell_left_out(run.info),
+            *sync_words(run),
+            *arithmetic(run),
+        ]
         idle = bound_by_host(run)
         lines += [*filter(None, [idle]), *would_help(info, is_bound_by_host=bool(idle))]
         lines += filter(None, [costs_line(run), waiting(run, steady_kept(run))])
@@ -294,7 +296,7 @@ def on_cpu(info: RunInfo) -> list[str]:
     return [f"CPU work of the hosts: {'; '.join(map(text.printable, info.on_cpu))}"] if info.on_cpu else []
 
 
-def left_out(info: RunInfo) -> list[str]:
+def tell_left_out(info: RunInfo) -> list[str]:
     """Return a line on the parts of steps that are not predicted; [] where there were none."""
     data, words = info.scenario.get("data"), [*map(text.printable, info.left_out)]
     is_ours = info.world == "sim" and info.scenario.get("program") == "dlrm"
@@ -323,72 +325,3 @@ def only(run: Run) -> str:
     if thinned is None or thinned.ranks is None:
         return ""
     return f", seen on {_of_ranks(thinned.ranks, run.info)}"
-
-
-class Share(NamedTuple):
-    """A named part of a step: its time in ns, and its share."""
-
-    name: str
-    ns: float
-    share: float
-
-    def __str__(self) -> str:
-        return f"{text.printable(self.name)} {text.percent(self.share)}"
-
-
-def as_text(run: Run) -> str:
-    """Return step time, ranks and what dominates, a line each; a damaged run gives its error as a line."""
-    head, *lines = _head(run)
-    lines += [f"{name}: {', '.join(map(str, shares))}" for name, shares in _dominant(run).items()]
-    return "\n  ".join([f"<Run {head}", *lines]) + ">"
-
-
-def as_html(run: Run) -> str:
-    """Return the lines of `as_text` as an HTML fragment without scripts and styles of its own."""
-    head, *lines = map(escape, _head(run))
-    rows = "".join(
-        f'<tr><th colspan="3" style="text-align: left">{escape(name)}</th></tr>{"".join(map(_row, shares))}'
-        for name, shares in _dominant(run).items()
-    )
-    return f"<div><strong>{head}</strong><br>{'<br>'.join(lines)}<table>{rows}</table></div>"
-
-
-def _row(one: Share) -> str:
-    cells = text.printable(one.name), text.duration(one.ns), text.percent(one.share)
-    return f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}</tr>"
-
-
-def _head(run: Run) -> list[str]:
-    try:
-        lines = headline(run)
-    except ReportError as error:  # spans are first read here
-        return [f"{run.info.name}: {error}"]
-    return [text.printable(line) for line in lines] + ([] if len(run.steps) else ["no rank completed a step"])
-
-
-def _dominant(run: Run) -> dict[str, list[Share]]:
-    """Return by title the parts of the typical step and the main parts of its critical path, largest first."""
-    try:
-        if (step := typical_step(run)) is None:
-            return {}
-        parts, path = parts_of_step(run, [step]), critical_path.dominant(run.critical_path_of(step))
-    except ReportError:  # the head has the error already
-        return {}
-    spent = [Share(*row) for row in parts[["part", "mean_ns", "share"]].itertuples(index=False, name=None)]
-    waited = [Share(_named(row), row["duration_ns"], row["share"]) for row in records(path)]
-    found = {
-        f"mean over ranks in step {step}": _largest(one for one in spent if one.name not in _WITHIN),
-        f"critical path of step {step}": _largest(waited)[:_LONGEST_SHOWN],
-    }
-    return {title: shares for title, shares in found.items() if shares}
-
-
-def _named(row: dict[str, Any]) -> str:
-    """Return an operation's name; for several operations that of their group."""
-    if len(row["operations"]) > 1:
-        return group_name(row)
-    return operation_name({**row, "label": row["operations"][0]})
-
-
-def _largest(shares: Iterable[Share]) -> list[Share]:
-    return sorted((one for one in shares if one.share >= _LEAST_SHARE), key=lambda one: -one.share)

@@ -48,7 +48,7 @@ _FORMULAS_SHOWN, _BANDWIDTHS_SHOWN = 10, 8
 
 
 def _operations(view: RunView) -> Iterator[ReportTable]:
-    frame = view.run.operations_of(view.kept)
+    frame = view.run.operations_of(view.kept_steps)
     frame = frame.sort_values(["median_ns", "label", "kind"], ascending=[False, True, True])
     frame = frame.assign(name=operation_names(frame), transfer_ns=frame["exposed_ns"] - frame["wait_ns"])
 
@@ -78,19 +78,19 @@ def _operations(view: RunView) -> Iterator[ReportTable]:
 
 
 def _bandwidths(view: RunView) -> Iterator[ReportTable]:
-    frame = view.run.operations_of(view.kept)
+    frame = view.run.operations_of(view.kept_steps)
     frame = frame[frame["busbw_bytes_per_s"].notna().to_numpy(bool)]
     frame = frame.sort_values("size_bytes", ascending=False, kind="stable")
     columns = {"name": "operation", "members": "ranks", "size_bytes": "size", "moving_ns": "transfer"}
     columns |= {"algbw_bytes_per_s": "algbw", "busbw_bytes_per_s": "busbw"}
-    title = f"Bandwidth of collectives, from the entry of the last rank, {text.steps(view.kept)}"
+    title = f"Bandwidth of collectives, from the entry of the last rank, {text.steps(view.kept_steps)}"
     most = Most(_BANDWIDTHS_SHOWN, _BANDWIDTHS_SHOWN)
     if len(frame):
-        yield table_of(title, _named(frame), columns, most=most, others="smaller ones")
+        yield table_of(title, _name_rows(frame), columns, most=most, others="smaller ones")
 
 
 def _formulas(view: RunView) -> Iterator[ReportTable]:
-    frame = view.run.formulas_of(view.kept)
+    frame = view.run.formulas_of(view.kept_steps)
     frame = frame[frame["difference"].abs() > DIFFERS]
     frame = frame.sort_values("difference", key=abs, ascending=False, kind="stable")
     columns = {"name": "operation", "calls": "calls", "median_ns": "link model", "formula_ns": "formula"}
@@ -98,11 +98,11 @@ def _formulas(view: RunView) -> Iterator[ReportTable]:
     title = f"NCCL's own formula where it differs by over 5 %, {view.which}"
     most = Most(_FORMULAS_SHOWN, _FORMULAS_SHOWN)
     if len(frame):
-        shown = _named(frame).assign(calls=frame["calls"].map("{:,}".format))
+        shown = _name_rows(frame).assign(calls=frame["calls"].map("{:,}".format))
         yield table_of(title, shown, columns, most=most, file="formulas.csv")
 
 
-def _named(frame: pd.DataFrame) -> pd.DataFrame:
+def _name_rows(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(name=operation_names(frame))
 
 
@@ -121,7 +121,7 @@ def communication(view: RunView) -> pd.DataFrame:
 
     `bytes_sent`, `mean_ns` and its parts `transfer_ns`, `wait_ns` (both exposed) and `hidden_ns` are of the mean rank.
     """
-    frame = view.run.operations_of(view.kept) if view.kept else view.run.operations.iloc[:0]
+    frame = view.run.operations_of(view.kept_steps) if view.kept_steps else view.run.operations.iloc[:0]
     frame = frame[(frame["part"] == "communication").to_numpy(bool)]
     frame = frame.assign(what=whats(frame.assign(kernel="")), transfer_ns=frame["exposed_ns"] - frame["wait_ns"])
     added = frame.groupby("what", sort=True)[["bytes_sent", "mean_ns", "transfer_ns", "wait_ns", "hidden_ns"]].sum(

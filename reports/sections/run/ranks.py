@@ -20,7 +20,7 @@ def of_one_step(view: RunView) -> pd.DataFrame:
 
     `over` is the rank's compute time over the ranks' mean. The frame is empty if the run has no steady steps.
     """
-    frame = view.run.ranks_of(view.kept) if view.kept else view.run.ranks.iloc[:0]
+    frame = view.run.ranks_of(view.kept_steps) if view.kept_steps else view.run.ranks.iloc[:0]
     each = frame[SPENT].div(frame["steps"].clip(lower=1), axis=0)
     return each.assign(rank=frame["rank"], rank_count=frame["rank_count"], over=frame["compute_over_mean"])
 
@@ -70,7 +70,7 @@ RANKS = ReportSection(
     absent_in=PAGE,
     data=lambda view: {
         "ranks": view.run.ranks,
-        "late_ranks": view.run.late_ranks_of(view.kept),
+        "late_ranks": view.run.late_ranks_of(view.kept_steps),
         "rank_classes": _rank_classes(view),
     },
     folded=True,

@@ -67,7 +67,7 @@ STEPS = ReportSection(
 
 def _breakdown(view: RunView) -> Iterator[ReportTable]:
     """Yield shares of the whole step that are not 0; exposed communication is split into its two parts."""
-    spent = parts_of_step(view.run, view.kept)
+    spent = parts_of_step(view.run, view.kept_steps)
     raw = dict(zip((name.removesuffix("_ns") for name in PARTS), spent["mean_ns"], strict=True))
     shown = spent[((spent["part"] != PARTS["exposed_ns"]) & (spent["max_ns"] > 0)).to_numpy(bool)]
     columns = {"part": "part", "mean_ns": "mean", "share": "share", "max_ns": "max", "rank": "on rank"}
@@ -77,7 +77,7 @@ def _breakdown(view: RunView) -> Iterator[ReportTable]:
 
 
 def _no_breakdown(view: RunView) -> str:
-    return view.why_absent() or ("" if len(parts_of_step(view.run, view.kept)) else "No rank completed a step.")
+    return view.why_absent() or ("" if len(parts_of_step(view.run, view.kept_steps)) else "No rank completed a step.")
 
 
 PARTS_OF_STEP = ReportSection(
@@ -106,7 +106,10 @@ def _path(view: RunView) -> Iterator[ReportTable]:
         return found
 
     columns: Columns = ["operation", "kind", Column("part", PAGE), Column("segments", PAGE), "time", "share"]
-    title, raw = f"Critical path of step {view.step}, in order{view.seen}", {"sum": float(own["duration_ns"].sum())}
+    title, raw = (
+        f"Critical path of step {view.step}, in order{view.phrase_on_ranks}",
+        {"sum": float(own["duration_ns"].sum())},
+    )
     yield ReportTable(title, columns, rows, left=3, folded=True, raw=raw, name="The whole path", most=Most(16, 200))
 
 

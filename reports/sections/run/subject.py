@@ -36,22 +36,22 @@ class RunView:
         return cls(run, step_shown(run, asked), draws, also)
 
     @property
-    def kept(self) -> list[int]:
+    def kept_steps(self) -> list[int]:
         """The steady steps that have spans."""
         return steady_kept(self.run)
 
     @property
     def which(self) -> str:
         """The steps of the view and, if not all ranks' spans were kept, the ranks, in words."""
-        return f"{text.steps(self.kept)}{only(self.run)}"
+        return f"{text.steps(self.kept_steps)}{only(self.run)}"
 
     @property
-    def seen(self) -> str:
+    def phrase_on_ranks(self) -> str:
         """A phrase ", seen on N of M ranks" if spans of some ranks were left out; else ""."""
         return only(self.run)
 
     def why_absent(self) -> str:
         """Return why there are no steady steps with spans; "" if there are."""
-        if self.kept:
+        if self.kept_steps:
             return ""
         return "This run has not kept spans of these steps." if len(self.run.steps) else "No rank completed a step."

@@ -6,6 +6,7 @@ A page begins with as much: the verdict.
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -27,11 +28,11 @@ from reports.sections.run.headline import (
     fits,
     headline,
     identity,
-    left_out,
     of_recording,
     per_rank,
     rests_on,
     sync_words,
+    tell_left_out,
     warm_up,
 )
 from reports.sections.run.subject import RunView
@@ -50,8 +51,14 @@ _WHAT_IF = "--what-if tries settings, hardware and the program"
 _ASK_BATCH = "unknown; --set script.batch_size=N gives a rank's samples a step"
 # Tiles of pages have the numbers of these facts.
 _IN_TILES = ("step time", "samples/s", "price")
-NEXT = "next: twinstep report FOLDER --full (all tables, a page)"
 PLANS = "      twinstep plan SCENARIO (looks for a faster plan of the tables)"
+
+
+def next_line(folder: str) -> str:
+    """Return the command that shows more of a run, in one line, with as many words around it as there is room for."""
+    command = f"twinstep report {shlex.quote(folder)} --full"
+    lines = (f"next: {command} (all tables, a page)", f"next: {command}")
+    return next((line for line in lines if len(line) <= text.WIDTH), command)
 
 
 def _lines(view: RunView) -> list[str]:
@@ -122,20 +129,20 @@ def _limits(view: RunView) -> Iterator[Fact]:
     launching = float(path.loc[(path["what"] == LAUNCHING).to_numpy(bool), "share"].sum())
     host = f"launching of operations: {text.percent(launching)} of the step" if launching >= _LARGE else ""
     host = bound_by_host(view.run).removeprefix("bound by ") or host
-    late = waiting(view.run, view.kept, _LEAST_COST) or _straggler(view)
+    late = waiting(view.run, view.kept_steps, _LEAST_COST) or _straggler(view)
     said = [host or largest_part(view.run, view.step), late]
     if any(said):
         yield Fact("limited by", "\n".join(filter(None, said)))
 
 
 def _straggler(view: RunView) -> str:
-    found = records(view.run.stragglers_of(view.kept).head(1)) if view.kept else []
+    found = records(view.run.stragglers_of(view.kept_steps).head(1)) if view.kept_steps else []
     return "".join(straggler_sentence(row) for row in found if row["cost_ns"] >= _LEAST_COST * row["step_ns"])
 
 
 def _certainty(run: Run) -> Iterator[Fact]:
     """Yield the uncertainty with its main reason, what figures rest on, and what is not predicted."""
-    if said := [*filter(None, (main_reason(uncertainty(run)), rests_on(run.info), *left_out(run.info)))]:
+    if said := [*filter(None, (main_reason(uncertainty(run)), rests_on(run.info), *tell_left_out(run.info)))]:
         yield Fact("how sure", "\n".join(said))
 
 
@@ -157,7 +164,6 @@ def _bar(view: RunView) -> Iterator[Bar]:
 
 
 FIRST_SCREEN = ReportSection("first-screen", "First screen", [on_terminal(_facts), on_terminal(_bar)])
-SUMMARY = Report(lines=_lines, sections=[FIRST_SCREEN])
 
 
 def _on_page(view: RunView) -> Iterator[Block]:
@@ -182,3 +188,4 @@ VERDICT = ReportSection(
     absent=lambda view: "" if len(timed_steps(view.run)) else "No rank completed a step.",
     absent_in=PAGE,
 )
+SUMMARY = Report(lines=_lines, sections=[FIRST_SCREEN, VERDICT])

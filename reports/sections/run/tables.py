@@ -93,7 +93,7 @@ BALANCE = ReportSection(
 )
 
 
-def _placed(view: RunView) -> Iterator[ReportTable]:
+def _show_placement(view: RunView) -> Iterator[ReportTable]:
     """Yield where the planner placed each table."""
     keys, run = ["table", "sharding_type", "compute_kernel"], view.run
     by_cost = run.plan.groupby(keys, sort=False)["perf_ms"].sum().sort_values(ascending=False, kind="stable")
@@ -132,7 +132,7 @@ def _costs(view: RunView) -> Iterator[Block]:
             for row in records(frame.head(most))
         ]
 
-    title, name = f"Tables: planned / in the step{view.seen}", "Tables: planned / in the step"
+    title, name = f"Tables: planned / in the step{view.phrase_on_ranks}", "Tables: planned / in the step"
     raw, most = {"look_up": float(frame["step_look_up_ns"].sum())}, Most(16, _PLAN_ROWS)
     yield ReportTable(
         title,
@@ -219,7 +219,7 @@ def _ms(ms: float) -> str:
 PLAN = ReportSection(
     "plan",
     "Plan",
-    [on_page(_placed), _costs, _sentences, on_page(_beside_ours)],
+    [on_page(_show_placement), _costs, _sentences, on_page(_beside_ours)],
     absent=_absent,
     absent_in=PAGE,
     data=lambda view: {

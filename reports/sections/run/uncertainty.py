@@ -37,7 +37,7 @@ def spread_line(plays: Plays) -> str:
     """Return median and p10-p90 of a prediction's draws, in one line."""
     sample = plays.sample
     of = "the same in every draw" if len(plays.each) == 1 else f"over {text.count_words(len(plays.each), 'draw')}"
-    where = text.between(sample.low, sample.high)
+    where = text.format_range(sample.low, sample.high)
     return f"median {text.duration(sample.median)}, 10th to 90th percentile {where}, {of}"
 
 

@@ -13,7 +13,7 @@ _SUCH_AS = "cluster.hosts=8 or model.tables[3].rows=1000"
 
 
 def add_set(parser: ArgumentParser | _ArgumentGroup) -> None:
-    """Add `--set`, which may be given again and again; `given_by` reads its values."""
+    """Add `--set`, which may be given again and again; `parse_values` reads its values."""
     parser.add_argument(
         "--set",
         action="append",
@@ -25,7 +25,7 @@ def add_set(parser: ArgumentParser | _ArgumentGroup) -> None:
     )
 
 
-def given_by(sets: Iterable[str], option: str = "--set", such_as: str = _SUCH_AS) -> dict[str, object]:
+def parse_values(sets: Iterable[str], option: str = "--set", such_as: str = _SUCH_AS) -> dict[str, object]:
     """Return the values given with `--set`, by key; the last value of a key counts.
 
     Raises:

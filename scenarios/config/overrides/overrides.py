@@ -6,6 +6,7 @@ import copy
 import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
+from itertools import takewhile
 
 from scenarios.config.overrides.keys import EXPECTED_KEY, is_several, items_of, names_of, path_of, places
 from scenarios.config.toml.mistakes import SET, Mistakes, toml_text
@@ -51,6 +52,9 @@ class Overrides:
         for key, value in self._left:
             if not self._put(mistakes.tree, key, value):
                 mistakes.say(self._sentence(mistakes.tree, key, value))
+            elif (path := self._path(key, value)) and path[0] == "cluster":
+                table = takewhile(lambda part: isinstance(part, str) and not is_several(part), path[1:])
+                mistakes.tree.within_profile.append(tuple(table))
 
     def _put(self, tree: Tree, key: str, value: object) -> bool:
         path = self._path(key, value)

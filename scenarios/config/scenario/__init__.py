@@ -13,7 +13,7 @@ from typing import Any
 
 from scenarios.compute_kernel import DEFAULT_KERNEL, ComputeKernel
 from scenarios.config.hardware import Cluster
-from scenarios.config.keys import recorded
+from scenarios.config.keys import recorded_fields
 from scenarios.config.provenance import KnownErrors, Measured
 from scenarios.config.scenario.optimizers import DenseOptimizer, Optimizer, OptimizerKind
 from scenarios.config.scenario.programs import Exchange, Gradients, Source, TimedCollective
@@ -110,6 +110,8 @@ class Scenario:
     sources: tuple[Source, ...] = field(default=(), metadata={"is_of_playing": True})  # of a user's own program
     # The folder of the file that names the program; None: that of `path`.
     named_in: Path | None = field(default=None, metadata={"is_of_playing": True})
+    # The keys of [cluster] beside its profile, and of [run], from which the scenario was loaded; files are absolute.
+    own_keys: Mapping[str, Any] = field(default_factory=dict, compare=False, metadata={"is_of_playing": True})
 
     def kernel_of(self, table: Table) -> ComputeKernel:
         """Return where the table's rows lie on this cluster."""
@@ -167,8 +169,8 @@ class Scenario:
         folders have equal keys; a user's own workload adds its fields.
         """
         own = {name: getattr(self.workload, name, usual) for name, usual in _USUAL.items()}
-        parts = {"run": recorded(self.run), "workload": own | recorded(self.workload)}
-        flat = (parts.get(name, {name: value}) for name, value in recorded(self).items())
+        parts = {"run": recorded_fields(self.run), "workload": own | recorded_fields(self.workload)}
+        flat = (parts.get(name, {name: value}) for name, value in recorded_fields(self).items())
         plain = {name: _plain(value) for part in flat for name, value in part.items()}
         if plain["options"] is None:
             del plain["options"]  # built-in programs have none
@@ -224,7 +226,7 @@ _USUAL: dict[str, object] = {
 
 def _plain(value: Any) -> object:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {name: _plain(kept) for name, kept in recorded(value).items()}
+        return {name: _plain(kept) for name, kept in recorded_fields(value).items()}
     if hasattr(type(value), "model_fields"):  # pydantic's, which ranks need not load
         return {key: _plain(item) for key, item in dict(value).items()}
     if isinstance(value, Mapping):

@@ -8,7 +8,7 @@ from scenarios.config.compute_times import ComputeTimes, read_compute_times
 from scenarios.config.interconnect import default_library
 from scenarios.config.scenario import RunSettings, Scenario
 from scenarios.config.toml.checks import why_each
-from scenarios.config.toml.derive import frozen
+from scenarios.config.toml.derive import freeze
 from scenarios.config.toml.hardware.build import build_cluster
 from scenarios.config.toml.hardware.kernel_table import with_kernel_tables
 from scenarios.config.toml.look import named_file
@@ -25,7 +25,7 @@ def build(document: Document, program: ProgramSpec, mistakes: Mistakes, path: Pa
     """Return the scenario of a document without mistakes."""
     run = document.run or RunSection()
     cluster = with_kernel_tables(build_cluster(have(document.cluster)), mistakes)
-    settings = frozen(
+    settings = freeze(
         RunSettings,
         document.run,
         payload=run.payload or program.payload(document),
@@ -51,12 +51,12 @@ def _with_representatives(scenario: Scenario, document: Document, program: Progr
     steps = min(scenario.run.steps, _FEW_STEPS)
     is_large = scenario.cluster.world_size > MOST_EACH or effort.is_large(steps)
     if run.ranks == "each" or not is_large or why_each(document, program):
-        return scenario.with_run(folded_by=_folded_by(document, program, is_large=is_large))
+        return scenario.with_run(folded_by=_options_to_fold(document, program, is_large=is_large))
     chosen = f"simulating {scenario.cluster.world_size:,} ranks one by one takes {effort.text(steps)}"
     return scenario.with_run(fidelity="links", ranks="alike", chosen=chosen)
 
 
-def _folded_by(document: Document, program: ProgramSpec, *, is_large: bool) -> str:
+def _options_to_fold(document: Document, program: ProgramSpec, *, is_large: bool) -> str:
     """Return the options with which representatives of the host classes are simulated; "" where nothing allows it."""
     run = document.run or RunSection()
     by_links = document.model_copy(update={"run": run.model_copy(update={"fidelity": "links"})})

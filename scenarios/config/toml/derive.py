@@ -26,14 +26,14 @@ def section_of(kind: Any, title: str = "") -> type[Section]:
     """Return the table that a dataclass declares; its description is the first line of the class's docstring."""
     keys = [one for one in declared_keys(kind) if one.key.name != REST]
     base = Section if len(keys) == len(declared_keys(kind)) else FreeOptions
-    fields: dict[str, Any] = {one.key.name: _field(_accepted(one), one.key.doc) for one in keys}
+    fields: dict[str, Any] = {one.key.name: _field(_accept(one), one.key.doc) for one in keys}
     doc = str(kind.__doc__).partition("\n")[0]
     made: type[Section] = create_model(title or f"{kind.__name__}Section", __base__=base, __doc__=doc, **fields)
     made.declared_by = kind
     return made
 
 
-def frozen(kind: Any, section: Section | None, **given: object) -> Any:
+def freeze(kind: Any, section: Section | None, **given: object) -> Any:
     """Return the frozen value that a checked table describes; absent keys, or an absent table, have the defaults.
 
     `given` are fields whose values come from elsewhere.
@@ -48,11 +48,11 @@ def frozen(kind: Any, section: Section | None, **given: object) -> Any:
             values.setdefault(one.path[:-1], {})[one.path[-1]] = held
     # Innermost values first, because outer values contain them.
     for path in sorted(values, key=len, reverse=True)[:-1]:
-        values.setdefault(path[:-1], {})[path[-1]] = _inlined(kind, path)(**values[path])
+        values.setdefault(path[:-1], {})[path[-1]] = _inline(kind, path)(**values[path])
     return kind(**values[()])
 
 
-def _accepted(one: Declared) -> Any:
+def _accept(one: Declared) -> Any:
     if one.table is not None:
         section: Any = section_of(one.table, one.key.title)
         array: Any = Annotated[list[section], OrFile()] if one.key.or_file else list[section]
@@ -128,7 +128,7 @@ def _field(accepts: Any, meaning: str) -> tuple[Any, Any]:
 
 def _value(one: Declared, value: Any) -> object:
     if one.table is not None:
-        return tuple(frozen(one.table, each) for each in value) if one.is_array else frozen(one.table, value)
+        return tuple(freeze(one.table, each) for each in value) if one.is_array else freeze(one.table, value)
     if one.key.names is not None:
         return {name: each for name, each in value if each is not None}
     if isinstance(value, FreeOptions):
@@ -136,7 +136,7 @@ def _value(one: Declared, value: Any) -> object:
     return value if one.key.read is None else one.key.read(value)
 
 
-def _inlined(kind: Any, path: tuple[str, ...]) -> Any:
+def _inline(kind: Any, path: tuple[str, ...]) -> Any:
     for name in path:
         kind = get_type_hints(kind)[name]
     return kind

@@ -82,14 +82,14 @@ class _IncludeReader:
             self._give_up(str(error))
             return
         if (key := too_deep(values)) is not None:
-            self._give_up(f"{_shown(file)}: {key_text((key,))}: {TOO_DEEP}")
+            self._give_up(f"{_show_path(file)}: {key_text((key,))}: {TOO_DEEP}")
             return
         included = values.pop("include", [])
         if self.in_profile:
             self._check_profile(values, file)
         if "measured" in values and not self.in_profile:
             self._complain(file, ("measured",), values.pop("measured"), "nothing measured outside a profile")
-        self.mistakes.tree.lay_under(values, _shown(file))
+        self.mistakes.tree.lay_under(values, _show_path(file))
         self.chain.append(file)
         self._read_included(file, included)
         self.chain.pop()
@@ -141,14 +141,14 @@ class _IncludeReader:
         elif not os.path.isfile(target):
             self._complain(file, path, name, f"{path_text(target)} to be a file")
         elif any(os.path.samefile(target, seen) for seen in self.chain):
-            self._complain(file, path, name, f"no cycle, but {' includes '.join(map(_shown, chain))}")
+            self._complain(file, path, name, f"no cycle, but {' includes '.join(map(_show_path, chain))}")
         elif len(chain) > LONGEST_CHAIN:
             self._complain(file, path, name, f"at most {LONGEST_CHAIN} files, each included by the one before")
         elif os.path.abspath(target) not in self.done:
             self.read(target)
 
     def _complain(self, file: str, path: KeyPath, value: object, expected: str) -> None:
-        self._give_up(f"{_shown(file)}: {key_text(path)} = {toml_text(value)}: expected {expected}")
+        self._give_up(f"{_show_path(file)}: {key_text(path)} = {toml_text(value)}: expected {expected}")
 
     def _give_up(self, sentence: str) -> None:
         """Report that a file is unusable. A profile can supply only the cluster, any other file everything."""
@@ -158,17 +158,17 @@ class _IncludeReader:
         for key in [key for key in values if key not in PROFILE_KEYS]:
             known = ", ".join(PROFILE_KEYS)
             text = toml_text(values.pop(key))
-            self._give_up(f"{_shown(file)}: {key_text((key,))} = {text}: unknown key; expected one of {known}")
+            self._give_up(f"{_show_path(file)}: {key_text((key,))} = {text}: unknown key; expected one of {known}")
         values.pop("description", None)  # describes the profile, not the scenario
         cluster = values.get("cluster", {})
         if not isinstance(cluster, dict):
-            self._give_up(f"{_shown(file)}: cluster = {toml_text(values.pop('cluster'))}: expected a table")
+            self._give_up(f"{_show_path(file)}: cluster = {toml_text(values.pop('cluster'))}: expected a table")
         elif "profile" in cluster:
             text = toml_text(cluster.pop("profile"))
-            self._give_up(f"{_shown(file)}: cluster.profile = {text}: expected no profile within a profile")
+            self._give_up(f"{_show_path(file)}: cluster.profile = {text}: expected no profile within a profile")
 
 
-def _shown(file: str) -> str:
+def _show_path(file: str) -> str:
     """Return a path as users know it: for a ready profile the file's name, wherever this package is installed."""
     path = Path(file)
     return path.name if profile_file(path.stem) == file else file

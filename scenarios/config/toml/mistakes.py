@@ -43,7 +43,7 @@ class Mistakes:
         """Add a mistake: the value at `path` is not what was expected."""
         self._note(path, f"{self._place(path)} = {toml_text(self.tree.at(path))}: expected {expected}")
 
-    def unknown(self, path: KeyPath, known: list[str]) -> None:
+    def add_unknown(self, path: KeyPath, known: list[str]) -> None:
         """Add a mistake: the key at `path` is unknown there."""
         value = toml_text(self.tree.at(path))
         self._unknown.append(path)
@@ -87,9 +87,9 @@ class Mistakes:
         origin = self.tree.origin(path)
         if origin.startswith(SET):
             return f"{SET}{key_text(path)}"  # the command line may have set a table around it
-        return origin if origin.startswith("--") else f"{origin}: {self.called(path)}"
+        return origin if origin.startswith("--") else f"{origin}: {self.name_of(path)}"
 
-    def called(self, path: KeyPath) -> str:
+    def name_of(self, path: KeyPath) -> str:
         """Return what users call the value at `path` in its file: its key, or a line and a column."""
         entry, rest = self.tree.entry(path) or (None, path)
         if entry is None or entry.columns is None:

@@ -11,7 +11,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from scenarios.config.keys import conditional
 from scenarios.config.scenario import Scenario, Workload
-from scenarios.config.toml.derive import frozen, section_of
+from scenarios.config.toml.derive import freeze, section_of
 from scenarios.config.toml.look import Look
 from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.reading import expected_phrase
@@ -58,7 +58,7 @@ class ScenarioTable(Generic[V]):
 
     def build(self, document: Document, **given: object) -> V:
         """Build the table's frozen value; `given` are fields that other tables decide."""
-        built: V = frozen(self.values, self.of(document), **given)
+        built: V = freeze(self.values, self.of(document), **given)
         return built
 
     def check_in(self, document: Document, look: Look) -> None:

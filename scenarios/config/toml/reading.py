@@ -62,7 +62,7 @@ def _name(mistakes: Mistakes, error: ErrorDetails, values: dict[str, Any], kind:
     table: Any = values
     for key in path[:-1]:
         table = table[key]
-    mistakes.unknown(path, list(_read_by(kind, error["loc"], table).model_fields))
+    mistakes.add_unknown(path, list(_read_by(kind, error["loc"], table).model_fields))
 
 
 def _read_by(kind: type[BaseModel], place: tuple[int | str, ...], table: Mapping[str, object]) -> type[BaseModel]:

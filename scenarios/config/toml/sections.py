@@ -1,7 +1,7 @@
 """The shape of a scenario file: its tables, keys and accepted values; `checks` looks at how they fit together.
 
 Every key may be absent here, because another file may supply it: `checks` reports what is missing in the end. Editors
-show the descriptions, and `docs/scenario.md` prints them.
+show the descriptions, and the documentation's page of keys prints them.
 """
 
 from __future__ import annotations

@@ -41,6 +41,7 @@ class Tree:
         entries: where items of arrays stand that are not items of their file; each is an origin's root as well.
         lost: tables with parts in an unusable file, so that their keys are not reported missing; () is the whole tree.
         beside_profile: the keys of the cluster that do not come from its profile.
+        within_profile: the keys of the cluster that are arrays of its profile with other parts, or with more.
         profile: the profile's file.
     """
 
@@ -50,6 +51,7 @@ class Tree:
     entries: dict[KeyPath, TableEntry] = field(default_factory=dict)
     lost: list[KeyPath] = field(default_factory=list)
     beside_profile: list[KeyPath] = field(default_factory=list)
+    within_profile: list[KeyPath] = field(default_factory=list)
     profile: str = ""
 
     def lay_under(self, values: Mapping[str, Any], file: str) -> None:
@@ -65,6 +67,8 @@ class Tree:
         for at, key in enumerate(path[:-1], 1):
             if isinstance(key, str) and isinstance(target, dict):
                 if key not in target:
+                    if any(isinstance(below, int) for below in path[at:]):
+                        return False  # an array of the profile may still be laid under
                     self.origins[path[:at]] = origin
                 target = target.setdefault(key, {})
             elif isinstance(key, int) and isinstance(target, list) and key < len(target):

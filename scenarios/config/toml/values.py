@@ -81,11 +81,11 @@ def _quantity(kind: Quantity, parse: Callable[[str], float], least: str, *, most
 
     def read(value: object) -> float:
         if not isinstance(value, str):
-            raise ValueError(kind.expected)
+            raise ValueError(kind.expected_phrase)
         try:
             number = parse(value)
         except OverflowError:
-            raise ValueError(kind.expected) from None
+            raise ValueError(kind.expected_phrase) from None
         if number < parse(least):
             raise ValueError(f"{kind.noun} of at least {least}")
         if most and number > parse(most):
@@ -95,7 +95,10 @@ def _quantity(kind: Quantity, parse: Callable[[str], float], least: str, *, most
         return number
 
     return Accept(
-        expected=kind.expected, read=read, json_schema={"type": "string", "examples": [kind.example]}, quantity=kind
+        expected=kind.expected_phrase,
+        read=read,
+        json_schema={"type": "string", "examples": [kind.example]},
+        quantity=kind,
     )
 
 

@@ -24,7 +24,7 @@ class HostCounter:
         self.all_dispatches = 0
         self._clear()
 
-    def dispatched(self) -> None:
+    def count_dispatch(self) -> None:
         """Count an operator that torch dispatches, and the autograd node that calls it."""
         self._dispatches += 1
         self.all_dispatches += 1
@@ -42,7 +42,7 @@ class HostCounter:
             self._nodes += 1
             self._gradients += accumulates
 
-    def launched(self, kind: str) -> None:
+    def count_launch(self, kind: str) -> None:
         """Count an operator that launches kernels of this kind."""
         if kind in _PRODUCTS:
             self._products += 1
@@ -53,7 +53,7 @@ class HostCounter:
         """Count a pass through fbgemm's tables, whose own Python does not run."""
         self._bags += 1
 
-    def computed(self, work: HostWork) -> None:
+    def count_work(self, work: HostWork) -> None:
         """Count work that the thread itself has done on the CPU."""
         self._bytes += work.cpu_bytes
         self._flops += work.cpu_flops

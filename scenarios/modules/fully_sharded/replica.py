@@ -92,7 +92,7 @@ class ShardedReplica(Replica):
         """Run the pass, stopping at units and at gradients that a function waits for; then reduce all gradients."""
         found, label = self._schedule(traced), f"{self._model.name}.backward"
         if self._hooks is not None:
-            self._hooks.reached, self._marks = self._reached_backward, iter(zip(*self._both(traced), strict=True))
+            self._hooks.reached, self._marks = self._reach_backward, iter(zip(*self._both(traced), strict=True))
         waited = {index for index, each in enumerate(inputs) if any(each is key for key in ready)}
         for number, step in enumerate(backward_steps(traced, found, waited)):
             await self._compute(step.kernel, label, number, self._advance, step.stop)
@@ -134,10 +134,10 @@ class ShardedReplica(Replica):
                 # Popped, so that the gather's memory is free once it is copied.
                 flat = self._flats.pop(unit)
                 label = self._label(unit, "copy_out")
-                given = self._sharded_at(self._units[unit].parameters), flat, self._size
+                given = self._shards_at(self._units[unit].parameters), flat, self._size
                 await compute(self._rank, copy_cost(flat, layout.numel), copy_out, *given, label=label, role=PARAMETERS)
             case "free":
-                for each in self._sharded_at(self._units[unit].parameters):
+                for each in self._shards_at(self._units[unit].parameters):
                     each.free()
             case "await_reduction":
                 await self._await_reductions()
@@ -148,7 +148,7 @@ class ShardedReplica(Replica):
         """Gather all ranks' shards of a unit into a flat tensor."""
         device, side = self._rank.device, self._shards
         own = torch.empty(layout.shard_numel, dtype=layout.dtype, device=device)
-        given = self._sharded_at(self._units[unit].parameters), own
+        given = self._shards_at(self._units[unit].parameters), own
         await compute(
             side, copy_cost(own, own.numel()), copy_in, *given, label=self._label(unit, "copy_in"), role=PARAMETERS
         )
@@ -164,7 +164,7 @@ class ShardedReplica(Replica):
         layout = self._layout(traced, indices)
         flat = torch.empty(layout.numel, dtype=layout.dtype, device=self._rank.device)
         # Taken away from the parameters, whose next micro-batch starts without gradients.
-        gradients = [each.take_gradient() for each in self._sharded_at(indices)]
+        gradients = [each.take_gradient() for each in self._shards_at(indices)]
         kernel, label = copy_cost(flat, layout.numel), self._label(unit, "cut")
         await compute(self._rank, kernel, cut, gradients, flat, self._size, label=label, role=REDUCTION)
         self._reductions.append(self._shards.spawn(self._reduce(unit, indices, flat)))
@@ -215,7 +215,7 @@ class ShardedReplica(Replica):
 
     def _give(self, indices: tuple[int, ...], own: Tensor) -> None:
         begin = 0
-        for each in self._sharded_at(indices):
+        for each in self._shards_at(indices):
             gradient = each.view(own[begin : begin + each.padded.numel()])
             each.own.grad = gradient if each.own.grad is None else each.own.grad.add_(gradient)
             begin += each.padded.numel()
@@ -250,16 +250,16 @@ class ShardedReplica(Replica):
         if not self._units:
             return nullcontext()
         assert self.module is not None
-        self._hooks = UnitHooks(self.module, self._units, self._reached_forward, needs.is_left)
+        self._hooks = UnitHooks(self.module, self._units, self._reach_forward, needs.is_left)
         return self._hooks
 
-    def _reached_forward(self, phase: Phase, unit: int) -> None:
+    def _reach_forward(self, phase: Phase, unit: int) -> None:
         actions = self._next(phase, unit)[1]
         if actions:
             assert self._running_forward is not None
             self._running_forward.stop()
 
-    def _reached_backward(self, phase: Phase, unit: int) -> None:
+    def _reach_backward(self, phase: Phase, unit: int) -> None:
         assert self._running is not None
         self._running.has_reached(self._next(phase, unit)[0])
 
@@ -283,7 +283,7 @@ class ShardedReplica(Replica):
     def _layout(self, traced: Trace, indices: Sequence[int]) -> UnitLayout:
         return layout_of(traced, indices, self._size)
 
-    def _sharded_at(self, indices: Sequence[int]) -> list[ShardedParameter]:
+    def _shards_at(self, indices: Sequence[int]) -> list[ShardedParameter]:
         return [self._sharded[index] for index in indices] if self._sharded else []
 
     def _label(self, unit: int, what: str) -> str:

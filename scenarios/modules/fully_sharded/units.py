@@ -123,7 +123,7 @@ def _check(parameter: nn.Parameter, unit: str, unit_of: dict[int, str]) -> None:
 
 
 class UnitHooks:
-    """Hooks that call `reached` when a module's passes reach its units, for one forward and backward pass.
+    """Hooks that call `reach` when a module's passes reach its units, for one forward and backward pass.
 
     `is_coming` returns whether a tensor has no values yet: nothing may be derived from such a tensor.
     """
@@ -215,10 +215,10 @@ class UnitMarks:
     def watching(self, module: Any, watched: Needs) -> AbstractContextManager[object]:
         """Return a context that records where the module's forward pass is at units; without units it does nothing."""
         if self._units:
-            self.hooks = UnitHooks(module, self._units, self.reached, watched.is_left)
+            self.hooks = UnitHooks(module, self._units, self.reach, watched.is_left)
         return self.hooks or nullcontext()
 
-    def reached(self, phase: Phase, unit: int) -> None:
+    def reach(self, phase: Phase, unit: int) -> None:
         after = len(self._recorder.operators) - self._begun
         mark = Mark(after=after, seen=len(self._seen), phase=phase, unit=unit, number=len(self._marks))
         self._marks.append(mark)

@@ -136,7 +136,7 @@ class EmbeddingPerfEstimator:
     def _backward_comms(self, kind: ShardingKind, load: TableLoad, rows: int, dim: int, *, bandwidth: float) -> float:
         """Return the time to send the rows' gradients back to the shard, in ms; for a replica, of its all-reduce."""
         if kind.is_copied:
-            return self._replicated(rows * dim * load.element_bytes, bandwidth)
+            return self._time_of_replicas(rows * dim * load.element_bytes, bandwidth)
         exchange = self._rows_out(kind, load, dim, _BACKWARD)
         if not kind.cuts_rows:
             return exchange
@@ -161,7 +161,7 @@ class EmbeddingPerfEstimator:
         topology = self._topology
         return topology.comms_bandwidths.get_bw(topology.local_world_size, topology.world_size, collective)
 
-    def _replicated(self, table_bytes: int, bandwidth: float) -> float:
+    def _time_of_replicas(self, table_bytes: int, bandwidth: float) -> float:
         """Return the time of the all-reduce of a replicated table's gradient, in ms."""
         world, local = self._topology.world_size, self._topology.local_world_size
         # TorchRec's formula as it stands: it knows one host and two, and takes twice the time of two for more.

@@ -72,7 +72,7 @@ class EmbeddingStorageEstimator:
         io = 0 if self._is_inference else self._io_bytes(option, load, shard)
         (rows, dim), kernel = _shape(option), option.kernel
         total = rows * dim * load.element_bytes
-        whole = self._held(option, shard, total)
+        whole = self._shard_bytes(option, shard, total)
         if self._topology.compute_device not in DEVICES_WITH_HBM:
             return Storage(0, whole + io)
         if kernel.reads_host and not kernel.is_quantized:
@@ -82,10 +82,10 @@ class EmbeddingStorageEstimator:
         if kernel.is_on_ssd:
             return Storage(io, 0, whole + books)
         if kernel.is_cached:
-            return Storage(self._held(option, shard, round(total * factor)) + books + io, whole)
+            return Storage(self._shard_bytes(option, shard, round(total * factor)) + books + io, whole)
         return Storage(whole + io, 0)
 
-    def _held(self, option: ShardingOption, shard: Shard, table_bytes: int) -> int:
+    def _shard_bytes(self, option: ShardingOption, shard: Shard, table_bytes: int) -> int:
         """Return the shard's part of `table_bytes` bytes of its table, plus optimizer state."""
         share = _share(table_bytes, option, shard)
         return share if self._is_inference else share + _optimizer_bytes(option, shard, share)

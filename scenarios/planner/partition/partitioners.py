@@ -77,7 +77,7 @@ class GreedyPerfPartitioner:
         walk = Walk(storage_constraint, hbm_per_device, self._old)
         try:
             walk.replicate([option for option in options if option.partition_by == _UNIFORM])
-            walk.place(_grouped(options, self._sort_by, self._balance_modules))
+            walk.place(_group_options(options, self._sort_by, self._balance_modules))
         # A shard without estimates is None where a number is read: checked only now, as the check costs a pass.
         except AttributeError:
             _check_estimates(options)
@@ -88,7 +88,7 @@ class GreedyPerfPartitioner:
         return proposal
 
 
-def _grouped(proposal: Sequence[ShardingOption], sort_by: SortBy, balance_modules: bool) -> list[Group]:
+def _group_options(proposal: Sequence[ShardingOption], sort_by: SortBy, balance_modules: bool) -> list[Group]:
     """Group options by dependency or full name, in the order in which they are placed."""
     groups: dict[str, list[ShardingOption]] = {}
     for option in proposal:
@@ -176,7 +176,7 @@ class MemoryBalancedPartitioner:
     def _improves(self, proposal: list[ShardingOption], topology: Topology, cap: int, allowed: float) -> bool:
         """Place the proposal under a cap of hbm bytes; restore ranks and return False if that fails or is too slow."""
         before = [(shard, shard.rank) for option in proposal for shard in option.shards]
-        capped = _capped(topology, cap)
+        capped = _cap_hbm(topology, cap)
         try:
             self._greedy.partition(proposal, capped)
         except PlannerError:
@@ -205,7 +205,7 @@ def _storages(topology: Topology, devices: Sequence[DeviceHardware]) -> Iterator
     return ((whole.storage, other.storage) for whole, other in zip(topology.devices, devices, strict=True))
 
 
-def _capped(topology: Topology, hbm: int) -> Topology:
+def _cap_hbm(topology: Topology, hbm: int) -> Topology:
     """Copy a topology with at most `hbm` bytes of hbm per rank."""
     capped = copy(topology)
     capped.devices = [

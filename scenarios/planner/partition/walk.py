@@ -167,10 +167,10 @@ class Walk:
             self._multi_host(group)
         elif by == PartitionByType.DEVICE:
             if len(group) != 1:
-                raise AssertionError(f"Unexpected length for sharding options: {len(group)}: {_named(group)}")
+                raise AssertionError(f"Unexpected length for sharding options: {len(group)}: {_name_group(group)}")
             self._each_apart(group[0])
         else:
-            raise RuntimeError(f"Unexpected sharding option group {_named(group)}: partition_by {by!r}")
+            raise RuntimeError(f"Unexpected sharding option group {_name_group(group)}: partition_by {by!r}")
 
     def finish(self) -> Sequence[DeviceHardware]:
         """Write every shard's rank; return the free memory and perf of each rank."""
@@ -184,7 +184,7 @@ class Walk:
     def _along(self, option: ShardingOption) -> Sequence[Estimated]:
         """Return the option's shard on the first rank of each stretch."""
         if run_count(option.shards) == self._ranks.count:
-            return _estimated(option)
+            return _estimates_of(option)
         runs, end = iter(runs_of(option.shards)), 0
         along: list[Shard] = []
         for stretch in self._ranks.stretches:
@@ -225,7 +225,7 @@ class Walk:
                 "cw_kv_too_many_shards",
                 f"COLUMN_WISE sharding requires num_shards ({option.num_shards}) <= num_devices ({self._ranks.count})",
             )
-        taken = self._queue.place_apart(_estimated(option))
+        taken = self._queue.place_apart(_estimates_of(option))
         if len(taken) < option.num_shards:
             shard, left = option.shards[len(taken)], self._ranks.count - len(taken)
             raise _error(
@@ -242,7 +242,7 @@ class Walk:
             ranks = self._hosts.ranks(hosts[0])  # a group that does not fit there fits on no identical host
             if fits_together(need, ranks) and self._all_or_none(group, ranks, self._on_host):
                 return
-        raise _error("no_host", f"can't find a host for sharding option group {_named(group)}")
+        raise _error("no_host", f"can't find a host for sharding option group {_name_group(group)}")
 
     def _multi_host(self, group: Group) -> None:
         """Place blocks of shards, one per host, on hosts that are adjacent in the order of load."""
@@ -261,7 +261,7 @@ class Walk:
             ranks = [rank for host in hosts[start : start + count] for rank in self._hosts.ranks(host)]
             if option.sharding_kind.cuts_columns and self._all_or_none(group, ranks, self._spread):
                 return
-        raise _error("no_hosts", f"can't find hosts for sharding option group {_named(group)}")
+        raise _error("no_hosts", f"can't find hosts for sharding option group {_name_group(group)}")
 
     def _all_or_none(
         self, group: Group, ranks: Sequence[RankSlot], place: Callable[[ShardingOption, Sequence[RankSlot]], bool]
@@ -281,7 +281,7 @@ class Walk:
         if kind.partition_by == PartitionByType.HOST and kind.cuts_rows:
             return self._spread(option, ranks)
         if kind.partition_by == PartitionByType.HOST:
-            taken = RankQueue(ranks, 1 if self._old else len(ranks)).place(_estimated(option))
+            taken = RankQueue(ranks, 1 if self._old else len(ranks)).place(_estimates_of(option))
             self._keep(option.shards[: len(taken)], taken)
             return len(taken) == option.num_shards
         if self._old:
@@ -294,7 +294,7 @@ class Walk:
             if self._old:
                 raise self._wrong_count(option, len(ranks))
             return False
-        charge(ranks, _estimated(option))
+        charge(ranks, _estimates_of(option))
         self._keep(option.shards, ranks)
         return first_overdrawn(ranks) is None
 
@@ -349,11 +349,11 @@ def one_number(ms: float) -> Perf:
     return Perf(ms, 0, 0, 0, 0, 0)
 
 
-def _estimated(option: ShardingOption) -> Sequence[Estimated]:
+def _estimates_of(option: ShardingOption) -> Sequence[Estimated]:
     return cast("Sequence[Estimated]", option.shards)
 
 
-def _named(group: Group) -> str:
+def _name_group(group: Group) -> str:
     return f"{', '.join(option.fqn for option in group)} of {Storage.sum(option.total_storage for option in group)}"
 
 
@@ -363,6 +363,6 @@ def _error(kind: str, message: str) -> PlannerError:
 
 def _only(group: Group) -> ShardingOption:
     if len(group) != 1:
-        message = f"Unexpected length for sharding options: {len(group)}. Length needs to be 1: {_named(group)}"
+        message = f"Unexpected length for sharding options: {len(group)}. Length needs to be 1: {_name_group(group)}"
         raise _error("group_length", message)
     return group[0]

@@ -64,14 +64,14 @@ class _AllToAllSingle(_Exchange):
         check_tensor(issue, "input", input)
         check_same_kind(issue, (output, input))
         if issue.group.counts:
-            return self._expected(issue)
+            return self._expected_call(issue)
         sends = split_bytes(issue, "input", input, issue.splits[1])
         return _exchange_call(issue, input, sends, split_bytes(issue, "output", output, issue.splits[0]))
 
     def payload(self, call: Call, issue: Issue) -> Payload:
         return take_rows(call, issue.input, issue.output)
 
-    def _expected(self, issue: Issue) -> Call:
+    def _expected_call(self, issue: Issue) -> Call:
         """Return the call of a member that represents several ranks, with expected splits per represented rank."""
         group, input, output = issue.group, issue.input, issue.output
         sends = expected_split_bytes(issue, "input", input, issue.splits[1])

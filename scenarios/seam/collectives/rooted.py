@@ -95,7 +95,7 @@ class _Listed(Collective):
         super().__init__(name)
         self._root, self._listed = root, listed
 
-    def _checked(self, issue: Issue, own: Tensor, listed: object, check: Callable[..., Tensor]) -> tuple[int, int, int]:
+    def _check(self, issue: Issue, own: Tensor, listed: object, check: Callable[..., Tensor]) -> tuple[int, int, int]:
         """Return the root's group rank, this member's bytes and its list's bytes.
 
         Raises:
@@ -124,7 +124,7 @@ class _Gather(_Listed):
 
     def check(self, issue: Issue) -> Call:
         tensor = check_tensor(issue, "tensor", issue.input)
-        root, size, whole = self._checked(issue, tensor, issue.output, check_output)
+        root, size, whole = self._check(issue, tensor, issue.output, check_output)
         return Call.of(issue, tensor, bytes_in=size, bytes_out=whole, bytes_sent=0 if whole else size, root=root)
 
     def agreed_bytes(self, call: Call) -> int:
@@ -143,7 +143,7 @@ class _Scatter(_Listed):
 
     def check(self, issue: Issue) -> Call:
         tensor = check_output(issue, "tensor", issue.output)
-        root, size, whole = self._checked(issue, tensor, issue.input, check_tensor)
+        root, size, whole = self._check(issue, tensor, issue.input, check_tensor)
         sent = whole - size if whole else 0
         return Call.of(issue, tensor, bytes_in=whole, bytes_out=size, bytes_sent=sent, root=root)
 

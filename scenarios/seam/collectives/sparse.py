@@ -42,15 +42,15 @@ class SparseSum(Several):
             )
         self._tensor, own = tensor, tensor.detach().coalesce()
         indices, values = own.indices(), own.values()
-        work, described = _gathered(_described(own), [_NUMBERS] * ranks, gather)
+        work, described = _gather(_describe(own), [_NUMBERS] * ranks, gather)
         work.wait()
         sizes = [each.tolist() for each in described]
         if any(each[:-1] != sizes[0][:-1] for each in sizes):
             raise ValueError(f"all_reduce of sparse tensors: expected one shape, got {[each[:-1] for each in sizes]}")
         counts, dims = [each[-1] for each in sizes], own.sparse_dim()
-        of_indices, self._indices = _gathered(indices.reshape(-1), [dims * count for count in counts], gather)
+        of_indices, self._indices = _gather(indices.reshape(-1), [dims * count for count in counts], gather)
         of_one = math.prod(own.shape[dims:])
-        of_values, self._values = _gathered(values.reshape(-1), [of_one * count for count in counts], gather)
+        of_values, self._values = _gather(values.reshape(-1), [of_one * count for count in counts], gather)
         self._future: torch.futures.Future[Any] | None = None
         self._is_done = False
         super().__init__([of_indices, of_values])
@@ -93,13 +93,13 @@ class SparseSum(Several):
         return self._future
 
 
-def _gathered(own: Tensor, sizes: Sequence[int], gather: Gather) -> tuple[dist.Work, Sequence[Tensor]]:
+def _gather(own: Tensor, sizes: Sequence[int], gather: Gather) -> tuple[dist.Work, Sequence[Tensor]]:
     output = own.new_empty(sum(sizes))
     parts = output.split_with_sizes([*sizes])
     return gather(own, parts, output), parts
 
 
-def _described(sparse: Tensor) -> Tensor:
+def _describe(sparse: Tensor) -> Tensor:
     dims = sparse.sparse_dim()
     found = [*sparse.shape[:dims], *[0] * (4 - dims), *sparse.shape[dims:], *[0] * (4 - sparse.dense_dim())]
     return torch.tensor([*found, sparse._nnz()], device=sparse.device)

@@ -149,7 +149,7 @@ def _bucketize(one: BucketizeSparse) -> Words:
     return "block_bucketize_sparse_features", f"{_about(one.ids)} ids in {one.bags} bags to {one.buckets}"
 
 
-def _pooled(one: PermutePooled) -> Words:
+def _describe_pooled(one: PermutePooled) -> Words:
     return "permute_pooled_embs", f"{one.size_bytes} bytes"
 
 
@@ -212,7 +212,7 @@ _WORDS: dict[type, Callable[[Any], Words]] = {
     Scan: _scan,
     PermuteSparse: _permute,
     BucketizeSparse: _bucketize,
-    PermutePooled: _pooled,
+    PermutePooled: _describe_pooled,
     BagsForward: _look_up,
     BagsBackward: _update,
 }

@@ -251,7 +251,7 @@ def _check_same(
     traces: Traces, key: CallGroup, one: tuple[int, list[TraceNode]], two: tuple[int, list[TraceNode]]
 ) -> None:
     for number, (own, others) in enumerate(zip(one[1], two[1], strict=False)):
-        (first, size), (second, other) = map(_sent, (own, others))
+        (first, size), (second, other) = map(_find_sent, (own, others))
         if first != second or (size != other and first not in _UNEVEN):
             made = f"{second} of {other:,} bytes is call {number} of group {key.name}"
             raise traces.error(two[0], others, f"{made}: expected {first} of {size:,} bytes, as of rank {one[0]}")
@@ -265,7 +265,7 @@ def _check_same(
         )
 
 
-def _sent(node: TraceNode) -> tuple[str, int]:
+def _find_sent(node: TraceNode) -> tuple[str, int]:
     return COMM_TYPES[node.number("comm_type")], node.number("comm_size")
 
 

@@ -56,7 +56,7 @@ class Splits:
         matrix = self._random(step)
         return matrix[rank].tolist(), matrix[:, rank].tolist()
 
-    def received(self, step: int) -> npt.NDArray[np.int64]:
+    def received_elements(self, step: int) -> npt.NDArray[np.int64]:
         """Return the elements that each rank receives in total."""
         if step not in self._received:
             self._received[step] = self._even_row() * self._size if self._even else self._random(step).sum(axis=0)
@@ -65,7 +65,9 @@ class Splits:
     def most_received(self, steps: int) -> npt.NDArray[np.int64]:
         """Return the maximum that each rank receives in one of the first `steps` steps."""
         if steps not in self._most:
-            self._most[steps] = np.maximum.reduce([self.received(step) for step in range(1 if self._even else steps)])
+            self._most[steps] = np.maximum.reduce(
+                [self.received_elements(step) for step in range(1 if self._even else steps)]
+            )
         return self._most[steps]
 
     def _even_row(self) -> npt.NDArray[np.int64]:
@@ -107,7 +109,7 @@ def checksum(received: Tensor) -> Tensor:
     whole = len(flat) // _LINE * _LINE
     lines = flat[:whole].view(-1, _LINE)
     by_place, by_line = lines.sum(0, dtype=torch.float64), lines.sum(1, dtype=torch.float64)
-    return _weighed(by_place) + _weighed(by_line) + _weighed(flat[whole:].double())
+    return _weigh(by_place) + _weigh(by_line) + _weigh(flat[whole:].double())
 
 
 def checksum_cost(received: Tensor) -> Kernel:
@@ -126,6 +128,6 @@ def checksum_cost(received: Tensor) -> Kernel:
     )
 
 
-def _weighed(values: Tensor) -> Tensor:
+def _weigh(values: Tensor) -> Tensor:
     places = torch.arange(len(values), device=values.device) % _LINE_CYCLE + 1
     return torch.dot(values, places.double())

@@ -66,10 +66,12 @@ def draw_bags(
         return TableBatch(np.full(batch, int(table.ids_per_sample), np.int64), np.zeros(0, np.int64))
     seeds = scenario.run.seed, rank, step, number, *_further(feature)
     law = table.rows, table_seed(table), table.ids, table.ids_per_sample, table.ids_per_sample_kind
-    return TableBatch(*DRAWN.get((seeds, law, batch, with_ids), lambda: _drawn(table, seeds, batch, with_ids=with_ids)))
+    return TableBatch(
+        *DRAWN.get((seeds, law, batch, with_ids), lambda: _draw_bags_of_key(table, seeds, batch, with_ids=with_ids))
+    )
 
 
-def _drawn(table: Table, seeds: Sequence[int], batch: int, *, with_ids: bool) -> tuple[Ints, Ints]:
+def _draw_bags_of_key(table: Table, seeds: Sequence[int], batch: int, *, with_ids: bool) -> tuple[Ints, Ints]:
     """Draw lengths and ids as in `TableBatch`; results depend only on the cache key in `draw_bags`."""
     generator = np.random.default_rng(seeds)
     if table.ids_per_sample_kind == "poisson":
@@ -93,7 +95,7 @@ def bags_of_firsts(table: Table, firsts: Ints, places: Ints) -> Ints:
     Index 0 has the first id itself. All other ids are uniform, and follow from the table's name, the first id and the
     index.
     """
-    mixed = _mix(_mix(firsts + _signed(table_seed(table))) + places)
+    mixed = _mix(_mix(firsts + _as_signed(table_seed(table))) + places)
     return np.where(places == 0, firsts, (mixed.view(np.uint64) % np.uint64(table.rows)).astype(np.int64))
 
 
@@ -169,12 +171,12 @@ def initial_rows(table: int, seed: int, rows: range, columns: range, *, device: 
     drawn = torch.empty(len(rows), len(columns), device=device)
     if device.type == "meta":
         return drawn
-    base = _mix(np.full(1, _signed(seed * 0x9E3779B97F4A7C15 + table)))
+    base = _mix(np.full(1, _as_signed(seed * 0x9E3779B97F4A7C15 + table)))
     keys = torch.from_numpy(_mix(base + np.arange(rows.start, rows.stop))).to(device)
     numbers = torch.arange(columns.start, columns.stop, device=device)
     at_once = max(1, _DRAWN_AT_ONCE[device.type] // max(1, len(columns)))
     for into, of_rows in zip(drawn.split(at_once), keys.split(at_once), strict=True):
-        into.copy_(_shifted(_mix(of_rows[:, None] + numbers), 40))
+        into.copy_(_shift(_mix(of_rows[:, None] + numbers), 40))
         into.div_(1 << 24).sub_(0.5).mul_(0.1)
     return drawn
 
@@ -184,18 +186,18 @@ def _mix(value: Bits) -> Bits:
 
     Numbers are int64, whose products wrap like unsigned ones.
     """
-    mixed = value + _signed(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ _shifted(mixed, 30)) * _signed(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ _shifted(mixed, 27)) * _signed(0x94D049BB133111EB)
-    return mixed ^ _shifted(mixed, 31)
+    mixed = value + _as_signed(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ _shift(mixed, 30)) * _as_signed(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ _shift(mixed, 27)) * _as_signed(0x94D049BB133111EB)
+    return mixed ^ _shift(mixed, 31)
 
 
-def _shifted(value: Bits, by: int) -> Bits:
+def _shift(value: Bits, by: int) -> Bits:
     """Shift right with zeros from the left, as unsigned numbers."""
     return (value >> by) & ((1 << (64 - by)) - 1)
 
 
-def _signed(number: int) -> int:
+def _as_signed(number: int) -> int:
     """Return the int64 with the number's lowest 64 bits."""
     return ((number + (1 << 63)) & _ALL_BITS) - (1 << 63)
 

@@ -119,7 +119,7 @@ def _check_names(tables: Sequence[Any], mistakes: Mistakes) -> None:
     first: dict[str, int] = {}
     for index, table in enumerate(tables):
         if table.name is not None and first.setdefault(table.name, index) != index:
-            place = mistakes.called(("model", "tables", first[table.name]))
+            place = mistakes.name_of(("model", "tables", first[table.name]))
             mistakes.add(("model", "tables", index, "name"), f"a name of its own, but {place} has it already")
 
 
@@ -128,7 +128,9 @@ def _check_table(table: Any, path: KeyPath, model: Any, look: Look) -> None:
     if table.name is None or table.rows is None:
         look.need(path, table, "name", "rows")
     if table.count is not None:
-        mistakes.add((*path, "count"), f"a value of its own, such as --set {mistakes.called(path)}.count={table.count}")
+        mistakes.add(
+            (*path, "count"), f"a value of its own, such as --set {mistakes.name_of(path)}.count={table.count}"
+        )
     if table.sequence is not None:
         look.refuse(path, table, ("weighted", "index_dedup"), "with sequence")
         if model.dense is None:

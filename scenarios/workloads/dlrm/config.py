@@ -23,7 +23,7 @@ from scenarios.config.scenario import (
 )
 from scenarios.config.scenario import Table as EmbeddingTable
 from scenarios.config.scenario.recommender import FileIds, MeanIds, ZipfIds
-from scenarios.config.toml.derive import frozen
+from scenarios.config.toml.derive import freeze
 from scenarios.config.toml.look import Look, named_file
 from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.program_spec import ProgramSpec, check_dtype
@@ -60,7 +60,7 @@ def _model(document: Document, mistakes: Mistakes) -> Model:
     tables = []
     for index, table in enumerate(model.tables):
         path: KeyPath = ("model", "tables", index)
-        ranks = _pinned(table, gpus) if table.ranks or table.hosts else ()
+        ranks = _pinned_ranks(table, gpus) if table.ranks or table.hosts else ()
         place = placed.get(table.name)
         chosen = {
             "dim": table.dim or model.embedding_dim,
@@ -68,7 +68,7 @@ def _model(document: Document, mistakes: Mistakes) -> Model:
             **_bags_of_table(table, model.ids_per_sample, mistakes, path),
         }
         chosen |= _kernel(table, get_args(ShardingType) if ranks else types, place)
-        tables.append(frozen(EmbeddingTable, table, **chosen))
+        tables.append(freeze(EmbeddingTable, table, **chosen))
     dtype = model.embedding_dtype or model.dtype or "float32"
     return MODEL.build(document, tables=tuple(tables), embedding_dtype=dtype)
 
@@ -88,7 +88,7 @@ def _kernel(table: Any, usual: Sequence[str], place: GivenTable | None) -> dict[
     return {"sharding": tuple(table.sharding or usual)}
 
 
-def _pinned(table: Any, gpus: int) -> tuple[int, ...]:
+def _pinned_ranks(table: Any, gpus: int) -> tuple[int, ...]:
     """Return the ranks to which the table is pinned, with `gpus` ranks per host."""
     of_hosts = [range(host * gpus, (host + 1) * gpus) for host in table.hosts or []]
     return tuple(table.ranks or chain.from_iterable(of_hosts))
@@ -99,7 +99,7 @@ def _bags_of_table(table: Any, usual: Any, mistakes: Mistakes, path: KeyPath) ->
     if not table.features:
         return _bags(table, usual, mistakes, path)
     features = [
-        frozen(Feature, feature, **_bags(feature, usual, mistakes, (*path, "features", place)))
+        freeze(Feature, feature, **_bags(feature, usual, mistakes, (*path, "features", place)))
         for place, feature in enumerate(table.features)
     ]
     total = sum(feature.ids_per_sample for feature in features)

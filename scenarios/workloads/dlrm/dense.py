@@ -184,14 +184,14 @@ def build_dense(scenario: Scenario) -> Module:
         parallel=workload.dense_parallel,
     )
     if not model.dense:
-        module.known_as = _known_as(scenario, model)
-    with told_as(scenario, model):
+        module.known_as = _cache_key(scenario, model)
+    with tell_errors_of(scenario, model):
         _check_shards(scenario, module)
         _check_steps(scenario, module)
     return module
 
 
-def _known_as(scenario: Scenario, model: Model) -> str:
+def _cache_key(scenario: Scenario, model: Model) -> str:
     """Return everything that the built-in dense part and its optimizer's step depend on, besides call signatures."""
     layers = model.dense_features, model.bottom, model.top, model.interaction, [each.dim for each in model.features]
     optimizer = model.dtype, model.autocast, model.optimizer, model.dense_optimizer
@@ -201,7 +201,7 @@ def _known_as(scenario: Scenario, model: Model) -> str:
 
 
 @contextmanager
-def told_as(scenario: Scenario, model: Model) -> Iterator[None]:
+def tell_errors_of(scenario: Scenario, model: Model) -> Iterator[None]:
     """Turn exceptions of a user's dense part into a ScenarioError with the user's lines."""
     try:
         yield
@@ -258,11 +258,11 @@ def dense_shapes(model: Model) -> list[tuple[int, ...]]:
 def _cast(make: Callable[[], nn.Module], dtype: torch.dtype, autocast: torch.dtype | None) -> nn.Module:
     made = make().to(dtype)
     if autocast is not None:
-        made.forward = partial(_lowered, made.forward, autocast)
+        made.forward = partial(_run_autocast, made.forward, autocast)
     return made
 
 
-def _lowered(forward: Callable[..., Any], dtype: torch.dtype, dense: Tensor, *others: Any) -> Any:
+def _run_autocast(forward: Callable[..., Any], dtype: torch.dtype, dense: Tensor, *others: Any) -> Any:
     """Run a forward pass under autocast, on the device of its input."""
     with torch.autocast(dense.device.type, dtype):
         return forward(dense, *others)

@@ -26,7 +26,7 @@ from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
 from scenarios.sparse.feature_exchange import Sending, permute_kernel
 from scenarios.sparse.groups import TableGroup
 from scenarios.sparse.input_dist import LABEL as INPUT_LABEL
-from scenarios.sparse.keyed_jagged import KeyedJagged, cat, sent_to
+from scenarios.sparse.keyed_jagged import KeyedJagged, cat, send_to_device
 from scenarios.sparse.sequences import SequenceGroup, SequenceWay, sequence_input_dist
 from scenarios.sparse.tables import ShardedTable, layouts
 from scenarios.workloads.dlrm.tables.embedding import kernels_of
@@ -124,7 +124,7 @@ class DistinctGroup(SequenceGroup):
         )
         return DistinctWay(**_values(way), bags=bags)
 
-    async def arranged(self, rank: Rank, rows: Tensor, way: SequenceWay, label: str) -> Tensor:
+    async def arrange(self, rank: Rank, rows: Tensor, way: SequenceWay, label: str) -> Tensor:
         """Sum the arriving rows by bag: [batch, width]."""
         assert isinstance(way, DistinctWay)
         bags, size = way.bags, rows.element_size()
@@ -140,8 +140,8 @@ class DistinctGroup(SequenceGroup):
         kernel = together([permute_kernel(rows), pool])
         return await rank.compute(kernel, self._pool, rows, way, label=f"{label}.pool")
 
-    async def taken_apart(self, rank: Rank, grad: Tensor, way: SequenceWay, numel: int, label: str) -> Tensor:
-        """Transpose `arranged`: return the gradient of each arriving row, `numel` elements."""
+    async def scatter_gradient(self, rank: Rank, grad: Tensor, way: SequenceWay, numel: int, label: str) -> Tensor:
+        """Transpose `arrange`: return the gradient of each arriving row, `numel` elements."""
         assert isinstance(way, DistinctWay)
         size, elements = grad.element_size(), self._elements(way.bags)
         summed = float(size * numel)
@@ -170,7 +170,7 @@ class DistinctGroup(SequenceGroup):
         came = torch.split_with_sizes(rows, [size for bucket in way.came for size in bucket])
         keys = len(self.columns)
         by_key = cat([part for key in range(keys) for part in came[key::keys]])
-        places, named = self._places(way), self._named(way)
+        places, named = self._places(way), self._name_rows(way)
         kernels = kernels_of(rows.device, places.dims.tolist(), rows.dtype, rows.dtype)
         storage = RankRows(by_key, places, by_key[:0].float())
         found: Tensor = kernels.look_up(storage, named, way.bags.batch, rows.dtype)
@@ -179,7 +179,7 @@ class DistinctGroup(SequenceGroup):
     def _sum_by_row(self, grad: Tensor, way: DistinctWay, numel: int) -> Tensor:
         if grad.is_meta:
             return grad.new_empty(numel)
-        places, named = self._places(way), self._named(way)
+        places, named = self._places(way), self._name_rows(way)
         kernels = kernels_of(grad.device, places.dims.tolist(), torch.float32, grad.dtype)
         by_key = (
             kernels.sums(places, named, grad, torch.float32)
@@ -195,7 +195,7 @@ class DistinctGroup(SequenceGroup):
         rows = [sum(bucket[key] for bucket in way.came) // dim for key, dim in enumerate(dims)]
         return Places.of(rows, dims)
 
-    def _named(self, way: DistinctWay) -> Named:
+    def _name_rows(self, way: DistinctWay) -> Named:
         """Return the bags' ids as rows of these tables."""
         ids = [home.taken[places] for home, places in zip(way.homes, way.bags.places, strict=True)]
         return Named(torch.cat(ids), way.bags.lengths, counts=[len(each) for each in ids])
@@ -235,10 +235,10 @@ def build_distinct_groups(
         groups.append(
             DistinctGroup(
                 layout=layout,
-                columns=layout.sent,
+                columns=layout.sending_order,
                 label=prefix,
                 input_dist=sequence_input_dist(layout, world, prefix + INPUT_LABEL),
-                longest=tuple(piece.rows for piece in layout.sent),
+                longest=tuple(piece.rows for piece in layout.sending_order),
                 codecs=codecs,
                 sorts=sorts,
                 l2_bytes=l2_bytes,
@@ -256,7 +256,7 @@ def distinct_ids(features: KeyedJagged) -> tuple[KeyedJagged, list[Tensor]]:
     distinct = KeyedJagged(
         keys=features.keys,
         values=torch.cat([ids for ids, _ in found]),
-        lengths=sent_to(torch.tensor(counts, dtype=features.lengths.dtype), features.lengths.device),
+        lengths=send_to_device(torch.tensor(counts, dtype=features.lengths.dtype), features.lengths.device),
         stride=1,
         ids_per_key=tuple(counts),
     )

@@ -192,7 +192,7 @@ def rank_loads(groups: Sequence[TableGroup], inputs: Sequence[ExpectedInput], sc
     Numbers are: ids from one rank, elements of their rows, keys, elements sent back to that rank, and elements of rows
     in host memory, weighted by kernel. Copied tables have none.
     """
-    world_size, batch_size, hosted = scenario.cluster.world_size, scenario.run.batch_size, _hosted(scenario)
+    world_size, batch_size, hosted = scenario.cluster.world_size, scenario.run.batch_size, _number_places(scenario)
     loads = np.zeros((len(groups), world_size, 5))
     for of_rank, group, exchange in zip(loads, groups, inputs, strict=True):
         layout = group.layout
@@ -208,7 +208,7 @@ def rank_loads(groups: Sequence[TableGroup], inputs: Sequence[ExpectedInput], sc
     return loads
 
 
-def _hosted(scenario: Scenario) -> dict[str, float]:
+def _number_places(scenario: Scenario) -> dict[str, float]:
     """Map each table to a number for where its rows lie: 0 GPU memory, 2 host memory, else the cached share.
 
     Hosts whose tables differ in it fall into different host classes.

@@ -48,7 +48,7 @@ class Stage(ABC):
 
     def __init__(self, parts: Parts, ahead: int) -> None:
         self.parts, self.ahead = parts, ahead
-        self.rank = self._opened()
+        self.rank = self._open()
 
     @property
     def is_beside(self) -> bool:
@@ -59,7 +59,7 @@ class Stage(ABC):
     async def run(self, batch: MicroBatch) -> MicroBatch:
         """Run the stage and return the new batch; the old one is unchanged, because a device may still use it."""
 
-    def _opened(self) -> Rank:
+    def _open(self) -> Rank:
         return self.parts.rank.stream(self.stream)
 
 
@@ -68,8 +68,8 @@ class ExchangeIds(Stage):
 
     stream = "data_dist"
 
-    def _opened(self) -> Rank:
-        return self.parts.sparse.sharded(super()._opened())
+    def _open(self) -> Rank:
+        return self.parts.sparse.on_sharding_group(super()._open())
 
     async def run(self, batch: MicroBatch) -> MicroBatch:
         """Exchange the batch's ids."""
@@ -104,7 +104,7 @@ class CopyHere(CopyToGpu):
 
     stream = "main"
 
-    def _opened(self) -> Rank:
+    def _open(self) -> Rank:
         return self.parts.rank
 
 
@@ -119,7 +119,7 @@ class LookUp(Stage):
         await sparse.look_up()
         return replace(batch, sparse=sparse)
 
-    def _opened(self) -> Rank:
+    def _open(self) -> Rank:
         return self.parts.rank
 
 

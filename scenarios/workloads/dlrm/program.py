@@ -47,7 +47,7 @@ from scenarios.sparse.groups import build_groups
 from scenarios.sparse.sequences import build_sequence_groups
 from scenarios.sparse.tables import tables_of_plan
 from scenarios.workloads.dlrm.config import step_effort
-from scenarios.workloads.dlrm.dense import Columns, Embeddings, build_dense, check_losses, told_as
+from scenarios.workloads.dlrm.dense import Columns, Embeddings, build_dense, check_losses, tell_errors_of
 from scenarios.workloads.dlrm.distinct_ids import build_distinct_groups
 from scenarios.workloads.dlrm.loader import Drawer, MicroBatch
 from scenarios.workloads.dlrm.memory import (
@@ -111,7 +111,7 @@ class DlrmProgram(Program):
         embeddings = Embeddings(self.columns, [each.requires_grad_() for each in outputs], lengths)
         arguments: Arguments = (features, embeddings, torch.empty(samples, device="meta")), {}
         late = tuple(range(1, 1 + groups))
-        with told_as(scenario, model):
+        with tell_errors_of(scenario, model):
             traced = self.dense.traced(arguments, late=late)
             parts = parts_of(self.dense, arguments, 1, late, accumulates=accumulates)
             starts = (False, True) if accumulates else (False,) if model.loss_scaling is not None else ()
@@ -202,7 +202,7 @@ class _Replica:
 
     def _shares_of(self, losses: Sequence[Tensor]) -> list[Tensor]:
         shares, scaler = [torch.full_like(loss, 1 / self._micro_batches) for loss in losses], self._dense.scaler
-        return shares if scaler is None else scaler.scaled(shares)
+        return shares if scaler is None else scaler.scale_gradients(shares)
 
     def _output(self, group: Group, coming: Awaitable[Tensor]) -> Tensor:
         """Return the tensor for the dense part of a group's output, before that has arrived."""

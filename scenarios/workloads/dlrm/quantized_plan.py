@@ -35,7 +35,7 @@ def _wrong(scenario: Scenario, group: TableGroup, direction: str) -> Iterator[st
     adding, sent = _row_size(group.codecs.reduce_scatter, direction), _row_size(group.codecs.all_to_all, direction)
     layout, is_sequence = group.layout, isinstance(group, SequenceGroup)
     if adding > 1 and not is_sequence and layout.sharding_type.cuts_rows and layout.buckets > 1:
-        tables = ", ".join(dict.fromkeys(piece.table for piece in layout.sent))
+        tables = ", ".join(dict.fromkeys(piece.table for piece in layout.sending_order))
         yield (
             f"'fp32', 'fp16', 'bf16' or 'fp8', because sums of {layout.sharding_type} tables travel ({tables}),"
             " which int8 cannot add"
@@ -53,7 +53,7 @@ def _wrong(scenario: Scenario, group: TableGroup, direction: str) -> Iterator[st
                 )
                 return
         return
-    for piece in layout.sent:
+    for piece in layout.sending_order:
         if piece.columns % sent:
             yield (
                 f"rows of a multiple of {sent} elements, which share a scale, but of the sequence {piece.table}"

@@ -100,7 +100,7 @@ class SparsePart:
         self.is_eager = self._pipeline.order == "eager"
         self.joins_dense = joins_dense
         self.is_semi_sync = self._pipeline.kind == "semi_sync"
-        self.here, self._side = self.sharded(rank), self.sharded(rank.stream("embeddings"))
+        self.here, self._side = self.on_sharding_group(rank), self.on_sharding_group(rank.stream("embeddings"))
         self._replicas = replicas_of(rank, self._replication)
         self._fused_label = "input_dist" if self._pipeline.exchanged_ahead else ""
         for group in placed.groups:
@@ -110,7 +110,7 @@ class SparsePart:
         self._rows = [self._rows_of(group) for group in placed.groups]
         self._sums: dict[Rows, Tensor] = {}  # gradients of copies, from micro-batches that were not the last
 
-    def sharded(self, rank: Rank) -> Rank:
+    def on_sharding_group(self, rank: Rank) -> Rank:
         """Return the rank, on its stream, within its sharding group; all ranks must call this in the same order."""
         return within_sharding_group(rank, self._replication)
 
@@ -176,7 +176,7 @@ class SparsePart:
         share, rank = gradient, looked.of(self.rank)
         if self.model.loss_scaling is not None:
             scaling, own = self._unscaling(gradient), f"{looked.group.label}unscale"
-            share = await rank.compute(scaling, self._unscaled, gradient, label=own, role=SCALING)
+            share = await rank.compute(scaling, self._unscale, gradient, label=own, role=SCALING)
         if not looked.group.averages:
             role = TABLE_REDUCTION if looked.is_copy else GRADIENTS
             share = await rank.compute(cost, _divide, share, size, label=label, role=role)
@@ -201,7 +201,7 @@ class SparsePart:
         """Return the cost of a pass over gradients: nothing if a compiler fuses it with the operator before."""
         return Kernel(kind="elementwise", dtype=cost.dtype, launches=0) if self._fuses else cost
 
-    def _unscaled(self, gradient: Tensor) -> Tensor:
+    def _unscale(self, gradient: Tensor) -> Tensor:
         """Divide by the losses' scale, replacing non-finite numbers by 0: rows are updated before ranks check them."""
         scaler = self._dense.scaler
         if scaler is None:
@@ -278,7 +278,7 @@ class SparsePart:
             unpooled=isinstance(group, SequenceGroup),
             travels_as=getattr(torch, self.model.dtype),
             distinct=self._laws.distinct,
-            fetched=self._laws.fetched if self._laws.has_l2 else None,
+            fetched=self._laws.count_fetched if self._laws.has_l2 else None,
             cache=row_cache(pieces, self._scenario),
             sorts_all=self._scenario.cluster.host.gpu.device.sorts_ids,
             is_fbgemms=not self._scenario.workload.launching.fusion,
@@ -306,7 +306,7 @@ class SparsePass:
         """Return an awaitable of a group's output."""
         return _GroupOutput(self, number)
 
-    async def arrived(self, number: int) -> Tensor:
+    async def arrive(self, number: int) -> Tensor:
         """Return the output of group `number` after its exchange, looking rows up first if that was not done."""
         if not self._coming:
             await self.look_up()
@@ -392,7 +392,7 @@ class _GroupOutput:
     number: int
 
     def __await__(self) -> Generator[Any, None, Tensor]:
-        return self.run.arrived(self.number).__await__()
+        return self.run.arrive(self.number).__await__()
 
 
 def _divide(gradient: Tensor, count: int) -> Tensor:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+from scenarios.config.toml.tree import too_deep
 from scenarios.workloads.recording.events.forms import (
     MOST_RANKS,
     is_below,
@@ -28,6 +29,10 @@ def mistake(recorded: Recorded) -> str | None:
     return None if found is None else f"{found[0]} = {reprlib.repr(found[1])}: expected {found[2]}"
 
 
+def _are_keys(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(one, dict) and too_deep(one) is None for one in value.values())
+
+
 def _mistakes(recorded: Recorded) -> Iterator[tuple[str, Any, str]]:
     """Yield place, value and expected value of each mistake; values are valid only if those before them are."""
     forms = (
@@ -37,6 +42,7 @@ def _mistakes(recorded: Recorded) -> Iterator[tuple[str, Any, str]]:
         (partial(is_list, holds=is_text), "a list of texts", ("args",)),
         (partial(is_list, holds=_is_variable), "a list of names with values", ("env",)),
         (lambda value: is_number(value) and value > 0, "a number above 0", ("flops_per_s",)),
+        (_are_keys, "tables of keys", ("keys",)),
         (is_flag, "true or false", ("uses_host_path", "cuda_graphs")),
         (lambda value: isinstance(value, list), "a list", ("lines", "sequences", "compiled")),
     )

@@ -63,19 +63,19 @@ def _check(section: Any, document: Document, look: Look) -> None:
     if section.file is None or not look.mistakes.sound(_FILE):
         return
     try:
-        found = read(_named(document, look.mistakes), "program")
+        found = read(_path_of_file(document, look.mistakes), "program")
     except ValueError as error:
         look.mistakes.add(_FILE, str(error))
     else:
         check_scenario(found, _FILE, document, look)
 
 
-def _named(document: Document, mistakes: Mistakes) -> Path:
+def _path_of_file(document: Document, mistakes: Mistakes) -> Path:
     return recording_in(named_file(mistakes, _FILE, have(have(TABLE.of(document)).file)))
 
 
-def _recorded(document: Document, mistakes: Mistakes) -> RecordedRun:
-    path = _named(document, mistakes)
+def _read_recorded(document: Document, mistakes: Mistakes) -> RecordedRun:
+    path = _path_of_file(document, mistakes)
     sha256 = hashlib.sha256(content(path)).hexdigest()
     return RecordedRun(file=path, sha256=sha256, uses_host_path=read(path, "program").uses_host_path)
 
@@ -84,7 +84,7 @@ def _launching(document: Document, mistakes: Mistakes) -> Launching:
     """Build how kernels are launched: as when the program was recorded, unless the file says it."""
     if LAUNCHING.of(document) is not None:
         return LAUNCHING.build(document)
-    return Launching(cuda_graphs=read(_named(document, mistakes), "program").cuda_graphs)
+    return Launching(cuda_graphs=read(_path_of_file(document, mistakes), "program").cuda_graphs)
 
 
 def recorder_of(scenario: Scenario) -> ProgramRecorder | None:
@@ -108,7 +108,7 @@ TABLE = ScenarioTable(
     about="The recording. Required by program 'recording'.",
     check=_check,
     field="options",
-    make=_recorded,
+    make=_read_recorded,
 )
 SPEC = ProgramSpec(
     factory="scenarios.workloads.recording.program:RecordingProgram",

@@ -53,7 +53,11 @@ def read_any(path: Path, of: Literal["script", "program"] = "script") -> Recorde
         raise ValueError(f"a recording of this release (format {FORMAT}), but {path} is none")
     if unknown := sorted(content.keys() - {field.name for field in fields(Recorded)}):
         raise ValueError(f"{what}, but {path} is damaged: {unknown[0]!r}: expected no such key")
-    if missing := [each.name for each in fields(Recorded) if each.default is MISSING and each.name not in content]:
+    if missing := [
+        each.name
+        for each in fields(Recorded)
+        if each.default is each.default_factory is MISSING and each.name not in content
+    ]:
         raise ValueError(f"{what}, but {path} is damaged: expected {missing[0]}")
     recorded = Recorded(**content)
     if (wrong := mistake(recorded)) is not None:

@@ -69,7 +69,7 @@ class RankLog:
 
     def _numbers(self, events: Sequence[RankEvent | HostWork], counts: Counts) -> Iterator[int]:
         for each in events:
-            yield self._lines.number(each if isinstance(each, HostWork) else each.noted(counts))
+            yield self._lines.number(each if isinstance(each, HostWork) else each.as_line(counts))
 
 
 class Logs:
@@ -93,7 +93,7 @@ class Logs:
         """Return whether all ranks have a log that reaches the end."""
         return len(self._of) == world_size and all(log.is_whole for log in self._of.values())
 
-    def recorded(self, recorded_by: Sequence[int], **head: Any) -> Recorded:
+    def make_recording(self, recorded_by: Sequence[int], **head: Any) -> Recorded:
         """Return the recording of these logs.
 
         Args:
@@ -134,7 +134,7 @@ def parse_line(line: list[Any]) -> RankEvent | HostWork:
     """Return the event of a line, with tensors in the form in which a script's rank sends them."""
     event = of_line(line)
     if isinstance(event, IssueCall):
-        inputs, outputs = ([_packed(each) for each in side] for side in (event.inputs, event.outputs))
+        inputs, outputs = ([_pack(each) for each in side] for side in (event.inputs, event.outputs))
         return replace(event, inputs=inputs, outputs=outputs)
     return event
 
@@ -145,7 +145,7 @@ def _shape(packed: Any) -> Any:
     return [list(packed.shape), str(packed.dtype).removeprefix("torch."), packed.values is not None]
 
 
-def _packed(shape: Any) -> Packed:
+def _pack(shape: Any) -> Packed:
     """Return a tensor of a recorded shape; recorded values become b"", as a script on a GPU waits only for values."""
     dtype = getattr(torch, shape[1], None)
     if not isinstance(dtype, torch.dtype):

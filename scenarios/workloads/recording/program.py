@@ -8,7 +8,7 @@ from typing import Any
 
 from scenarios.config.scenario import Scenario
 from scenarios.seam.backend import Work
-from scenarios.seam.errors import ProgramError, ScenarioError
+from scenarios.seam.errors import CollectiveError, ProgramError, ScenarioError
 from scenarios.seam.host_work import HostWork
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
@@ -28,6 +28,8 @@ from scenarios.workloads.recording.events.tasks import (
 from scenarios.workloads.recording.packed import issue, nothing
 from scenarios.workloads.recording.tasks import RankTasks, tasks_of
 
+_MOST_LISTED = 4
+
 
 class RecordingProgram(Program):
     """A program that issues what the ranks of another one issued; it computes no values."""
@@ -41,11 +43,19 @@ class RecordingProgram(Program):
         except ValueError as error:
             raise ScenarioError(f"{scenario.path}: recording.file = '{self.options.file}': expected {error}") from None
         self.effort = Effort(operations=recorded.operations / recorded.steps)
+        self._playing: dict[int, _PlayedRank] = {}
 
     async def __call__(self, rank: Rank) -> None:
         if rank.device.type != "meta":
             raise ProgramError(f"{self.options.file}: expected `python -m sim`: a recording has nothing to compute")
-        await _PlayedRank(rank, self._tasks[self._ranks[rank.rank]], self.options.file).task(0)
+        played = _PlayedRank(rank, self._tasks[self._ranks[rank.rank]], self.options.file)
+        self._playing[rank.rank] = played
+        await played.task(0)
+
+    def standing(self) -> str:
+        """Return where ranks wait in the file, as `Program.standing` requires: only a damaged one has a deadlock."""
+        lines = [f"lines[{line}] of rank {rank}" for rank, one in self._playing.items() for line in one.waits.values()]
+        return f"; {self.options.file}: {', '.join(lines[:_MOST_LISTED])}: expected waits that end, as it was written"
 
 
 class _PlayedRank:
@@ -56,6 +66,7 @@ class _PlayedRank:
         self._groups = [rank.world, rank.intra, rank.cross]
         self._works = dict[int, Work[Any]]()  # by number, until the last wait for them
         self._left = dict(tasks.uses)
+        self.waits = dict[int, int]()  # the lines at which tasks wait
 
     async def task(self, number: int) -> None:
         """Run a task: 0 is the program's own coroutine."""
@@ -63,11 +74,14 @@ class _PlayedRank:
         for event, line, work in self._tasks.events[number]:
             try:
                 if isinstance(event, WaitWork):
+                    self.waits[number] = line
                     await self._wait(event, self._work(work))
+                    del self.waits[number]
                 else:
                     self._begin(event, work, steps)
             except Exception as error:
-                if isinstance(event, WaitWork) and isinstance(error, ProgramError):  # also of other tasks and ranks
+                is_other = isinstance(error, ProgramError) and not isinstance(error, CollectiveError)
+                if isinstance(event, WaitWork) and is_other:  # of another task, which named its line
                     raise
                 raise ProgramError(
                     f"{self._file}: rank {self._streams[0].rank}: lines[{line}]: expected an event that fits those"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 from typing import Any, Literal
 
@@ -34,7 +34,8 @@ class Recorded:
         compiled: per sequence, indices of lines of one step as torch.compile would issue it; empty: unknown.
         ranks: per rank, the index of its sequence.
         recorded_by: per rank, the rank whose log stands for it: itself, unless only representatives ran.
-        program: the recorded program; a script's file names none, and has neither of the fields below.
+        keys: the keys of [cluster] beside its profile, and of [run], of the recorded scenario.
+        program: the recorded program; a script's file names none, and has neither of the two fields below.
         uses_host_path: whether the program used the links to hosts' memory.
         cuda_graphs: whether kernels waited for no host.
     """
@@ -54,6 +55,7 @@ class Recorded:
     compiled: list[list[int]]
     ranks: list[int]
     recorded_by: list[int]
+    keys: dict[str, dict[str, Any]] = field(default_factory=dict)
     program: str = SCRIPT
     uses_host_path: bool = False
     cuda_graphs: bool = False

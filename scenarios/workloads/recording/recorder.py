@@ -16,7 +16,7 @@ from scenarios.seam.calls import SET_UP_MISTAKES, Call
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.group import Group
 from scenarios.seam.host_work import HostWork
-from scenarios.seam.kernel import PricedLater, priced_now
+from scenarios.seam.kernel import PricedLater, price_now
 from scenarios.seam.roles import Purpose
 from scenarios.workloads.recording.events.calls import IssueCall
 from scenarios.workloads.recording.events.event import RankEvent
@@ -55,7 +55,7 @@ class ProgramRecorder:
         self._ranks.append(made)
         return made.main
 
-    def recorded(self) -> Recorded:
+    def make_recording(self) -> Recorded:
         """Return the recording of a run that has ended.
 
         Raises:
@@ -65,7 +65,7 @@ class ProgramRecorder:
         for each in self._ranks:
             if each.refused:
                 raise ProgramError(f"{each.refused}: expected a program whose calls all succeed, to record it")
-        return self._logs.recorded(
+        return self._logs.make_recording(
             range(cluster.world_size),
             program=scenario.program,
             script=scenario.name,
@@ -73,6 +73,7 @@ class ProgramRecorder:
             args=[],
             env=[],
             profile=cluster.profile,
+            keys=dict(scenario.own_keys),
             kind=cluster.host.gpu.kind,
             hosts=cluster.hosts,
             gpus_per_host=cluster.host.gpus,
@@ -83,8 +84,8 @@ class ProgramRecorder:
         )
 
     def kept(self) -> dict[str, bytes]:
-        """Return the recording's file, as `Program.kept`; raise ProgramError as `recorded` does."""
-        return {NAME: self.recorded().to_bytes()}
+        """Return the recording's file, as `Program.kept`; raise ProgramError as `make_recording` does."""
+        return {NAME: self.make_recording().to_bytes()}
 
 
 class _RecordedWork:
@@ -127,7 +128,7 @@ class _RecordedRank:
             self.refused = self.refused or str(mistake)
             raise
 
-    def begun(self, event: RankEvent, work: Work[Any]) -> Work[Any]:
+    def begin(self, event: RankEvent, work: Work[Any]) -> Work[Any]:
         """Append an event that issued a work; return the work, numbered."""
         self.note(event)
         self._works += 1
@@ -177,9 +178,9 @@ class RecordingBackend:
         return group
 
     def issue(self, call: Call, group: Group, issue: Issue) -> Work[Any]:
-        return self._of.begun(self._issued(call, issue), self.behind.issue(call, group, issue))
+        return self._of.begin(self._describe_call(call, issue), self.behind.issue(call, group, issue))
 
-    def _issued(self, call: Call, issue: Issue) -> IssueCall:
+    def _describe_call(self, call: Call, issue: Issue) -> IssueCall:
         """Return a call as a request: shapes in place of tensors, and the verb's further arguments."""
         options: dict[str, Any] = {key: value for key, value in call.purpose._asdict().items() if value}
         if call.reduce:
@@ -194,18 +195,18 @@ class RecordingBackend:
             group=self._of.groups[call.group.name],
             label=call.label,
             stream=self._number,
-            inputs=self._packed(issue.input),
-            outputs=[] if issue.output is issue.input else self._packed(issue.output),
+            inputs=self._pack(issue.input),
+            outputs=[] if issue.output is issue.input else self._pack(issue.output),
             options=options,
             number=0,
         )
 
-    def _packed(self, value: Any) -> list[Packed]:
+    def _pack(self, value: Any) -> list[Packed]:
         """Return the shapes of an argument's tensors, in order; those with values are on the other device."""
         if value is None:
             return []
         if not isinstance(value, Tensor):
-            return [packed for each in value for packed in self._packed(each)]
+            return [packed for each in value for packed in self._pack(each)]
         known = b"" if value.device.type != self.device.type else None
         return [Packed(tuple(value.shape), value.dtype, known)]
 
@@ -216,9 +217,9 @@ class RecordingBackend:
     def compute(
         self, kernel: PricedLater, label: str, function: Callable[..., T], arguments: Sequence[object], purpose: Purpose
     ) -> Work[T]:
-        priced = priced_now(kernel)
+        priced = price_now(kernel)
         event = RankCompute(self._number, priced, label, *purpose)
-        return self._of.begun(event, self.behind.compute(priced, label, function, arguments, purpose))
+        return self._of.begin(event, self.behind.compute(priced, label, function, arguments, purpose))
 
     def host_work(self, work: HostWork) -> int:
         self._of.note(work)
@@ -227,7 +228,7 @@ class RecordingBackend:
     def spawn(self, coroutine: Coroutine[Any, Any, T]) -> Work[T]:
         self._of.tasks += 1
         task = cast(Coroutine[Any, Any, T], _Task(coroutine, self._of.tasks))
-        return self._of.begun(SpawnTask(self._number), self.behind.spawn(task))
+        return self._of.begin(SpawnTask(self._number), self.behind.spawn(task))
 
     def after(self, work: Work[Any]) -> None:
         self.behind.after(self._of.wait("after", self._number, work))

@@ -78,6 +78,11 @@ class RankTasks:
         self.events[self._task].append((event, line, number))
         return ""
 
+    def never_awaited(self) -> int | None:
+        """Return the line of a work for which nothing waits; None if there is none."""
+        issued = (each for events in self.events for each in events)
+        return next((line for _, line, number in issued if number and not self.uses[number]), None)
+
     def _mistake(self, event: Any, world_size: int) -> str:
         checks = [
             (isinstance(event, _KINDS), "a request of a program"),
@@ -131,5 +136,8 @@ def tasks_of(recorded: Recorded) -> Sequence[RankTasks]:
             if wrong := tasks.add(events[line], line, len(recorded.ranks)):
                 where = f"sequences[{number}][{place}], lines[{line}], '{recorded.lines[line][0]}'"
                 raise ValueError(f"{_SOUND}, but it is damaged: {where}: expected {wrong}")
+        if (left := tasks.never_awaited()) is not None:
+            where = f"sequences[{number}], lines[{left}], '{recorded.lines[left][0]}'"
+            raise ValueError(f"{_SOUND}, but it is damaged: {where}: expected a wait for it below")
         found.append(tasks)
     return found

@@ -33,6 +33,8 @@ def split_at_script(arguments: Sequence[str]) -> tuple[Sequence[str], Sequence[s
     return arguments, None
 
 
+# Keys of [run] that the replay of a recording has from the recorded run; what others decide, the recording has.
+_RUN_KEPT = frozenset({"seed", "fidelity", "library", "timeout", "compute_times"})
 # How a script is played, and what tensors then have.
 PLAYS = {"live": "values", "record": "sizes"}
 
@@ -54,7 +56,7 @@ class _OfTorchrun(Action):
 
     def __call__(self, parser: ArgumentParser, _: object, __: object, option: str | None = None) -> None:
         instead = f"expected {self.const}" if self.const else "expected none, as all ranks are started here"
-        parser.error(f"{option} is torchrun's: {instead} (docs/scripts.md)")
+        parser.error(f"{option} is torchrun's: {instead} (twinstep docs scripts)")
 
 
 def add_options(parser: ArgumentParser, *, plays: bool = False) -> None:
@@ -138,8 +140,8 @@ def load_given(
         if value is not None:
             raise ScenarioError(f"--{name}: expected a script (a .py file) with it, but {given} is none")
     if (given / NAME).is_file():
-        lines, script = _of_recording(given, overrides.get("profile"))
-        return _loaded(lines, given, Path(script).stem, overrides, overrides_file)
+        lines, script = _of_recording(given, overrides.get("profile") or overrides.get("cluster.profile"))
+        return _load_lines(lines, given, Path(script).stem, overrides, overrides_file)
     return load(given, overrides, overrides_file=overrides_file)
 
 
@@ -180,12 +182,11 @@ def tree_given(given: Path, overrides: Mapping[str, object], scenario: Scenario)
 
     if not is_script(given):
         return read_tree(scenario_file(given), Overrides(overrides)).tree
-    profile = overrides.get("profile") or scenario.cluster.profile
-    of_cluster = {key: value for key, value in overrides.items() if key.startswith("cluster.")}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "cluster.toml")
-        file.write_text("\n".join(_cluster(profile, scenario.cluster.hosts, None)) + "\n", encoding="utf-8")
-        return read_tree(str(file), Overrides(of_cluster)).tree
+        lines = [f'program = "{SCRIPT}"', *_table("cluster", scenario.own_keys["cluster"])]
+        file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return read_tree(str(file)).tree
 
 
 def _say_what_is_the_scripts(missing: Sequence[str], args: Sequence[str]) -> None:
@@ -213,16 +214,18 @@ def scenario_of(
     """
     lines = _of_script(script, args, overrides.get("profile"), hosts, gpus_per_host)
     name = str(overrides.get("script.module") or script.stem).rpartition(".")[2]
-    return _loaded(lines, script, name, overrides, overrides_file)
+    return _load_lines(lines, script, name, overrides, overrides_file)
 
 
-def lines_of(given: Path) -> list[str]:
+def lines_of(given: Path, profile: object = None) -> list[str]:
     """Return a scenario file's lines for a script without arguments on one host, or for a run folder.
+
+    Another `profile` than the recorded one replaces all keys of the recorded cluster but its size.
 
     Raises:
         ScenarioError: the recording cannot be read.
     """
-    return _of_script(given) if given.suffix == ".py" else _of_recording(given)[0]
+    return _of_script(given) if given.suffix == ".py" else _of_recording(given, profile)[0]
 
 
 def _of_script(
@@ -248,17 +251,27 @@ def _of_recording(folder: Path, profile: object = None) -> tuple[list[str], str]
         raise ScenarioError(f"{folder}: expected {error}") from None
     is_script = recorded.program == SCRIPT
     program, key = (SCRIPT, "recording") if is_script else ("recording", "file")
-    lines = _cluster(profile or recorded.profile, recorded.hosts, recorded.gpus_per_host, program)
-    lines += ["[run]", f"steps = {recorded.steps}"]
-    return [*lines, f"[{program}]", f"{key} = {toml_value(os.path.abspath(folder))}"], recorded.script
+    own, run = (recorded.keys.get(table, {}) for table in ("cluster", "run"))
+    own = own or {"profile": recorded.profile}
+    of_hardware = own if profile in (None, own.get("profile")) else {"profile": profile}
+    size = {"hosts": recorded.hosts, "gpus_per_host": recorded.gpus_per_host}
+    of_run = {name: value for name, value in run.items() if name in _RUN_KEPT}
+    lines = [f'program = "{program}"', *_table("cluster", of_hardware | size)]
+    lines += _table("run", of_run | {"steps": recorded.steps})
+    return [*lines, *_table(program, {key: os.path.abspath(folder)})], recorded.script
 
 
-def _cluster(profile: object, hosts: int, gpus_per_host: int | None, program: str = SCRIPT) -> list[str]:
-    lines = [f'program = "{program}"', "[cluster]", f"profile = {toml_value(profile)}", f"hosts = {hosts}"]
-    return lines if gpus_per_host is None else [*lines, f"gpus_per_host = {gpus_per_host}"]
+def _cluster(profile: object, hosts: int, gpus_per_host: int | None) -> list[str]:
+    size = {"hosts": hosts} if gpus_per_host is None else {"hosts": hosts, "gpus_per_host": gpus_per_host}
+    return [f'program = "{SCRIPT}"', *_table("cluster", {"profile": profile, **size})]
 
 
-def _loaded(
+def _table(name: str, values: Mapping[str, object]) -> list[str]:
+    keys = {key if key.isascii() and key.isidentifier() else toml_value(key): value for key, value in values.items()}
+    return [f"[{name}]", *(f"{key} = {toml_value(value)}" for key, value in keys.items())]
+
+
+def _load_lines(
     lines: Sequence[str], given: Path, name: str, overrides: Mapping[str, object], overrides_file: str
 ) -> Scenario:
     """Load a scenario from a file's lines; its path, also in messages, is `given`."""

@@ -20,8 +20,9 @@ from scenarios.workloads.script.config import Script
 # Packages whose import reads no rank, does not depend on GPUs (this module's test checks that), and keeps no reference
 # to a function that a rank replaces later. Each rank imports all others by itself.
 SHARED = frozenset({"fbgemm_gpu", "numpy", "pandas", "torch", "torchrec"})
-# Modules that a package imports only at first use, which would take each rank 0.2 s: torch's TorchScript optimizers.
-LATE = {"torchrec": "torch.distributed.optim"}
+# Modules that a package imports only at first use, in each rank: torch's compiler by an optimizer's first step (1 s,
+# also where nothing is compiled), torch's TorchScript optimizers by TorchRec (0.2 s).
+LATE = {"torch": "torch._dynamo", "torchrec": "torch.distributed.optim"}
 # The environment variable that names the modules for the server to load.
 MODULES = "TWINSTEP_MODULES"
 # Ids of servers that have loaded torch's compiler and other needs of GPUs: forked from another server, each rank would
@@ -66,7 +67,7 @@ def shared_modules(script: Path) -> list[str]:
         if file in seen:
             continue
         seen.add(file)
-        for name in _imported(file):
+        for name in _find_imports(file):
             top = name.partition(".")[0]
             if top in SHARED and not _files_of(top, script.parent):
                 found[name] = None
@@ -81,7 +82,7 @@ def _files_of(module: str, folder: Path) -> list[Path]:
     return [each for each in (path.with_suffix(".py"), path / "__init__.py") if each.is_file()]
 
 
-def _imported(file: Path) -> Iterator[str]:
+def _find_imports(file: Path) -> Iterator[str]:
     """Yield the full names of the modules that a file imports at top level; nothing if the file cannot be parsed."""
     with suppress(OSError, SyntaxError, ValueError):
         for node in ast.parse(file.read_bytes()).body:

@@ -52,7 +52,7 @@ def check(outcomes: Mapping[int, Outcome], script: Script) -> None:
     for rank, outcome in sorted(outcomes.items()):
         by_steps.setdefault(outcome.steps, []).append(rank)
     if len(by_steps) > 1:
-        made = ", ".join(f"{_numbered('rank', ranks)} made {steps:,}" for steps, ranks in sorted(by_steps.items()))
+        made = ", ".join(f"{_list_numbers('rank', ranks)} made {steps:,}" for steps, ranks in sorted(by_steps.items()))
         (fewest, *_) = by_steps[min(by_steps)]
         raise ScriptError(
             f"{script.path}: ranks did not make the same number of steps: {made}; rank {fewest}'s script ended"
@@ -61,8 +61,8 @@ def check(outcomes: Mapping[int, Outcome], script: Script) -> None:
     if 0 in by_steps:
         first = outcomes[by_steps[0][0]]
         raise ScriptError(
-            f"{script.path}: no step was seen: the script ended {_how(first)}, after {_seen_of(first)};"
-            f" {_expected(script, first)}"
+            f"{script.path}: no step was seen: the script ended {_how(first)}, after {_describe_counts(first)};"
+            f" {_tell_expected(script, first)}"
         )
 
     if len(outcomes) > 1 and not any(outcome.has_called for outcome in outcomes.values()):
@@ -73,7 +73,7 @@ def check(outcomes: Mapping[int, Outcome], script: Script) -> None:
         )
 
 
-def process_ended(code: int | None) -> str:
+def describe_end(code: int | None) -> str:
     """Return a description of how a rank's process ended, given its exit code."""
     if code != -signal.SIGKILL:
         return f"its process ended with code {code}"
@@ -202,7 +202,7 @@ def _nothing_priced(script: Script, profile: str, on_cpu_ns: float) -> str:
 
 def _empty(script: Script, steps: Sequence[int], what: str) -> str:
     return (
-        f"{script.path}: {_numbered('step', steps)} {what} and called no collective: expected"
+        f"{script.path}: {_list_numbers('step', steps)} {what} and called no collective: expected"
         " one mark at the end of each step"
     )
 
@@ -215,7 +215,7 @@ def _how(outcome: Outcome) -> str:
     return str((outcome.seen or {}).get("how", "as it was recorded"))
 
 
-def _seen_of(outcome: Outcome) -> str:
+def _describe_counts(outcome: Outcome) -> str:
     """Return the numbers of a script's optimizer steps, backward passes and calls, in words."""
     seen = outcome.seen or {}
     found = [f"{_times(count, 'step')} of {name}" for name, count in seen.get("optimizers", {}).items()]
@@ -228,7 +228,7 @@ def _seen_of(outcome: Outcome) -> str:
     return _list(found) if found else "no step of an optimizer, no backward pass and no call of torch.distributed"
 
 
-def _expected(script: Script, outcome: Outcome) -> str:
+def _tell_expected(script: Script, outcome: Outcome) -> str:
     seen = outcome.seen or {}
     calls, optimizers = seen.get("calls", {}), seen.get("optimizers", {})
     if seen.get("children") and not optimizers:
@@ -255,7 +255,7 @@ def _times(count: int, what: str, more: str = "s") -> str:
     return f"{count:,} {what}{more if count != 1 else ''}"
 
 
-def _numbered(what: str, numbers: Sequence[int]) -> str:
+def _list_numbers(what: str, numbers: Sequence[int]) -> str:
     shown = [str(number) for number in numbers[:_MOST_LISTED]]
     more = [f"{len(numbers) - _MOST_LISTED:,} more"] if len(numbers) > _MOST_LISTED else []
     return f"{what}{'s' if len(numbers) > 1 else ''} {_list([*shown, *more])}"

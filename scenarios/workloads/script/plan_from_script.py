@@ -61,17 +61,17 @@ def rate_plans(found: Mapping[str, Any], scenario: Scenario) -> ScriptPlan:
     if missing := [table["name"] for table in found["tables"] if table["name"] not in {row.table for row in rows}]:
         return ScriptPlan(rows=rows, notes=(f"not planned anew: no shard of {', '.join(missing)} was seen",))
     notes: list[str] = []
-    given = {table["name"]: _given(table, rows) for table in found["tables"]}
+    given = {table["name"]: _placement_of(table, rows) for table in found["tables"]}
     recommender = Recommender(model=_model(found, given, notes))
     asked = replace(scenario.with_run(batch_size=found["batch_size"]), workload=recommender)
-    rated, own = _rated(asked, given, notes), _own(asked, notes)
+    rated, own = _rate(asked, given, notes), _own(asked, notes)
     if rated is not None:
         kernels = {row.table: row.compute_kernel for row in rows}
         rows = tuple(replace(row, compute_kernel=kernels[row.table]) for row in rated.rows)
     return ScriptPlan(rows=rows, own=() if own is None else own.rows, notes=tuple(notes))
 
 
-def _rated(asked: Scenario, given: Mapping[str, GivenTable], notes: list[str]) -> Plan | None:
+def _rate(asked: Scenario, given: Mapping[str, GivenTable], notes: list[str]) -> Plan | None:
     tables = tuple(replace(table, sharding=(given[table.name].sharding_type.value,)) for table in asked.workload.tables)
     try:
         plan = rate_plan(given, asked.with_workload(model=replace(Recommender.of(asked.workload).model, tables=tables)))
@@ -93,7 +93,7 @@ def _own(asked: Scenario, notes: list[str]) -> Plan | None:
         return None
 
 
-def _given(table: Mapping[str, Any], rows: Sequence[PlanRow]) -> GivenTable:
+def _placement_of(table: Mapping[str, Any], rows: Sequence[PlanRow]) -> GivenTable:
     """Return the placement of a table, from its rows of the plan."""
     own = sorted(
         (row for row in rows if row.table == table["name"]), key=attrgetter("column_offset", "row_offset", "rank")

@@ -17,7 +17,7 @@ from typing import Any, cast
 from scenarios.config.host_classes import simulated_ranks
 from scenarios.config.scenario import Scenario
 from scenarios.seam.backend import StepGivenUp
-from scenarios.seam.errors import ProgramError, ScenarioError, tell_error
+from scenarios.seam.errors import CollectiveError, ProgramError, ScenarioError, tell_error
 from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.program import Program
@@ -103,9 +103,9 @@ class ScriptProgram(Program):
         """
         world_size = self.scenario.cluster.world_size
         if self._replays is None and self._is_extended:
-            self._take(self._recorded(self._record_some()))
+            self._take(self._make_recording(self._record_some()))
         elif self._replays is None and self._logs.are_whole(world_size):
-            self._replays = Replays(self._recorded(range(world_size)))
+            self._replays = Replays(self._make_recording(range(world_size)))
 
     def _take(self, recorded: Recorded | None) -> None:
         """Store what is known before the first simulation: the recording, and which hosts are simulated."""
@@ -148,7 +148,9 @@ class ScriptProgram(Program):
             print_counts(self._start.folder)
 
     def standing(self) -> str:
-        """Return the scripts' positions in a deadlock, as `Program.standing` requires."""
+        """Return the scripts' positions in a deadlock, as `Program.standing` requires; of a recording, its file."""
+        if self.script.recording is not None:
+            return f"; {self.script.recording}: expected calls of all members, as it was written"
         return self.outcomes.standing({rank: played.steps for rank, played in self._playing.items()})
 
     @contextmanager
@@ -156,10 +158,9 @@ class ScriptProgram(Program):
         """Raise ProgramError for unexpected errors in the replay of a recording's file, which may be damaged."""
         try:
             yield
-        except (ProgramError, ScenarioError):
-            raise
         except Exception as error:
-            if self.script.recording is None:
+            is_told = isinstance(error, ProgramError | ScenarioError) and not isinstance(error, CollectiveError)
+            if self.script.recording is None or is_told:
                 raise
             raise ProgramError(
                 f"{self.script.recording}: the requests of a rank do not fit each other; expected a recording as it was"
@@ -182,12 +183,12 @@ class ScriptProgram(Program):
 
     def kept(self) -> dict[str, bytes]:
         """Return the recording for what-ifs, by file name; empty if a rank did not reach its end."""
-        recorded = self._known
+        recorded = self._recording
         return {} if recorded is None else {NAME: recorded.to_bytes()}
 
     def compiled(self) -> ScriptProgram | None:
         """Return the program with compiled modules, as `Program.compiled` requires; None without a recording of it."""
-        recorded = None if self._known is None else self._known.as_compiled()
+        recorded = None if self._recording is None else self._recording.as_compiled()
         if recorded is None:
             return None
         made = copy(self)
@@ -196,12 +197,12 @@ class ScriptProgram(Program):
         return made
 
     @property
-    def _known(self) -> Recorded | None:
+    def _recording(self) -> Recorded | None:
         """The recording; None if a rank did not reach its end."""
         world_size = self.scenario.cluster.world_size
         if self._replays is not None:
             return self._replays.recorded
-        return self._recorded(range(world_size)) if self._logs.are_whole(world_size) else None
+        return self._make_recording(range(world_size)) if self._logs.are_whole(world_size) else None
 
     @property
     def cpu_flops_per_s(self) -> float:
@@ -223,15 +224,16 @@ class ScriptProgram(Program):
         self.doing.say("simulating", "")
         return found
 
-    def _recorded(self, recorded_by: Sequence[int]) -> Recorded:
+    def _make_recording(self, recorded_by: Sequence[int]) -> Recorded:
         cluster = self.scenario.cluster
-        return self._logs.recorded(
+        return self._logs.make_recording(
             recorded_by,
             script=str(self.script.path),
             sha256=self.script.sha256,
             args=list(self.script.args),
             env=[list(each) for each in self.script.env],
             profile=cluster.profile,
+            keys=dict(self.scenario.own_keys),
             kind=cluster.host.gpu.kind,
             hosts=cluster.hosts,
             gpus_per_host=cluster.host.gpus,

@@ -39,7 +39,7 @@ class ScriptLink(Protocol):
         """Return a store in which all ranks of the script rendezvous."""
         ...
 
-    def known(self, tensor: Tensor) -> Tensor | None:
+    def values_of(self, tensor: Tensor) -> Tensor | None:
         """Return a tensor's values, None if they are unknown; values of a simulated GPU need no wait."""
         ...
 
@@ -90,7 +90,7 @@ class Asking:
         with self._talking():
             self._connection.send(turn)
             self.behind += 1
-            return self._received(until=_MOST_AHEAD if is_ahead else 0)
+            return self._receive(until=_MOST_AHEAD if is_ahead else 0)
 
     def receive(self) -> None:
         """Receive all pending answers; do nothing while this thread sends or receives.
@@ -99,7 +99,7 @@ class Asking:
         """
         if not self._is_talking:
             with self._talking():
-                self._received(until=0)
+                self._receive(until=0)
 
     @contextmanager
     def _talking(self) -> Iterator[None]:
@@ -109,7 +109,7 @@ class Asking:
         finally:
             self._is_talking = before
 
-    def _received(self, until: int) -> Any:
+    def _receive(self, until: int) -> Any:
         """Receive answers until only `until` are pending; return the last one received, or None."""
         answer = None
         while self.behind > until:

@@ -26,7 +26,7 @@ from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.environment import Seat, environment_of
 from scenarios.workloads.script.forking import start_loading, without_main
 from scenarios.workloads.script.gpu.cuda.properties import SeenGpu
-from scenarios.workloads.script.outcome import process_ended
+from scenarios.workloads.script.outcome import describe_end
 from scenarios.workloads.script.process.children import allow_children, end
 from scenarios.workloads.script.process.stands import STANDS, line_of
 from scenarios.workloads.script.process.subprocess_player import main
@@ -125,7 +125,7 @@ class LivePlayer:
             found: Turn = self._connection.recv()
         except (EOFError, OSError):  # OSError if answers were still pending
             self._process.join(10)
-            raise ProgramError(f"{self._name}: {process_ended(self._process.exitcode)}") from None
+            raise ProgramError(f"{self._name}: {describe_end(self._process.exitcode)}") from None
         if isinstance(found.request, ScriptFailure):
             raise ScriptError(f"{self._rank}: {found.request.sentence}")
         if not isinstance(found.request, Sleep):

@@ -72,13 +72,13 @@ class ScriptCalls:
             return Refused.of(mistake)
         if call.library:
             self.on_host.add(call.number)
-        if (key := self._posted(call, group)) is not None:
+        if (key := self._post(call, group)) is not None:
             self._receives[call.number] = key
         else:
             self._is_known[call.number] = is_known
         return None
 
-    def _posted(self, call: IssueCall, group: Group) -> Hashable | None:
+    def _post(self, call: IssueCall, group: Group) -> Hashable | None:
         """Post the values of a message on GPUs; return where those are that the rank receives, if it does."""
         if not self._is_on_gpu or call.verb not in (*MESSAGES, "scatter"):
             return None

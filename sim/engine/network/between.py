@@ -36,7 +36,7 @@ class Between:
         """Return the uplinks for bytes that leave the part of a rank's NIC ("out") or enter it ("in")."""
         return ()
 
-    def crossed(self, source: int, target: int) -> tuple[Capacity, ...]:
+    def links_between(self, source: int, target: int) -> tuple[Capacity, ...]:
         """Return the links between the NICs of two ranks of different hosts."""
         if self.part(source) == self.part(target):
             return ()

@@ -35,7 +35,7 @@ class InsideLinks(ABC):
         return 1
 
     @abstractmethod
-    def crossed(self, source: int, target: int) -> tuple[Capacity, ...]:
+    def links_between(self, source: int, target: int) -> tuple[Capacity, ...]:
         """Return the links from one global rank to another of its domain."""
 
     def to_nic(self, rank: int, direction: str) -> tuple[Capacity, ...]:
@@ -81,14 +81,14 @@ class InsideLinks(ABC):
         """Create the links that all GPUs of a host share."""
         if self.hardware.bridge_bytes_per_s is not None:
             for direction in self.shared_directions:
-                self.shared(host, direction)
+                self.shared_link(host, direction)
 
     def gpu_link(self, rank: int, direction: str) -> Capacity:
         """Return the link for all that a GPU sends to its domain ("out") or receives from it ("in")."""
         kind, host, per_s = self.hardware.kind, rank // self.gpus, self.hardware.link.bytes_per_s
         return self.links.link(f"gpu{rank}", direction, link_class=kind, host=host, per_s=per_s)
 
-    def shared(self, host: int, direction: str) -> Capacity:
+    def shared_link(self, host: int, direction: str) -> Capacity:
         """Return the bridge or memory that the GPUs of a host share."""
         per_s = self.hardware.bridge_bytes_per_s
         assert per_s is not None, f"{self.hardware.kind} has a bridge"
@@ -105,7 +105,7 @@ class NvlinkSwitch(InsideLinks):
         """Number of hosts whose GPUs the switches join: several in an NVL72."""
         return self.cluster.hosts_per_domain
 
-    def crossed(self, source: int, target: int) -> tuple[Capacity, ...]:
+    def links_between(self, source: int, target: int) -> tuple[Capacity, ...]:
         """Return the link up to the switches and the link down to the target."""
         return (self.gpu_link(source, "out"), self.gpu_link(target, "in"))
 
@@ -118,12 +118,12 @@ class NvlinkMesh(InsideLinks):
 
     shared_directions, shared_class = BOTH_WAYS, "pcie"
 
-    def crossed(self, source: int, target: int) -> tuple[Capacity, ...]:
+    def links_between(self, source: int, target: int) -> tuple[Capacity, ...]:
         """Return the pair's own NVLinks, or the bridge if it has none."""
         if self._nvlinks(source, target):
             return (self._pair(source, target),)
         host = source // self.gpus
-        return (self.shared(host, "out"), self.shared(host, "in"))
+        return (self.shared_link(host, "out"), self.shared_link(host, "in"))
 
     def make_gpu_links(self, rank: int, direction: str) -> None:
         """Create host lanes only: a GPU has links to single peers, not to a switch."""
@@ -152,14 +152,14 @@ class Pcie(InsideLinks):
 
     shared_directions, shared_class = BOTH_WAYS, "pcie"
 
-    def crossed(self, source: int, target: int) -> tuple[Capacity, ...]:
+    def links_between(self, source: int, target: int) -> tuple[Capacity, ...]:
         """Return the source's lanes, the bridge and the target's lanes."""
         up = self.to_nic(source, "out")
-        return (*up, self.shared(source // self.gpus, "in"), self.gpu_link(target, "in"))
+        return (*up, self.shared_link(source // self.gpus, "in"), self.gpu_link(target, "in"))
 
     def to_nic(self, rank: int, direction: str) -> tuple[Capacity, ...]:
         """Return the GPU's own lanes and the bridge, in this order."""
-        return (self.gpu_link(rank, direction), self.shared(rank // self.gpus, direction))
+        return (self.gpu_link(rank, direction), self.shared_link(rank // self.gpus, direction))
 
     def to_host(self, rank: int, direction: str) -> tuple[Capacity, ...]:
         """Return the GPU's own lanes and the bridge: the host's memory lies behind the bridge, too."""
@@ -171,9 +171,13 @@ class SharedMemory(InsideLinks):
 
     shared_directions, shared_class = ("both",), "memory"
 
-    def crossed(self, source: int, target: int) -> tuple[Capacity, ...]:
+    def links_between(self, source: int, target: int) -> tuple[Capacity, ...]:
         """Return the links into memory and out of it."""
-        return (self.gpu_link(source, "out"), self.shared(source // self.gpus, "both"), self.gpu_link(target, "in"))
+        return (
+            self.gpu_link(source, "out"),
+            self.shared_link(source // self.gpus, "both"),
+            self.gpu_link(target, "in"),
+        )
 
     def to_nic(self, rank: int, direction: str) -> tuple[Capacity, ...]:
         """Return no links: the path between memory and a NIC is not shared."""
@@ -181,7 +185,7 @@ class SharedMemory(InsideLinks):
 
     def to_host(self, rank: int, direction: str) -> tuple[Capacity, ...]:
         """Return the links between the rank and memory."""
-        return (self.gpu_link(rank, direction), self.shared(rank // self.gpus, "both"))
+        return (self.gpu_link(rank, direction), self.shared_link(rank // self.gpus, "both"))
 
 
 # A topology is registered here, by the `kind` that a scenario names.

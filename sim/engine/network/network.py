@@ -66,7 +66,7 @@ class ClusterNetwork:
     def leaving(self, rank: int, gpu: int) -> tuple[Capacity, ...]:
         """Return the links from a rank to the network for bytes to GPU number `gpu` of another domain."""
         exit_rank = self._exit(rank, gpu % self._gpus)
-        detour = () if exit_rank == rank else self._inside.crossed(rank, exit_rank)
+        detour = () if exit_rank == rank else self._inside.links_between(rank, exit_rank)
         return (*detour, *self._inside.to_nic(exit_rank, "out"), self._nic(exit_rank, "out"))
 
     def arriving(self, rank: int) -> tuple[Capacity, ...]:
@@ -97,12 +97,12 @@ class ClusterNetwork:
         if source == target:
             return Path((), 0)
         if self.domain(source) == self.domain(target):
-            return Path(self._inside.crossed(source, target), self._latency_inside_ns)
+            return Path(self._inside.links_between(source, target), self._latency_inside_ns)
         return self._across(source, target)
 
     def _across(self, source: int, target: int) -> Path:
         exit_rank = self._exit(source, self.gpu(target))
-        between = self.between.crossed(exit_rank, target)
+        between = self.between.links_between(exit_rank, target)
         links = (*self.leaving(source, self.gpu(target)), *between, *self.arriving(target))
         latency_ns = 2 * self.cluster.host.nics.link.latency_ns + self.between.latency_ns(exit_rank, target)
         return Path(links, latency_ns + (0 if exit_rank == source else self._latency_inside_ns))

@@ -44,7 +44,7 @@ class FoldedNccl:
         """Return the thread blocks of an operation of the group on each GPU."""
         return topology(self._members(group).shape, self._costs).channels
 
-    def carried(self, calls: Sequence[Call]) -> Carried:
+    def load_of(self, calls: Sequence[Call]) -> Carried:
         """Return the load of the members' calls, in group order, on links."""
         first, members = calls[0], self._members(calls[0].group)
         if members.shape.ranks == 1:

@@ -99,8 +99,8 @@ def quality_of(table: OperatorTable) -> tuple[Quality, ...]:
     """Return the quality by operator of a table that has all measurements."""
     pairs: dict[str, list[tuple[float, float]]] = {}
     for name, surface in table.surfaces.items():
-        pairs.setdefault(name.split()[0], []).extend(surface.left_out())
-    for operation, value, others in table.nearest.left_out() if table.nearest is not None else ():
+        pairs.setdefault(name.split()[0], []).extend(surface.leave_one_out())
+    for operation, value, others in table.nearest.leave_one_out() if table.nearest is not None else ():
         pairs.setdefault(words(operation)[0], []).append((value, others))
     return tuple(_quality(operator, *np.array(logs).T) for operator, logs in pairs.items())
 

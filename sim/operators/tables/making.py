@@ -79,13 +79,13 @@ def _price(operator: str, rows: pd.DataFrame, gpu: Gpu) -> pd.DataFrame:
 def _thin(operator: str, rows: pd.DataFrame) -> pd.DataFrame:
     *others, along = COORDINATES[operator]
     kept = [
-        line.iloc[_kept(np.log2(line[along].to_numpy(float)), np.log(line["over_law"].to_numpy(float)))]
+        line.iloc[_points_to_keep(np.log2(line[along].to_numpy(float)), np.log(line["over_law"].to_numpy(float)))]
         for _, line in rows.sort_values(along).groupby([*FIXED[operator], *others], sort=True)
     ]
     return pd.concat(kept)
 
 
-def _kept(places: npt.NDArray[np.float64], values: npt.NDArray[np.float64]) -> list[int]:
+def _points_to_keep(places: npt.NDArray[np.float64], values: npt.NDArray[np.float64]) -> list[int]:
     """Return the points of a line between which linear interpolation meets all others within `TOLERANCE`."""
     kept = sorted({0, len(places) - 1})
     while True:

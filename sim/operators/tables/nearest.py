@@ -88,12 +88,12 @@ class Nearest:
         family = self._families.get(point.family)
         return NONE if family is None else family.correction(operation, point)
 
-    def left_out(self) -> Iterator[tuple[Operation, float, float]]:
+    def leave_one_out(self) -> Iterator[tuple[Operation, float, float]]:
         """Yield each operator with the logarithm of its measured time over the law's, and its prediction from the
         others.
         """
         for family in self._families.values():
-            yield from family.left_out()
+            yield from family.leave_one_out()
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +126,10 @@ class _Family:
         nearest = int(distances.argmin())
         if distances[nearest] <= _ALIKE:
             return Correction(self._value(nearest, operation), 1.0, is_measured=True)
-        return self._between(distances, operation) if self._tells else NONE
+        return self._interpolate(distances, operation) if self._tells else NONE
 
-    def left_out(self) -> Iterator[tuple[Operation, float, float]]:
-        """Yield as `Nearest.left_out` does, without operators whose ids are not fully known."""
+    def leave_one_out(self) -> Iterator[tuple[Operation, float, float]]:
+        """Yield as `Nearest.leave_one_out` does, without operators whose ids are not fully known."""
         for place, predicted in self._cross_validate(range(len(self._members))):
             operation = self._members[place].operation
             yield operation, self._value(place, operation), predicted if self._tells else 0.0
@@ -153,9 +153,9 @@ class _Family:
                 continue
             distances = _distances(self._sizes, self._marks, self._sizes[place], self._marks[place])
             distances[place] = math.inf
-            yield place, self._between(distances, self._members[place].operation).log_factor
+            yield place, self._interpolate(distances, self._members[place].operation).log_factor
 
-    def _between(self, distances: Array, operation: Operation) -> Correction:
+    def _interpolate(self, distances: Array, operation: Operation) -> Correction:
         """Return the correction at a point with these distances from the members."""
         count = min(_NEAREST, int(np.isfinite(distances).sum()))
         places = np.argpartition(distances, count - 1)[:count]

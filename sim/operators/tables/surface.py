@@ -48,11 +48,11 @@ class Surface:
         share = (where - keys[place - 1]) / (above - keys[place - 1])
         return (1 - share) * self._child(place - 1, point) + share * self._child(place, point)
 
-    def left_out(self) -> Iterator[tuple[float, float]]:
+    def leave_one_out(self) -> Iterator[tuple[float, float]]:
         """Yield each point's value, and its interpolation from the other points of its line, 0 if there are none."""
         for place, child in enumerate(self.children):
             if isinstance(child, Surface):
-                yield from child.left_out()
+                yield from child.leave_one_out()
                 continue
             others = [other for other in range(len(self.keys)) if other != place]
             line = Surface(
@@ -76,13 +76,13 @@ def surface(coordinates: npt.NDArray[np.int64], values: Values) -> Surface:
     logs = [column.tolist() for column in np.log2(coordinates).T]
     starts = [[0, *(np.flatnonzero(column) + 1).tolist()] for column in differs.T]
 
-    def built(axis: int, points: range) -> Surface:
+    def build(axis: int, points: range) -> Surface:
         """Return the surface of some of the sorted points by the coordinates from `axis` on."""
         if axis == len(logs) - 1:
             return Surface(logs[axis][points.start : points.stop], places[points.start : points.stop], values)
         first, past = bisect_left(starts[axis], points.start), bisect_left(starts[axis], points.stop)
         mine = starts[axis][first:past]
-        children = [built(axis + 1, range(*ends)) for ends in zip(mine, [*mine[1:], points.stop], strict=True)]
+        children = [build(axis + 1, range(*ends)) for ends in zip(mine, [*mine[1:], points.stop], strict=True)]
         return Surface([logs[axis][start] for start in mine], children, values)
 
-    return built(0, range(len(places)))
+    return build(0, range(len(places)))

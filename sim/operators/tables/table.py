@@ -86,8 +86,8 @@ def reading(file: Path) -> Iterator[None]:
     except (OSError, ArrowException, KeyError, TypeError, ValueError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ScenarioError(
-            f"{file}: cluster.gpu.kernel_table: expected Parquet with measured operators as docs/kernels.md says:"
-            f" {reason}"
+            f"{file}: cluster.gpu.kernel_table: expected Parquet with measured operators as `twinstep docs kernels`"
+            f" says: {reason}"
         ) from None
 
 

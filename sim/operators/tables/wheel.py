@@ -56,7 +56,7 @@ _FAMILIES = {
 def measured_medians(system: Traversable, operator: str) -> pa.Table:
     """Return the medians of an operator's times in the folder of one system, by shape and machine.
 
-    Columns are those of docs/kernels.md but `over_law`, `date` and `source`; rows are sorted by `SIZES`.
+    Columns are those of docs/explanation/kernels.md but `over_law`, `date` and `source`; rows are sorted by `SIZES`.
     """
     family = _FAMILIES[operator]
     sizes = [name for name in SIZES if name in family.sizes]

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from real.calibration.profile import measured_here, profile_text
+from real.calibration.profile import describe_measurement, profile_text
 from real.machine import cpu_name
 from scenarios.config.gpu import Gpu
 from scenarios.config.hardware import Cluster, Host, Inside, Link, Network, Nics
@@ -167,7 +167,7 @@ def test_quantities_have_the_largest_fitting_unit(tmp_path: Path) -> None:
         memory_bytes=4 << 30,
     )
     cluster = Cluster(profile="mine", hosts=1, host=host, network=Network(kind="non_blocking"))
-    lines = profile_text(cluster, measured_here("command", 2, time.monotonic(), ()), "Mine").splitlines()
+    lines = profile_text(cluster, describe_measurement("command", 2, time.monotonic(), ()), "Mine").splitlines()
     for line in (
         'host_memory = "4 GiB"',
         'memory = "1536 MiB"',
@@ -182,7 +182,7 @@ def test_quantities_have_the_largest_fitting_unit(tmp_path: Path) -> None:
 
 def test_remarks_precede_their_tables(tmp_path: Path) -> None:
     cluster = load_profile("cpu_local")
-    measured = measured_here("command", 2, time.monotonic(), ())
+    measured = describe_measurement("command", 2, time.monotonic(), ())
     remarks = {"": "Of\nall.", "cluster.nic": "Not measured."}
     lines = profile_text(cluster, measured, "Mine", remarks).splitlines()
     assert lines[2:4] == ["# Of", "# all."]
@@ -194,4 +194,4 @@ def test_cpu_name_is_the_kernels_or_the_architecture(tmp_path: Path) -> None:
     (tmp_path / "cpuinfo").write_text("processor\t: 0\nmodel name\t: A fast one\nmodel name\t: A slow one\n")
     assert cpu_name(tmp_path / "cpuinfo") == "A fast one"
     assert cpu_name(tmp_path / "none") != ""
-    assert measured_here("c", 1, time.monotonic() - 2, ()).duration_ns >= 2 * 10**9
+    assert describe_measurement("c", 1, time.monotonic() - 2, ()).duration_ns >= 2 * 10**9

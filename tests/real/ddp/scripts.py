@@ -100,7 +100,7 @@ class Choosing(nn.Module):
         return result
 
 
-def mixed() -> nn.Module:
+def mix() -> nn.Module:
     return Mixed()
 
 

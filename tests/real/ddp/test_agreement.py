@@ -19,7 +19,7 @@ OPTIONS: dict[str, Any] = {"start_powerSGD_iter": 2, "matrix_approximation_rank"
 PLAIN = Training("batched", OPTIONS)
 
 
-def told(trainings: tuple[Training, ...], stored: tuple[bytes, ...] = ()) -> list[str]:
+def describe(trainings: tuple[Training, ...], stored: tuple[bytes, ...] = ()) -> list[str]:
     return results("real", 1, len(trainings), hook_scripts.mistake_of, trainings, 4, stored)
 
 
@@ -42,12 +42,12 @@ def other(**options: Any) -> Training:
 )
 def test_states_that_differ_are_one_sentence_on_every_rank(trainings: tuple[Training, ...], what: str) -> None:
     sentence = f"ValueError: the PowerSGD states differ: {what}; expected the same on every rank"
-    assert told(trainings) == [sentence] * len(trainings)
+    assert describe(trainings) == [sentence] * len(trainings)
 
 
 def test_a_rank_that_begins_anew_where_others_resume_is_told_on_every_rank() -> None:
     kept = [stored for _, stored in results("real", 1, 2, hook_scripts.train, PLAIN, 0, 4, 3, ())]
-    found = told((PLAIN, PLAIN), (kept[0], b""))
+    found = describe((PLAIN, PLAIN), (kept[0], b""))
     start = (
         "ValueError: the PowerSGD states differ: iter is 3 on rank 0, 0 on rank 1; what is remembered of buckets is "
     )
@@ -57,8 +57,8 @@ def test_a_rank_that_begins_anew_where_others_resume_is_told_on_every_rank() -> 
 
 
 def test_logging_options_may_differ() -> None:
-    assert told((PLAIN, other(compression_stats_logging_frequency=3))) == ["nothing was refused"] * 2
-    assert told((PLAIN, other(min_compression_rate=2.0))) == ["nothing was refused"] * 2
+    assert describe((PLAIN, other(compression_stats_logging_frequency=3))) == ["nothing was refused"] * 2
+    assert describe((PLAIN, other(min_compression_rate=2.0))) == ["nothing was refused"] * 2
 
 
 def state(**options: Any) -> PowerSGDState:

@@ -89,7 +89,7 @@ async def as_coroutine(
 async def as_hook(
     rank: Rank, hook: str, extents: list[Shape], dtype: torch.dtype, options: dict[str, Any], seed: int
 ) -> list[Tensor]:
-    return _hooked(rank.rank, HOOKS[hook], PowerSGDState(**options), extents, dtype, seed)
+    return _run_hook(rank.rank, HOOKS[hook], PowerSGDState(**options), extents, dtype, seed)
 
 
 async def as_torch(
@@ -100,13 +100,13 @@ async def as_torch(
     shipped._orthogonalize = lambda matrix, epsilon=0: broken(matrix if matrix.dim() == 3 else matrix[None], epsilon)
     theirs = {"batched": shipped.batched_powerSGD_hook, "layerwise": shipped.powerSGD_hook}[hook]
     try:
-        return _hooked(rank.rank, theirs, shipped.PowerSGDState(dist.group.WORLD, **options), extents, dtype, seed)
+        return _run_hook(rank.rank, theirs, shipped.PowerSGDState(dist.group.WORLD, **options), extents, dtype, seed)
     finally:
         shipped._orthogonalize = broken
         logging.disable(logging.NOTSET)
 
 
-def _hooked(
+def _run_hook(
     rank: int, hook: Callable[..., Any], state: Any, extents: list[Shape], dtype: torch.dtype, seed: int
 ) -> list[Tensor]:
     parameters, found = [torch.zeros(extent, dtype=dtype) for extent in extents], []

@@ -1,4 +1,4 @@
-"""docs/compression.md does what it says, as one script of a user's; and the script's process ends by itself."""
+"""docs/reference/compression.md: its hooks run as one script of a user's, and the script's process ends by itself."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "compression.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "reference" / "compression.md"
 BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

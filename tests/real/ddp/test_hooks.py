@@ -40,7 +40,7 @@ def processes_that_end_with_these_tests() -> Iterator[None]:
     shared_pool().close()
 
 
-def trained(training: Training, *steps: int, ranks: int = 2, stored: tuple[bytes, ...] = ()) -> list[Any]:
+def train(training: Training, *steps: int, ranks: int = 2, stored: tuple[bytes, ...] = ()) -> list[Any]:
     begin, end, *store_at = steps
     found = results("real", 1, ranks, hook_scripts.train, training, begin, end, *(store_at or [-1]), stored)
     for outcome, _ in found[1:]:
@@ -51,7 +51,7 @@ def trained(training: Training, *steps: int, ranks: int = 2, stored: tuple[bytes
 @BOTH
 def test_many_buckets_give_what_the_algorithm_gives_bucket_by_bucket(hook: str) -> None:
     training = Training(hook, OPTIONS, dtype=torch.float64)
-    outcomes = [outcome for outcome, _ in trained(training, 0, 32, ranks=3)]
+    outcomes = [outcome for outcome, _ in train(training, 0, 32, ranks=3)]
     assert outcomes[0].iteration == 32
     assert len(outcomes[0].buckets) == 5
 
@@ -98,16 +98,16 @@ def test_buckets_of_two_dtypes_resume_with_the_same_bits() -> None:
 
 def test_a_state_keeps_its_buckets_when_the_cap_has_changed() -> None:
     training = Training("batched", OPTIONS)
-    first = trained(training, 0, 9, 5)
+    first = train(training, 0, 9, 5)
     other = dataclasses.replace(training, ddp={"bucket_cap_mb": 0.002})
-    again = trained(other, 5, 9, stored=tuple(kept for _, kept in first))
+    again = train(other, 5, 9, stored=tuple(kept for _, kept in first))
     assert torch.equal(again[0][0].parameters, first[0][0].parameters)
     assert again[0][0].buckets == first[0][0].buckets
 
 
 def resumes_with_the_same_bits(training: Training, store_at: int) -> None:
-    whole = trained(training, 0, 9, store_at, ranks=3)
-    resumed = trained(training, store_at, 9, ranks=3, stored=tuple(kept for _, kept in whole))
+    whole = train(training, 0, 9, store_at, ranks=3)
+    resumed = train(training, store_at, 9, ranks=3, stored=tuple(kept for _, kept in whole))
     for (mine, _), (other, _) in zip(resumed, whole, strict=True):
         assert torch.equal(mine.parameters, other.parameters)
         assert (mine.buckets, mine.iteration) == (other.buckets, other.iteration)
@@ -138,20 +138,20 @@ def same_state(mine: Outcome, other: Outcome) -> None:
 def test_with_full_rank_a_hook_changes_nothing_but_rounding(kind: str, ddp: dict[str, Any], accumulated: int) -> None:
     plain = Training(kind=kind, ddp={**DDP, **ddp}, accumulated=accumulated)
     hooked = dataclasses.replace(plain, hook="layerwise", options=WHOLE)
-    (expected, _), (found, _) = trained(plain, 0, 6)[0], trained(hooked, 0, 6)[0]
+    (expected, _), (found, _) = train(plain, 0, 6)[0], train(hooked, 0, 6)[0]
     assert found.iteration == 6
     torch.testing.assert_close(found.parameters, expected.parameters, rtol=1e-4, atol=1e-5)
 
 
 def test_torchs_wrapper_sends_in_half_precision() -> None:
     plain, halved = Training(), Training("layerwise", WHOLE, halved=True)
-    (expected, _), (found, _) = trained(plain, 0, 6)[0], trained(halved, 0, 6)[0]
+    (expected, _), (found, _) = train(plain, 0, 6)[0], train(halved, 0, 6)[0]
     assert not torch.equal(found.parameters, expected.parameters)
     torch.testing.assert_close(found.parameters, expected.parameters, rtol=0, atol=2e-3)
 
 
 def test_a_state_that_remembers_buckets_is_its_hooks_own() -> None:
-    stored = tuple(kept for _, kept in trained(Training("layerwise", OPTIONS), 0, 4, 3))
+    stored = tuple(kept for _, kept in train(Training("layerwise", OPTIONS), 0, 4, 3))
     sentence = (
         "ValueError: the PowerSGD state remembers buckets of powerSGD_hook, expected a new state for"
         " batched_powerSGD_hook"
@@ -164,7 +164,7 @@ def test_two_models_in_one_process_do_not_disturb_each_other() -> None:
     second = dataclasses.replace(second, ddp={"find_unused_parameters": True})
     together = results("real", 1, 2, hook_scripts.train_two, first, second, 6)
     for mine, training in zip(together[0], (first, second), strict=True):
-        assert torch.equal(mine, trained(training, 0, 6)[0][0].parameters)
+        assert torch.equal(mine, train(training, 0, 6)[0][0].parameters)
 
 
 def test_an_error_of_the_reduction_is_raised_by_the_backward_pass() -> None:
@@ -192,7 +192,7 @@ def test_an_error_of_the_reduction_is_raised_by_the_backward_pass() -> None:
     ],
 )
 def test_model_that_differs_from_the_stored_one_is_refused(kind: str, sentence: str) -> None:
-    stored = tuple(kept for _, kept in trained(Training("layerwise", OPTIONS), 0, 4, 3))
+    stored = tuple(kept for _, kept in train(Training("layerwise", OPTIONS), 0, 4, 3))
     changed = Training("layerwise", OPTIONS, kind=kind)
     assert results("real", 1, 2, hook_scripts.mistake, changed, 2, stored) == [sentence] * 2
 

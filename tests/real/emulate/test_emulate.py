@@ -32,7 +32,7 @@ from scenarios.config.scenario import Scenario
 from scenarios.seam.errors import ScenarioError
 from tests.contract.worlds import scenario
 from tests.real.emulate.programs import REDUCED_BYTES, STEPS
-from tests.small import changed
+from tests.small import change
 
 ROOT = Path(__file__).parents[3]
 SCENARIO = ROOT / "tests" / "data" / "real_world.toml"
@@ -210,25 +210,25 @@ def _command(*words: str) -> list[str]:
     return [sys.executable, "-m", "real", *words]
 
 
-def _said(*words: str) -> tuple[int, str, str]:
+def _say(*words: str) -> tuple[int, str, str]:
     done = subprocess.run(_command(*words), cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
     return done.returncode, done.stdout, done.stderr
 
 
 def test_hosts_are_up_until_they_are_taken_down(able: None) -> None:
-    code, told, _ = _said("emulate", "up", "--hosts", "2", "--nic", "200mbit")
+    code, told, _ = _say("emulate", "up", "--hosts", "2", "--nic", "200mbit")
     assert code == 0
     name = told.split(":", maxsplit=1)[0]
     assert told.splitlines()[0] == f"{name}: 2 hosts at 25 MB/s a direction"
-    listed = {row["name"]: row for row in json.loads(_said("emulate", "status", "--json")[1])}[name]
+    listed = {row["name"]: row for row in json.loads(_say("emulate", "status", "--json")[1])}[name]
     assert (listed["owner"], listed["addresses"]) == (None, ["10.0.0.1", "10.0.0.2"])
     assert [link["bytes_per_s"] for link in listed["links"]] == [25e6] * 4
     sleeper = subprocess.Popen(_command("emulate", "exec", name, "1", "--", "sleep", "1000"), cwd=ROOT)
     _until(lambda: psutil.Process(sleeper.pid).name() == "sleep")
-    assert _said("emulate", "down", name) == (0, "", "")
+    assert _say("emulate", "down", name) == (0, "", "")
     assert sleeper.wait(timeout=END_S) == -signal.SIGKILL
     assert names(name) == []
-    assert _said("emulate", "down", name)[0] == 2
+    assert _say("emulate", "down", name)[0] == 2
 
 
 def _stalls(out: Path) -> tuple[subprocess.Popen[str], EmulatedHosts]:
@@ -276,14 +276,14 @@ def test_sweep_removes_hosts_of_killed_owner_and_cleanup(able: None) -> None:
     owner.wait()
     _until(lambda: not cleanup.is_running() or cleanup.status() == psutil.STATUS_ZOMBIE)
     assert len(names(name)) == 4
-    assert f"removed emulated hosts '{name}', left by process {owner.pid}\n" in _said("emulate", "status")[2]
+    assert f"removed emulated hosts '{name}', left by process {owner.pid}\n" in _say("emulate", "status")[2]
     assert names(name) == []
 
 
 def test_a_scenario_of_more_hosts_than_are_up_is_refused(leaves: EmulatedHosts, tmp_path: Path) -> None:
     large = tmp_path / "large.toml"
     large.write_text(SCENARIO.read_text().replace("hosts = 1", "hosts = 5"))
-    code, _, told = _said(str(large), "--emulate", leaves.name, "--out", str(tmp_path / "run"))
+    code, _, told = _say(str(large), "--emulate", leaves.name, "--out", str(tmp_path / "run"))
     assert (code, told) == (2, f"--emulate = '{leaves.name}': has 4 hosts; expected at least 5\n")
     assert [path.name for path in tmp_path.iterdir()] == ["large.toml"]
 
@@ -318,7 +318,7 @@ def _scenario(network: Network | None = None, burst_bytes: int = 0, **changes: o
     made = scenario(5, 2)
     nics = replace(made.cluster.host.nics, link=Link(bytes_per_s=1e8, latency_ns=0, burst_bytes=burst_bytes))
     cluster = replace(made.cluster, network=network or made.cluster.network, host=replace(made.cluster.host, nics=nics))
-    return changed(made, cluster=cluster, **changes)
+    return change(made, cluster=cluster, **changes)
 
 
 def test_a_scenarios_fabric_has_its_rates() -> None:

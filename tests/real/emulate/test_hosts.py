@@ -36,11 +36,11 @@ def test_rates_that_the_cores_cannot_carry_are_said(
 ) -> None:
     made: list[EmulatedFabric] = []
 
-    def emulated(fabric: EmulatedFabric) -> AbstractContextManager[Any]:
+    def emulate(fabric: EmulatedFabric) -> AbstractContextManager[Any]:
         made.append(fabric)
         return nullcontext()
 
-    monkeypatch.setattr(hosting, "emulate_hosts", emulated)
+    monkeypatch.setattr(hosting, "emulate_hosts", emulate)
     monkeypatch.setattr(hosting, "sweep", list)
     said: list[str] = []
 

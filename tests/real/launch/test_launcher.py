@@ -20,7 +20,7 @@ import pytest
 from real.launch.job import Check, Job
 from real.launch.launcher import RunEnded, launch, spool_folder
 from real.supervise import recovery, spool
-from real.supervise.recovery import left_behind
+from real.supervise.recovery import find_left_behind
 from reports.store import run_folder as store
 from tests.commands import command as command_of
 from tests.contract.worlds import scenario
@@ -65,7 +65,7 @@ def job(
     )
 
 
-def ended(job: Job, command: Sequence[str] | None = None) -> str:
+def end(job: Job, command: Sequence[str] | None = None) -> str:
     """The sentence of a run that is over before its end; nothing of it is left but its folder."""
     warm_forkers.server()
     others = set(psutil.Process().children(recursive=True))  # of other tests
@@ -95,7 +95,7 @@ def _in_the_project(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_rank_that_is_killed_is_named_and_the_steps_before_are_kept(tmp_path: Path, check: Check) -> None:
     began_s = time.monotonic()
     given = job(tmp_path / "run", "is_killed", check=check)
-    assert ended(given, (sys.executable, "-m", "real")) == "rank 1 was killed by SIGKILL in step 2"
+    assert end(given, (sys.executable, "-m", "real")) == "rank 1 was killed by SIGKILL in step 2"
     assert time.monotonic() - began_s < START_S
     assert steps_kept(given.out) == [(rank, step) for rank in range(2) for step in range(2)]
     metrics = store.load(given.out).metrics
@@ -104,13 +104,13 @@ def test_a_rank_that_is_killed_is_named_and_the_steps_before_are_kept(tmp_path: 
 
 def test_ranks_end_with_the_process_that_forked_them(tmp_path: Path) -> None:
     given = job(tmp_path / "run", "loses_the_forker")
-    assert ended(given) == "rank 0 was killed by SIGKILL in step 2"
+    assert end(given) == "rank 0 was killed by SIGKILL in step 2"
     assert steps_kept(given.out) == [(rank, step) for rank in range(2) for step in range(2)]
 
 
 def test_a_killed_rank_is_named_with_its_step_and_leaves_all_before_however_short_they_are(tmp_path: Path) -> None:
     given = job(tmp_path / "run", "is_killed_in_a_hurry")
-    assert ended(given) == f"rank 1 was killed by SIGKILL in step {MANY_STEPS}"
+    assert end(given) == f"rank 1 was killed by SIGKILL in step {MANY_STEPS}"
     assert steps_kept(given.out) == [(rank, step) for rank in range(2) for step in range(MANY_STEPS)]
     metrics = store.load(given.out).metrics
     assert metrics[metrics["rank"] == 1]["value"].tolist() == [float(step) for step in range(MANY_STEPS)]
@@ -118,7 +118,7 @@ def test_a_killed_rank_is_named_with_its_step_and_leaves_all_before_however_shor
 
 def test_a_rank_that_raises_is_named_and_its_traceback_is_kept(tmp_path: Path) -> None:
     given = job(tmp_path / "run", "raises")
-    assert re.fullmatch(r"rank 1 raised ValueError in step 2: no such luck \(at \S+\.py:\d+\)", ended(given))
+    assert re.fullmatch(r"rank 1 raised ValueError in step 2: no such luck \(at \S+\.py:\d+\)", end(given))
     assert "Traceback (most recent call last)" in (given.out / "rank-1.log").read_text()
     assert (1, 1) in steps_kept(given.out)
 
@@ -126,12 +126,12 @@ def test_a_rank_that_raises_is_named_and_its_traceback_is_kept(tmp_path: Path) -
 def test_a_rank_whose_call_is_refused_says_so_in_one_sentence(tmp_path: Path) -> None:
     """Whether it is that rank that is heard first or one that was told."""
     given = job(tmp_path / "run", "gives_a_tuple", check="always")
-    assert ended(given) == "rank 1: all_to_all: input_tensor_list must be a list of tensors, got tuple"
+    assert end(given) == "rank 1: all_to_all: input_tensor_list must be a list of tensors, got tuple"
     assert "TypeError" in (given.out / "rank-1.log").read_text()
 
 
 def test_a_rank_that_does_not_make_a_group_is_named_with_where_it_stands(tmp_path: Path) -> None:
-    assert ended(job(tmp_path / "run", "makes_a_group", timeout_s=5.0)) == (
+    assert end(job(tmp_path / "run", "makes_a_group", timeout_s=5.0)) == (
         "rank 1 did not reach new_group [1, 0] on stream main (call 0 of group set-ups) within 5 s;"
         " it stands in compute 'sleep' on stream main"
     )
@@ -141,7 +141,7 @@ def test_a_rank_that_does_not_make_a_group_is_named_with_where_it_stands(tmp_pat
 def test_a_rank_that_stalls_is_named_with_where_it_stands(tmp_path: Path, check: Check) -> None:
     """While the others wait for its data, or for what it is about to call."""
     given = job(tmp_path / "run", "stalls", timeout_s=5.0, check=check)
-    assert ended(given) == (
+    assert end(given) == (
         "rank 1 did not reach all_reduce 'gradients' on stream main in step 2 (call 2 of group world) within 5 s;"
         " it stands in compute 'sleep' on stream main in step 2"
     )
@@ -149,7 +149,7 @@ def test_a_rank_that_stalls_is_named_with_where_it_stands(tmp_path: Path, check:
 
 def test_a_rank_that_never_comes_is_named(tmp_path: Path) -> None:
     given = job(tmp_path / "run", "trains", ranks=3, start_s=2.0)
-    assert ended(given, (sys.executable, "-c", IDLER, "0", "2")) == "rank 1 did not come within 2 s"
+    assert end(given, (sys.executable, "-c", IDLER, "0", "2")) == "rank 1 did not come within 2 s"
 
 
 def test_starting_and_writing_may_take_longer_than_a_run_may_stand_still(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_starting_and_writing_may_take_longer_than_a_run_may_stand_still(tmp_pat
 
 def test_a_rank_that_leaves_without_a_word_is_named(tmp_path: Path) -> None:
     given = job(tmp_path / "run", "trains", ranks=2)
-    assert ended(given, (sys.executable, "-c", "import os; os._exit(0 if os.environ['RANK'] == '0' else 3)")) in (
+    assert end(given, (sys.executable, "-c", "import os; os._exit(0 if os.environ['RANK'] == '0' else 3)")) in (
         "rank 0 exited with code 0 before its first step",
         "rank 1 exited with code 3 before its first step",
     )
@@ -232,13 +232,13 @@ def test_unrecoverable_spool_is_one_sentence_and_stays(tmp_path: Path) -> None:
     done = command_of("reports", "recover", given.out)
     writing = f"process {os.getpid()} is still writing it; expected a run whose launcher is gone"
     assert (done.returncode, done.stderr) == (2, f"{given.spool}: {writing}\n")
-    assert left_behind(tmp_path) == []
+    assert find_left_behind(tmp_path) == []
     left = given.spool.rename(tmp_path / f".run.{2**22 + 1}.spool")  # pid_max is 2**22
     (left / spool.JOB_FILE).write_bytes(b"no job")
     done = command_of("reports", "recover", left)
     unreadable = f"{left / spool.JOB_FILE}: not readable by this release: UnpicklingError"
     assert (done.returncode, done.stderr) == (2, unreadable + "\n")
-    assert left_behind(tmp_path) == [left]
+    assert find_left_behind(tmp_path) == [left]
 
 
 def _ranks_that_play(launcher: int, folder: Path) -> list[psutil.Process]:

@@ -29,7 +29,7 @@ _PROBE = 5000  # elements by which a socket is known
 Sent = dict[tuple[Any, Any], int]
 
 
-def rooted(kind: str) -> Any:
+def make_rooted(kind: str) -> Any:
     made = getattr(dist, kind)()
     made.rootRank = ROOT
     return made
@@ -46,16 +46,16 @@ def of_root(rank: int) -> list[list[torch.Tensor]]:
 # What torch calls, and the calls that the simulator plays.
 CASES: dict[str, tuple[Callable[[Any, int], Any], list[Call]]] = {
     "reduce": (
-        lambda pg, rank: pg.reduce(ones(COUNT), rooted("ReduceOptions")),
+        lambda pg, rank: pg.reduce(ones(COUNT), make_rooted("ReduceOptions")),
         make.reduction("reduce", 4 * COUNT, RANKS, root=ROOT),
     ),
     "gather": (
-        lambda pg, rank: pg.gather(of_root(rank), ones(COUNT), rooted("GatherOptions")),
-        make.rooted("gather", 4 * COUNT, RANKS, ROOT),
+        lambda pg, rank: pg.gather(of_root(rank), ones(COUNT), make_rooted("GatherOptions")),
+        make.make_rooted("gather", 4 * COUNT, RANKS, ROOT),
     ),
     "scatter": (
-        lambda pg, rank: pg.scatter(ones(COUNT), of_root(rank), rooted("ScatterOptions")),
-        make.rooted("scatter", 4 * COUNT, RANKS, ROOT),
+        lambda pg, rank: pg.scatter(ones(COUNT), of_root(rank), make_rooted("ScatterOptions")),
+        make.make_rooted("scatter", 4 * COUNT, RANKS, ROOT),
     ),
     "all_gather": (
         lambda pg, rank: pg.allgather([ones(*[COUNT] * RANKS)], ones(COUNT)),
@@ -81,7 +81,7 @@ CASES: dict[str, tuple[Callable[[Any, int], Any], list[Call]]] = {
 }
 
 
-def counted() -> Sent:
+def count() -> Sent:
     """Payload bytes that this process has sent, by connection."""
     found: Sent = {}
     for link in Path("/proc/self/fd").iterdir():
@@ -105,15 +105,15 @@ def main(rank: int, port: int, answers: Connection) -> None:
         store.set(f"{where}/{rank}", "")
         store.wait([f"{where}/{other}" for other in range(RANKS)])
 
-    def sent(where: str, call: Callable[[], Any]) -> Sent:
+    def count_sent(where: str, call: Callable[[], Any]) -> Sent:
         meet(f"before {where}")
-        before = counted()
+        before = count()
         meet(f"begin {where}")
         work = call()
         if work is not None:
             work.wait()
         meet(f"end {where}")
-        return {key: value - before.get(key, 0) for key, value in counted().items()}
+        return {key: value - before.get(key, 0) for key, value in count().items()}
 
     def message(source: int, target: int) -> Any:
         if rank == source:
@@ -123,11 +123,11 @@ def main(rank: int, port: int, answers: Connection) -> None:
     peers = {}
     for source in range(RANKS):
         for target in {*range(RANKS)} - {source}:
-            found = sent(f"{source} to {target}", lambda source=source, target=target: message(source, target))
+            found = count_sent(f"{source} to {target}", lambda source=source, target=target: message(source, target))
             peers |= {key: target for key, size in found.items() if size >= 4 * _PROBE}
     for name, (call, _) in CASES.items():
         row = [0] * RANKS
-        for key, size in sent(name, lambda call=call: call(pg, rank)).items():
+        for key, size in count_sent(name, lambda call=call: call(pg, rank)).items():
             if key in peers:
                 row[peers[key]] += size
         answers.send((name, row))

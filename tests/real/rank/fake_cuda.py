@@ -50,7 +50,7 @@ class Stream:
 
 
 class Event:
-    """`device` is set by `installed`."""
+    """`device` is set by `install`."""
 
     device: Device
 
@@ -107,10 +107,10 @@ class Device:
     def launch(self, taken_ns: int, then: Callable[[], object] = lambda: None) -> None:
         """A kernel on the thread's current stream."""
 
-        def ended(at_ns: int) -> None:
+        def end(at_ns: int) -> None:
             then()
 
-        self.current.put(lambda since_ns: since_ns + taken_ns, ended)
+        self.current.put(lambda since_ns: since_ns + taken_ns, end)
 
     def clock_ns(self, at_ns: int) -> float:
         return (at_ns - 10**15) * self.rate + 777_000
@@ -163,7 +163,7 @@ class Device:
         self.threads.append(threading.current_thread().name)
 
 
-def installed(monkeypatch: pytest.MonkeyPatch, device: Device) -> Device:
+def install(monkeypatch: pytest.MonkeyPatch, device: Device) -> Device:
     """The device, in the place of `torch.cuda`'s."""
 
     def of(name: torch.device) -> Device:

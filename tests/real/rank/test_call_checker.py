@@ -23,7 +23,7 @@ SLEEP_S = 0.3
 SLEEP = Kernel(kind="elementwise")
 
 
-def returned(body: Any, check: Check, ranks: int = 2) -> list[Any]:
+def collect_results(body: Any, check: Check, ranks: int = 2) -> list[Any]:
     script = Script(body)
     shared_pool().play(script, scenario(1, ranks), check)
     return [script.returned[rank] for rank in range(ranks)]
@@ -53,7 +53,7 @@ async def checks_by_step(rank: Rank) -> list[bool]:
     [("always", [True] * 5), ("first", [True, True, False, False, False]), ("never", [False] * 5)],
 )
 def test_calls_are_checked_always_or_until_the_first_step_has_ended_or_never(check: Check, checked: list[bool]) -> None:
-    assert returned(checks_by_step, check) == [checked] * 2
+    assert collect_results(checks_by_step, check) == [checked] * 2
 
 
 async def outlives_the_first_step(rank: Rank) -> tuple[bool, bool]:
@@ -70,7 +70,7 @@ async def checks_late(rank: Rank) -> bool:
 
 
 def test_coroutines_spawned_in_the_first_step_stay_checked() -> None:
-    assert returned(outlives_the_first_step, "first") == [(True, False)] * 2
+    assert collect_results(outlives_the_first_step, "first") == [(True, False)] * 2
 
 
 async def leaves_the_first_step_behind(rank: Rank) -> list[float]:
@@ -87,7 +87,7 @@ async def leaves_the_first_step_behind(rank: Rank) -> list[float]:
 
 
 def test_unchecked_calls_stay_behind_earlier_checked_ones() -> None:
-    assert returned(leaves_the_first_step_behind, "first") == [[0.0, 2.0, 4.0, 6.0, 8.0, 10.0]] * 2
+    assert collect_results(leaves_the_first_step_behind, "first") == [[0.0, 2.0, 4.0, 6.0, 8.0, 10.0]] * 2
 
 
 async def issues_before_the_others(rank: Rank) -> tuple[bool, bool]:
@@ -104,10 +104,10 @@ async def issues_before_the_others(rank: Rank) -> tuple[bool, bool]:
 
 
 def test_a_verb_returns_at_once_and_only_await_waits() -> None:
-    assert returned(issues_before_the_others, "always") == [(True, True), (True, False)]
+    assert collect_results(issues_before_the_others, "always") == [(True, True), (True, False)]
 
 
-async def untouched(rank: Rank) -> list[float]:
+async def leave_untouched(rank: Rank) -> list[float]:
     output = torch.full((2 + rank.rank,), 5.0)
     with pytest.raises(CollectiveError):
         await rank.all_gather_into_tensor(torch.full((2 * (1 + rank.rank),), 7.0), torch.ones(1 + rank.rank))
@@ -117,7 +117,7 @@ async def untouched(rank: Rank) -> list[float]:
 
 
 def test_outputs_of_calls_that_do_not_fit_stay_as_they_were() -> None:
-    assert returned(untouched, "always") == [[5.0] * 2, [5.0] * 3]
+    assert collect_results(leave_untouched, "always") == [[5.0] * 2, [5.0] * 3]
 
 
 async def refuses(rank: Rank) -> int:

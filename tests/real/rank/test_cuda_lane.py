@@ -38,7 +38,7 @@ from scenarios.seam.group import Group
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
 from tests.contract.worlds import scenario
-from tests.real.rank.fake_cuda import NAME, Device, NcclWork, Stream, installed
+from tests.real.rank.fake_cuda import NAME, Device, NcclWork, Stream, install
 
 MS = 1_000_000
 GEMM = Kernel(kind="gemm")
@@ -46,7 +46,7 @@ GEMM = Kernel(kind="gemm")
 
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> Device:
-    return installed(monkeypatch, Device())
+    return install(monkeypatch, Device())
 
 
 def lanes() -> tuple[CudaLane, CudaLane]:
@@ -278,7 +278,7 @@ def error_after_steps(device: Device, renew: Callable[[Anchors], None]) -> int:
 def test_anchors_follow_a_clock_that_drifts(monkeypatch: pytest.MonkeyPatch, parts_per_million: int) -> None:
     noise = random.Random(4)
     drifting = Device(rate=1 + parts_per_million / 1e6, latency_ns=lambda: noise.randrange(1_000, 9_000))
-    device = installed(monkeypatch, drifting)
+    device = install(monkeypatch, drifting)
     assert error_after_steps(device, Anchors.renew) < 20_000
     lost_ns = abs(parts_per_million) * STEPS * STEP_NS / 1e6
     assert error_after_steps(device, lambda anchors: None) > 0.9 * lost_ns - 10_000
@@ -303,7 +303,7 @@ def test_an_anchor_is_renewed_without_waiting_for_the_device(device: Device) -> 
 
 def test_a_slow_look_does_not_take_the_place_of_a_better_anchor(monkeypatch: pytest.MonkeyPatch) -> None:
     latencies = iter([2_000] * 40 + [0] * 1000)
-    device = installed(monkeypatch, Device(latency_ns=lambda: next(latencies)))
+    device = install(monkeypatch, Device(latency_ns=lambda: next(latencies)))
     anchors = Anchors(NAME)
     stream = Stream(device)
     before = device.event()
@@ -320,7 +320,7 @@ def test_a_slow_look_does_not_take_the_place_of_a_better_anchor(monkeypatch: pyt
 
 
 def test_old_events_are_measured_from_the_anchor_before_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    device = installed(monkeypatch, Device(rate=1 + 1e-4))
+    device = install(monkeypatch, Device(rate=1 + 1e-4))
     anchors = Anchors(NAME)
     events = []
     for _ in range(30):
@@ -352,7 +352,7 @@ def test_a_recorded_number_is_that_of_its_turn_and_nobody_waits_for_it(device: D
         main.read(torch.zeros(2).as_subclass(OnDevice))
 
 
-def heard(table: RankStatusTable, journals: list[Journal], now_s: float) -> None:
+def hear(table: RankStatusTable, journals: list[Journal], now_s: float) -> None:
     for rank, journal in enumerate(journals):
         table.hear(rank, {"at": {"step": None, **position(journal)}}, now_s)
 
@@ -377,13 +377,13 @@ def test_a_device_that_stalls_is_named_by_what_it_has_begun_though_its_host_is_f
     table, journals = RankStatusTable(2, 60.0, 0.0, sees_exits=False), [Journal(rank, 0, 2) for rank in range(2)]
     for rank, (journal, (_, lane)) in enumerate(zip(journals, [lanes(), lanes()], strict=True)):
         table.came(rank, 0.0)
-        with lane.entered(0):  # two ranks on one device, which share nothing of it
+        with lane.enter(0):  # two ranks on one device, which share nothing of it
             issues_all(device, lane, journal, 10**15 if rank == 1 else MS)
-    heard(table, journals, 1.0)
+    hear(table, journals, 1.0)
     device.idle(2 * MS)
-    heard(table, journals, 2.0)
+    hear(table, journals, 2.0)
     assert table.verdict(60.9) is None
-    heard(table, journals, 100.0)
+    hear(table, journals, 100.0)
     assert table.verdict(100.0) == (
         "rank 1 did not reach all_reduce on stream main (call 0 of group world) within 60 s;"
         " it stands in compute on stream main"
@@ -554,11 +554,11 @@ def test_nccl_without_a_gpu_of_its_own_is_a_mistake_of_the_users(monkeypatch: py
     assert os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] == "1", "what the user has set, stays"
     monkeypatch.delenv("CUDA_DEVICE_MAX_CONNECTIONS")
 
-    def counted() -> int:
+    def count() -> int:
         assert os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] == "32", "it is set before the driver begins"
         return 2
 
-    monkeypatch.setattr(torch.cuda, "device_count", counted)
+    monkeypatch.setattr(torch.cuda, "device_count", count)
     with pytest.raises(ScenarioError) as caught:
         library_of("nccl").at(2)
     assert str(caught.value) == ("library = 'nccl': expected at most 2 ranks on this machine, one for each CUDA device")

@@ -18,7 +18,7 @@ from tests.contract.worlds import scenario
 from tests.real.pool import shared_pool
 
 
-def returned(body: Any, check: Check, timeout_s: float = 20.0) -> list[Any]:
+def collect_results(body: Any, check: Check, timeout_s: float = 20.0) -> list[Any]:
     script = Script(body)
     shared_pool().play(script, scenario(1, 2, timeout_s=timeout_s), check)
     return [script.returned[rank] for rank in range(2)]
@@ -53,7 +53,7 @@ async def compared_by_step(rank: Rank) -> list[bool]:
 def test_messages_are_compared_always_or_until_the_first_after_the_first_step_or_never(
     check: Check, compared: list[bool]
 ) -> None:
-    assert returned(compared_by_step, check) == [compared] * 2
+    assert collect_results(compared_by_step, check) == [compared] * 2
 
 
 async def across_steps(rank: Rank) -> list[float]:
@@ -76,7 +76,7 @@ async def across_steps(rank: Rank) -> list[float]:
 @pytest.mark.parametrize("check", ["always", "first", "never"])
 def test_a_message_may_be_sent_in_one_step_and_received_in_another(check: Check) -> None:
     sixths = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
-    assert returned(across_steps, check) == [[10.0 * number for number in sixths], sixths]
+    assert collect_results(across_steps, check) == [[10.0 * number for number in sixths], sixths]
 
 
 async def first_after_the_first_step(rank: Rank) -> list[bool]:
@@ -87,7 +87,7 @@ async def first_after_the_first_step(rank: Rank) -> list[bool]:
 
 
 def test_the_first_message_of_a_pair_is_compared_whenever_it_comes() -> None:
-    assert returned(first_after_the_first_step, "first") == [[True, False]] * 2
+    assert collect_results(first_after_the_first_step, "first") == [[True, False]] * 2
 
 
 async def many_in_flight(rank: Rank) -> list[float]:
@@ -103,7 +103,7 @@ async def many_in_flight(rank: Rank) -> list[float]:
 
 @pytest.mark.parametrize("check", ["always", "first", "never"])
 def test_messages_keep_their_order_whether_compared_or_not(check: Check) -> None:
-    assert returned(many_in_flight, check) == [[float(number) for number in range(12)]] * 2
+    assert collect_results(many_in_flight, check) == [[float(number) for number in range(12)]] * 2
 
 
 async def one_makes_no_group(rank: Rank) -> str:
@@ -117,4 +117,4 @@ async def one_makes_no_group(rank: Rank) -> str:
 
 def test_a_group_that_another_rank_never_makes_is_a_sentence_when_time_is_up() -> None:
     sentence = "rank 0 calls new_group [1, 0], which rank 1 did not within 0.9 s"
-    assert returned(one_makes_no_group, "always", timeout_s=0.3) == [sentence, ""]
+    assert collect_results(one_makes_no_group, "always", timeout_s=0.3) == [sentence, ""]

@@ -16,7 +16,7 @@ from real.rank.same_scenario import check_same_scenario
 from scenarios.config.load import load
 from scenarios.config.scenario import Scenario
 from scenarios.seam.errors import ProgramError
-from tests.scenarios.workloads.own import train, written
+from tests.scenarios.workloads.own import train, write_scenario
 
 HOST = socket.gethostname()
 
@@ -31,14 +31,14 @@ def sentence(first: Scenario, second: Scenario) -> str:
 
 
 def test_ranks_of_one_scenario_agree(tmp_path: Path) -> None:
-    store, path = HashStore(), written(tmp_path, train())
+    store, path = HashStore(), write_scenario(tmp_path, train())
     for rank in range(3):
         check_same_scenario(store, rank, load(path))
 
 
 def test_a_host_with_other_files_is_named_with_them(tmp_path: Path) -> None:
-    first = load(written(tmp_path / "first", train()))
-    second = load(written(tmp_path / "second", train("ELEMENTS = 5")))
+    first = load(write_scenario(tmp_path / "first", train()))
+    second = load(write_scenario(tmp_path / "second", train("ELEMENTS = 5")))
     where = f"unlike rank 0's host {HOST}, expected the same files on all hosts"
     assert sentence(first, second) == f"rank 3: host {HOST} has another train_step.py, {where}"
     assert sentence(first, replace(first, sources=())) == f"rank 3: host {HOST} has no train_step.py, {where}"
@@ -50,7 +50,7 @@ def test_a_host_with_other_files_is_named_with_them(tmp_path: Path) -> None:
 def test_a_host_without_the_program_is_named_though_it_is_not_rank_0s(tmp_path: Path) -> None:
     given = {"RANK": "1", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
     done = subprocess.run(
-        [sys.executable, "-m", "real", str(written(tmp_path))],
+        [sys.executable, "-m", "real", str(write_scenario(tmp_path))],
         capture_output=True,
         text=True,
         cwd=tmp_path,

@@ -25,7 +25,7 @@ from real.script.unrecorded import SETTLING
 from scenarios.workloads.recording.events.calls import NewGroup
 from scenarios.workloads.recording.events.notes import RecordMetric, ScriptFailure, StepEnd
 from scenarios.workloads.script.process.process_group import BEGINNING, ScriptGroup, TorchCall
-from tests.real.rank.fake_cuda import NAME, Device, Event, NcclWork, Stream, installed
+from tests.real.rank.fake_cuda import NAME, Device, Event, NcclWork, Stream, install
 
 MS = 1_000_000
 
@@ -62,7 +62,7 @@ class Library:
 def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: NAME.index)
-    return installed(monkeypatch, Device())
+    return install(monkeypatch, Device())
 
 
 class Script:
@@ -81,17 +81,17 @@ class Script:
         self.group = self.link.join(options, {"cuda": "nccl"})
         self.group._inner = library
         for kind, name in ((Event, "record"), (Stream, "synchronize"), (Device, "synchronize"), (Event, "query")):
-            monkeypatch.setattr(kind, name, self._counted(name, getattr(kind, name)))
+            monkeypatch.setattr(kind, name, self._count(name, getattr(kind, name)))
 
     def _lane(self, *, is_main: bool) -> Any:
         return CudaLane(NAME, Anchors(NAME), is_main=is_main)
 
-    def _counted(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def counted(*given: Any) -> Any:
+    def _count(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def count(*given: Any) -> Any:
             self.used[name] += 1
             return function(*given)
 
-        return counted
+        return count
 
     def all_reduce(self, tensor: torch.Tensor, *, is_async: bool) -> Any:
         options = dist.AllreduceOptions()

@@ -43,7 +43,7 @@ def test_the_first_steps_settle_and_each_later_one_lies_between_two_marks() -> N
     journal = Journal(0, 0, 1)
     steps = UnrecordedSteps(journal, Ticking(), "main", 7, 3)
     assert [steps.end_step() for _ in range(SETTLING + 3)] == [False] * (SETTLING + 2) + [True]
-    assert steps.timed == 3
+    assert steps.timed_steps == 3
     steps.note()
     spans, metrics = journal.take()
     assert [(row[5], row[6], row[3]) for row in spans] == [("step", f"step {number}", -1) for number in (9, 10, 11)]
@@ -142,10 +142,10 @@ def test_steps_end_as_they_are_marked_and_torchs_own_functions_are_back(
     monkeypatch.delitem(sys.modules, "twinstep", raising=False)
     link, layer = Ended(), nn.Linear(2, 2)
 
-    def noted(loss: torch.Tensor) -> None:
+    def note(loss: torch.Tensor) -> None:
         own[0](loss)  # type: ignore[no-untyped-call]
 
-    Marks(link, every, Replaced(torch.Tensor, "backward", noted))  # type: ignore[arg-type]
+    Marks(link, every, Replaced(torch.Tensor, "backward", note))  # type: ignore[arg-type]
     assert torch.Tensor.backward is not own[0]
     first, second = (torch.optim.SGD(layer.parameters(), lr=0.1) for _ in range(2))
     for _ in range(passes):

@@ -43,7 +43,7 @@ def test_a_killed_rank_is_named_with_its_signal_and_step_whatever_others_say_fir
     watched.hear(0, {"lost": "rank 0: x failed: Connection closed"}, 5.0)
     assert watched.verdict(5.5) is None
     watched.was_cut(2, 5.0)
-    watched.exited(2, -9, 5.6)
+    watched.note_exit(2, -9, 5.6)
     assert watched.verdict(5.6) == "rank 2 was killed by SIGKILL in step 3"
 
 
@@ -89,7 +89,7 @@ def test_ranks_with_equal_sentences_are_named_together() -> None:
 @pytest.mark.parametrize(("code", "sentence"), [(3, "rank 1 exited with code 3 before its first step")])
 def test_a_rank_that_leaves_by_itself_is_named(code: int, sentence: str) -> None:
     watched = table()
-    watched.exited(1, code, 5.0)
+    watched.note_exit(1, code, 5.0)
     assert watched.verdict(5.3) == sentence
 
 
@@ -230,7 +230,7 @@ def test_a_run_is_done_when_all_have_said_so_and_all_processes_have_ended_well()
     watched.was_cut(0, 3.0)
     watched.hear(1, {"bye": True}, 4.0)
     assert not watched.is_done
-    watched.exited(0, 0, 5.0)
-    watched.exited(1, 0, 5.0)
+    watched.note_exit(0, 0, 5.0)
+    watched.note_exit(1, 0, 5.0)
     assert watched.is_done
     assert watched.verdict(100.0) is None

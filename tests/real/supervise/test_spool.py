@@ -12,7 +12,7 @@ from real.supervise.spool import Spool
 FRAMES = [("head", {"hostname": "a", "plan": []}), ("spans", [(1, "x", 2.5, -1)]), ("metrics", [])]
 
 
-def written(folder: Path) -> bytes:
+def write(folder: Path) -> bytes:
     own = Spool(folder, 3)
     for kind, value in FRAMES:
         own.append(kind, value)
@@ -21,11 +21,11 @@ def written(folder: Path) -> bytes:
 
 
 def test_frames_come_back_as_they_were_appended(tmp_path: Path) -> None:
-    assert list(spool.frames(written(tmp_path))) == FRAMES
+    assert list(spool.frames(write(tmp_path))) == FRAMES
 
 
 def test_a_file_torn_anywhere_gives_the_frames_before(tmp_path: Path) -> None:
-    data = written(tmp_path)
+    data = write(tmp_path)
     seen = [list(spool.frames(data[:size])) for size in range(len(data) + 1)]
     assert all(FRAMES[: len(frames)] == frames for frames in seen)
     assert [len(frames) for frames in seen] == sorted(len(frames) for frames in seen)
@@ -34,7 +34,7 @@ def test_a_file_torn_anywhere_gives_the_frames_before(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", [0, 5, 9, 40])
 def test_a_damaged_byte_ends_what_is_read(tmp_path: Path, place: int) -> None:
-    data = bytearray(written(tmp_path))
+    data = bytearray(write(tmp_path))
     data[place] ^= 0x40
     frames = list(spool.frames(bytes(data)))
     assert frames == FRAMES[: len(frames)]

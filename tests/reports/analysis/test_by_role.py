@@ -129,7 +129,7 @@ def test_a_few_that_wait_are_no_waiting_unless_they_represent_others() -> None:
     late = [one for rank in (0, 2, 3) for one in _late(rank)]
     waits = [span(1, "step", 0, 70), early, span(1, "all_reduce", 40, 70, label="sum", **CALL)]
     assert parts(*late, *waits, world_size=4) == {"dense": 60, "reductions": 10}
-    alike = [_counted(one, 3) for one in waits]
+    alike = [_count(one, 3) for one in waits]
     assert parts(*late, *alike, world_size=6) == {"dense": 40, "reductions": 10, "waiting": 20}
 
 
@@ -141,7 +141,7 @@ def _late(rank: int) -> list[Span]:
     ]
 
 
-def _counted(one: Span, count: int) -> Span:
+def _count(one: Span, count: int) -> Span:
     return dataclasses.replace(one, rank_count=count)
 
 

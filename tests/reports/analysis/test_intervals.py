@@ -20,7 +20,7 @@ def columns(intervals: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
 def test_covered_counts_the_integers_that_lie_in_any_interval(covering, asked):
     points = {point for start, end in covering for point in range(start, end)}
     expected = [sum(point in points for point in range(start, end)) for start, end in asked]
-    assert union(*columns(covering)).covered(*columns(asked)).tolist() == expected
+    assert union(*columns(covering)).covered_ns(*columns(asked)).tolist() == expected
 
 
 @given(INTERVALS)

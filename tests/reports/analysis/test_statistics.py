@@ -34,7 +34,7 @@ def test_the_places_are_the_known_ones(count: int, place: int | None) -> None:
 def test_the_interval_holds_the_median_in_95_percent_of_samples_and_a_narrower_one_does_not(count: int) -> None:
     """Of values drawn around a median of 100, those below it are counted by a fair coin: all counts, weighed."""
 
-    def caught(narrower: int) -> float:
+    def catch(narrower: int) -> float:
         share = 0.0
         for below in range(count + 1):
             values = [99.0 - at for at in range(below)] + [101.0 + at for at in range(count - below)]
@@ -48,8 +48,8 @@ def test_the_interval_holds_the_median_in_95_percent_of_samples_and_a_narrower_o
             share += math.comb(count, below) / 2**count * (low < 100 < high)
         return share
 
-    assert caught(0) >= 0.95
-    assert caught(1) < 0.95
+    assert catch(0) >= 0.95
+    assert catch(1) < 0.95
 
 
 @given(st.lists(st.integers(1, 10**12), min_size=LEAST_COUNT, max_size=200), st.randoms())

@@ -18,7 +18,7 @@ from tests.reports.recordings import (
     recordings,
     span,
     step_of,
-    thinned,
+    thin,
     with_spans,
 )
 
@@ -57,7 +57,7 @@ def test_disjoint_parts_add_up_to_the_step(recording: Recording):
         assert math.isclose(parts[PARTS["hidden_ns"]] + parts[PARTS["exposed_ns"]], parts[PARTS["communication_ns"]])
 
 
-def pipelined(rank: int, start: int, step: int, labels: str) -> list[Span]:
+def pipeline(rank: int, start: int, step: int, labels: str) -> list[Span]:
     """A step of one rank that does what letters stand for, 10 ns each."""
     spans = [span(rank, "step", start, start + 10 * len(labels), step=step)]
     for at, label in enumerate(labels):
@@ -75,7 +75,7 @@ def pipelined(rank: int, start: int, step: int, labels: str) -> list[Span]:
 def test_the_headline_of_a_pipeline_is_not_the_step_that_drains_it(count: int, first: str, last: str):
     works = [first, *["IC"] * (count - 2), last]
     spans = [
-        one for step, work in enumerate(works) for rank in (0, 1) for one in pipelined(rank, 100 * step, step, work)
+        one for step, work in enumerate(works) for rank in (0, 1) for one in pipeline(rank, 100 * step, step, work)
     ]
     run = Run.of(with_spans(by_hand(), *spans))
     steady = steady_steps(run.steps)
@@ -87,7 +87,7 @@ def replicating(every: int, steps: int, *, batch_size: int = 100, first: Mapping
     """Steps of 20 ns on two ranks, of which each `every`-th takes 30 ns more; what the `first` do is given."""
     works = [first.get(step, "IC" + "SSS" * ((step + 1) % every == 0)) for step in range(steps)]
     spans = [
-        one for step, work in enumerate(works) for rank in (0, 1) for one in pipelined(rank, 100 * step, step, work)
+        one for step, work in enumerate(works) for rank in (0, 1) for one in pipeline(rank, 100 * step, step, work)
     ]
     scenario = {**SCENARIO, "batch_size": batch_size, "replication": {"sharding_group_size": 1, "sync_every": every}}
     recording = with_spans(by_hand(), *spans)
@@ -128,6 +128,6 @@ def test_steady_steps_are_the_complete_ones_of_the_last_phase():
     spans = [one for step in range(5) for one in step_of(100 * step, step, compressed=step >= 2)]
     spans = [one for one in spans if (one.step, one.rank, one.kind) != (4, 1, "step")]
     assert steady_steps(Run.of(with_spans(by_hand(), *spans)).steps)["step"].tolist() == [2, 3]
-    assert steady_kept(Run.of(thinned(steps=(2,)))) == [2]
+    assert steady_kept(Run.of(thin(steps=(2,)))) == [2]
     assert steady_kept(Run.of(with_spans(by_hand()))) == []
     assert len(parts_of_step(Run.of(with_spans(by_hand())), [])) == 0

@@ -52,7 +52,7 @@ def test_leading_steps_above_what_the_others_settle_on_are_warm_up(step_ns, coun
     assert leading(step_ns) == count
 
 
-def settled(seed: int, count: int, noise: float) -> list[int]:
+def settle(seed: int, count: int, noise: float) -> list[int]:
     drawn = np.random.default_rng(seed).uniform(-1, 1, count)
     return [int(each) for each in 1e6 * (1 + noise * drawn)]
 
@@ -63,13 +63,13 @@ SURE = 0.047
 
 @given(st.integers(0, 2**31), st.integers(1, 4), st.integers(12, 60), st.floats(0, SURE))
 def test_slow_first_steps_are_found_in_noise_and_no_others(seed: int, slow: int, count: int, noise: float):
-    steps_ns = settled(seed, count, noise)
+    steps_ns = settle(seed, count, noise)
     assert leading([*[5_000_000] * slow, *steps_ns]) == slow
     assert leading(steps_ns) == 0
 
 
 def test_noise_of_ten_percent_hides_or_adds_a_slow_step_in_one_run_of_a_hundred_at_most():
-    found = [leading([*[5_000_000] * 2, *settled(seed, 12 + seed % 20, 0.1)]) for seed in range(1000)]
+    found = [leading([*[5_000_000] * 2, *settle(seed, 12 + seed % 20, 0.1)]) for seed in range(1000)]
     assert min(found) == 2
     assert sum(each > 2 for each in found) <= 10
 

@@ -28,7 +28,7 @@ from tests.reports.recordings import PATIENT, SCENARIO, info, recordings, span
 RANKS, STEPS, MS = 4, 3, 1_000_000
 
 
-def computed(rank: int, took_ms: list[float], **changes: Any) -> list[Span]:
+def compute(rank: int, took_ms: list[float], **changes: Any) -> list[Span]:
     """A rank's steps of 20 ms: "forward" takes the given time, "loss" the same on all ranks."""
     spans = []
     for step, took in enumerate(took_ms):
@@ -45,10 +45,10 @@ def computed(rank: int, took_ms: list[float], **changes: Any) -> list[Span]:
     return spans
 
 
-def recorded(*spans: list[Span], links: tuple[LinkRow, ...] = (), **changes: Any) -> Run:
+def record(*spans: list[Span], links: tuple[LinkRow, ...] = (), **changes: Any) -> Run:
     """A run of ranks 0 to 3: identical ones (4 ms and 1 ms per step), but for those given."""
     given_ranks = {one[0].rank for one in spans}
-    identical = [computed(rank, [4] * STEPS) for rank in range(RANKS) if rank not in given_ranks]
+    identical = [compute(rank, [4] * STEPS) for rank in range(RANKS) if rank not in given_ranks]
     about = info(**{"world_size": RANKS, **changes})
     return Run.of(
         Recording(info=about, spans=[one for each in (*identical, *spans) for one in each], links=list(links))
@@ -67,7 +67,7 @@ def nic(name: str, carried: float, gb_per_s: float = 50.0, **changes: Any) -> Li
 
 
 def test_a_gpu_whose_computations_take_longer_than_the_same_ones_elsewhere():
-    run = recorded(computed(3, [8] * STEPS))
+    run = record(compute(3, [8] * STEPS))
     assert sentences(run) == [
         "GPU 1 of host 1 (rank 3): its computations take 1.8 times as long as equal ones on other GPUs; "
         "4.00 ms of a 20.0 ms step"
@@ -84,63 +84,63 @@ def test_a_gpu_whose_computations_take_longer_than_the_same_ones_elsewhere():
     "took", [[4.5] * STEPS, [8, 4, 4], [3] * STEPS], ids=["less than a tenth", "in one step only", "faster"]
 )
 def test_a_gpu_that_is_not_slow_is_not_named(took):
-    assert sentences(recorded(computed(3, took))) == []
+    assert sentences(record(compute(3, took))) == []
 
 
 def test_where_all_scatter_nobody_is_named_who_does_not_more_than_the_others():
     took = [4, 5.5, 4.5, 6, 5]
-    scattered = [computed(rank, [one] * STEPS) for rank, one in enumerate(took)]
-    assert sentences(recorded(*scattered, world_size=5)) == []
-    slow = recorded(*scattered, computed(5, [12] * STEPS), world_size=6)
+    scattered = [compute(rank, [one] * STEPS) for rank, one in enumerate(took)]
+    assert sentences(record(*scattered, world_size=5)) == []
+    slow = record(*scattered, compute(5, [12] * STEPS), world_size=6)
     assert slow.stragglers["rank"].tolist() == [5]
 
 
 def test_of_two_gpus_the_slower_one_is_named():
-    first, second = computed(0, [4] * STEPS), computed(1, [8] * STEPS)
+    first, second = compute(0, [4] * STEPS), compute(1, [8] * STEPS)
     run = Run.of(Recording(info=info(), spans=[*first, *second]))
     assert run.stragglers["name"].tolist() == ["host0.gpu1"]
 
 
 def test_the_median_counts_each_represented_rank():
     """Two of 18 ranks are fast."""
-    fast = [computed(rank, [2] * STEPS) for rank in (0, 1)]
-    usual = computed(2, [4] * STEPS, rank_count=16)
-    slow = computed(3, [8] * STEPS, rank_count=3)
-    run = recorded(*fast, usual, slow, world_size=21)
+    fast = [compute(rank, [2] * STEPS) for rank in (0, 1)]
+    usual = compute(2, [4] * STEPS, rank_count=16)
+    slow = compute(3, [8] * STEPS, rank_count=3)
+    run = record(*fast, usual, slow, world_size=21)
     assert run.stragglers[["name", "count"]].to_numpy().tolist() == [["host1.gpu1", 3]]
 
 
 def test_work_that_is_not_equal_is_no_slowness():
-    more = computed(3, [8] * STEPS, flops=200.0, bytes_read=50.0)
-    assert sentences(recorded(more)) == [
+    more = compute(3, [8] * STEPS, flops=200.0, bytes_read=50.0)
+    assert sentences(record(more)) == [
         "GPU 1 of host 1 (rank 3): forward touches 2.5 times as many bytes as on the median rank; "
         "it computes 4.00 ms longer than the median rank, of a 20.0 ms step"
     ]
-    assert recorded(more).stragglers["cause"].tolist() == ["hot spot"]
-    assert sentences(recorded(computed(3, [4.4] * STEPS, bytes_read=22.0))) == []
+    assert record(more).stragglers["cause"].tolist() == ["hot spot"]
+    assert sentences(record(compute(3, [4.4] * STEPS, bytes_read=22.0))) == []
 
 
 def test_work_that_the_median_rank_has_not():
-    only = computed(3, [8] * STEPS, label="lookup", bytes_read=float(1 << 20))
-    others = [computed(rank, [4] * STEPS) for rank in range(3)]
-    assert sentences(recorded(*others, only)) == [
+    only = compute(3, [8] * STEPS, label="lookup", bytes_read=float(1 << 20))
+    others = [compute(rank, [4] * STEPS) for rank in range(3)]
+    assert sentences(record(*others, only)) == [
         "GPU 1 of host 1 (rank 3): lookup touches 1.00 MiB per step, none on the median rank; "
         "it computes 4.00 ms longer than the median rank, of a 20.0 ms step"
     ]
 
 
 def test_a_slow_gpu_comes_before_a_rank_with_more_to_do_that_costs_more():
-    run = recorded(computed(2, [6] * STEPS), computed(3, [15] * STEPS, bytes_read=90.0))
+    run = record(compute(2, [6] * STEPS), compute(3, [15] * STEPS, bytes_read=90.0))
     assert run.stragglers["cause"].tolist() == ["straggler", "hot spot"]
     assert run.stragglers["rank"].tolist() == [2, 3]
 
 
-def updated(rank: int, took_ms: float, mega_bytes: float, slower: float = 1) -> list[Span]:
-    """The spans of `computed` and an update after them, all of them `slower` times as long."""
+def update(rank: int, took_ms: float, mega_bytes: float, slower: float = 1) -> list[Span]:
+    """The spans of `compute` and an update after them, all of them `slower` times as long."""
     at = 20 * MS * np.arange(STEPS) + 15 * MS
     update = {"host": rank // 2, "label": "update", "kernel": "update", "bytes_read": mega_bytes * 1e6}
     spans = [
-        *computed(rank, [4] * STEPS),
+        *compute(rank, [4] * STEPS),
         *(
             span(rank, "compute", start, start + round(took_ms * MS), step=n, **update)
             for n, start in enumerate(at.tolist())
@@ -155,8 +155,8 @@ def updated(rank: int, took_ms: float, mega_bytes: float, slower: float = 1) -> 
 
 
 def test_work_of_a_slow_gpu_alone_is_compared_at_the_others_speed():
-    others = [updated(rank, 1, 10 + rank) for rank in range(RANKS - 1)]
-    run = recorded(*others, updated(3, 2.5, 30, slower=2))
+    others = [update(rank, 1, 10 + rank) for rank in range(RANKS - 1)]
+    run = record(*others, update(3, 2.5, 30, slower=2))
     assert sentences(run) == [
         "GPU 1 of host 1 (rank 3): its computations take 2.0 times as long as equal ones on other GPUs; "
         "5.00 ms of a 20.0 ms step",
@@ -166,13 +166,13 @@ def test_work_of_a_slow_gpu_alone_is_compared_at_the_others_speed():
 
 
 def test_a_slow_gpu_has_no_more_to_do_for_being_slow():
-    others = [updated(rank, 2, 10 + rank) for rank in range(RANKS - 1)]
-    assert recorded(*others, updated(3, 2, 30, slower=2)).stragglers["cause"].tolist() == ["straggler"]
+    others = [update(rank, 2, 10 + rank) for rank in range(RANKS - 1)]
+    assert record(*others, update(3, 2, 30, slower=2)).stragglers["cause"].tolist() == ["straggler"]
 
 
 def test_two_slow_gpus_do_not_shift_the_median():
-    others = [updated(rank, 1, 10 + rank) for rank in range(RANKS)]
-    run = recorded(*others, *(updated(rank, 2, 30, slower=4) for rank in (4, 5)), world_size=6)
+    others = [update(rank, 1, 10 + rank) for rank in range(RANKS)]
+    run = record(*others, *(update(rank, 2, 30, slower=4) for rank in (4, 5)), world_size=6)
     assert run.stragglers["cause"].tolist() == ["straggler", "straggler", "hot spot"]
     assert run.stragglers["cost_ns"].tolist() == [15e6, 15e6, 1e6]
 
@@ -181,13 +181,13 @@ def test_the_cost_of_a_straggler_is_at_most_the_step():
     """Computations at the same time on two streams; a link that carried much in a step that was longer."""
 
     def twice(rank: int, took_ms: float) -> list[Span]:
-        spans = computed(rank, [took_ms] * STEPS)
+        spans = compute(rank, [took_ms] * STEPS)
         return [*spans, *(dataclasses.replace(one, stream="side") for one in spans if one.label == "forward")]
 
-    run = recorded(*(twice(rank, 4) for rank in range(3)), twice(3, 18))
+    run = record(*(twice(rank, 4) for rank in range(3)), twice(3, 18))
     assert run.stragglers["cost_ns"].tolist() == [20e6]
     assert sentences(run)[0].endswith("; 20.0 ms of a 20.0 ms step")
-    busy = recorded(links=tuple(nic(f"host{host}.nic0.out", 100 if host else 3000) for host in range(4)))
+    busy = record(links=tuple(nic(f"host{host}.nic0.out", 100 if host else 3000) for host in range(4)))
     assert busy.stragglers["cost_ns"].tolist() == [20e6]
     assert "needs 20.0 ms of a 20.0 ms step" in sentences(busy)[0]
 
@@ -196,7 +196,7 @@ def test_a_nic_of_a_lower_rate_is_named_once():
     links = [
         nic(f"host{host}.nic0.{way}", 100, 12.5 if host == 2 else 50) for host in range(4) for way in ("in", "out")
     ]
-    assert sentences(recorded(links=tuple(links))) == [
+    assert sentences(record(links=tuple(links))) == [
         "host2.nic0.in: 12.5 GB/s where the median NIC has 50.0 GB/s; "
         "needs 8.00 ms of a 20.0 ms step, the median NIC 2.00 ms"
     ]
@@ -204,14 +204,14 @@ def test_a_nic_of_a_lower_rate_is_named_once():
 
 def test_a_slow_nic_is_slow_also_where_it_carries_most():
     links = [nic(f"host{host}.nic0.out", 100 if host else 600, 50 if host else 25) for host in range(4)]
-    assert recorded(links=tuple(links)).stragglers[["name", "cause"]].to_numpy().tolist() == [
+    assert record(links=tuple(links)).stragglers[["name", "cause"]].to_numpy().tolist() == [
         ["host0.nic0.out", "straggler"]
     ]
 
 
 def test_of_nics_that_carry_more_the_worst_is_named():
     links = [nic(f"host{host}.nic0.out", carried) for host, carried in enumerate([100, 100, 100, 300, 200])]
-    run = recorded(links=tuple(links))
+    run = record(links=tuple(links))
     assert sentences(run) == [
         "host3.nic0.out: carries 286 MiB per step, the median NIC 95.4 MiB; "
         "needs 6.00 ms of a 20.0 ms step, the median NIC 2.00 ms"
@@ -224,7 +224,7 @@ def test_an_oversubscribed_leaf():
     uplinks = [
         nic(f"leaf{leaf}.uplinks.out", 200, 20 if leaf else 100, link_class="uplink", host=2 * leaf) for leaf in (0, 1)
     ]
-    assert sentences(recorded(links=(*nics, *uplinks))) == [
+    assert sentences(record(links=(*nics, *uplinks))) == [
         "leaf1.uplinks.out: 20.0 GB/s where the median leaf has 100 GB/s; "
         "needs 10.0 ms of a 20.0 ms step, the median leaf 2.00 ms"
     ]
@@ -238,7 +238,7 @@ def leaves(*gb_per_s: float, carried: tuple[float, ...] = (100, 100, 50), per_le
         for leaf, (rate, each) in enumerate(zip(gb_per_s, carried, strict=True))
     ]
     scenario = {**SCENARIO, "cluster": {"hosts": 10, "network": network}}
-    return recorded(links=tuple(uplinks), scenario=scenario)
+    return record(links=tuple(uplinks), scenario=scenario)
 
 
 def test_uplinks_of_a_smaller_leaf_are_not_slow_for_being_fewer():
@@ -259,33 +259,33 @@ def test_links_of_other_classes_and_idle_ones_are_not_compared():
     gpus = [nic(f"gpu{gpu}.out", 50, link_class="pcie") for gpu in range(4)]
     bridges = [nic(f"host{host}.bridge.out", 200, link_class="pcie") for host in range(2)]
     nics = [nic(f"host{host}.nic0.out", 0 if host < 3 else 300) for host in range(4)]
-    assert sentences(recorded(links=(*gpus, *bridges, *nics))) == []
+    assert sentences(record(links=(*gpus, *bridges, *nics))) == []
 
 
 def test_a_link_that_needs_less_than_others_usually_do_holds_nobody_up():
     nics = [nic(f"host{host}.nic0.out", 100 if host else 300) for host in range(4)]
     uplinks = [nic(f"leaf{leaf}.uplinks.out", 400, link_class="uplink") for leaf in range(2)]
-    assert sentences(recorded(links=(*nics, *uplinks))) == []
+    assert sentences(record(links=(*nics, *uplinks))) == []
 
 
 def test_the_median_of_links_counts_each_represented_link():
     links = (nic("host0.nic0.out", 100, link_count=2), nic("host5.nic0.out", 300, link_count=9))
-    assert sentences(recorded(links=links)) == []
-    run = recorded(links=(links[0], dataclasses.replace(links[1], link_count=1)))
+    assert sentences(record(links=links)) == []
+    run = record(links=(links[0], dataclasses.replace(links[1], link_count=1)))
     assert run.stragglers["name"].tolist() == ["host5.nic0.out"]
 
 
 def test_nvlinks_of_a_mesh_are_single_or_double_by_design():
     links = [nic(f"gpu0.nvlink{gpu}.out", 100, 25 if gpu < 2 else 50, link_class="nvlink") for gpu in range(1, 6)]
-    assert sentences(recorded(links=tuple(links))) == []
+    assert sentences(record(links=tuple(links))) == []
 
 
 def test_negligible_stragglers_are_not_named():
-    assert sentences(recorded(computed(3, [4.19] * STEPS, kernel="x", bytes_read=90.0))) == []
+    assert sentences(record(compute(3, [4.19] * STEPS, kernel="x", bytes_read=90.0))) == []
 
     def nics(carried: float, gb_per_s: float) -> Run:
         odd = nic("host9.nic0.out", carried, gb_per_s)
-        return recorded(links=(odd, *(nic(f"host{host}.nic0.out", 1) for host in range(3))))
+        return record(links=(odd, *(nic(f"host{host}.nic0.out", 1) for host in range(3))))
 
     assert sentences(nics(10, 50)) == [], "0.18 of 20 ms"
     assert len(sentences(nics(12, 50))) == 1
@@ -294,9 +294,9 @@ def test_negligible_stragglers_are_not_named():
 
 
 def test_the_summary_shows_the_worst_five_and_json_all():
-    slow = [computed(rank, [took] * STEPS) for rank, took in ((3, 12), (4, 10), (5, 11), (6, 9), (1, 8), (2, 7))]
-    identical = [computed(rank, [4] * STEPS) for rank in range(7, 20)]
-    run = recorded(*slow, *identical, world_size=20)
+    slow = [compute(rank, [took] * STEPS) for rank, took in ((3, 12), (4, 10), (5, 11), (6, 9), (1, 8), (2, 7))]
+    identical = [compute(rank, [4] * STEPS) for rank in range(7, 20)]
+    run = record(*slow, *identical, world_size=20)
     summary = text.as_text(tables.summarize(run))
     shown = summary[summary.index("Stragglers") :].split("\n\n")[0]
     assert shown.splitlines()[0] == "Stragglers and hot spots, and what they cost per step; 1 more not shown"
@@ -309,11 +309,11 @@ def test_the_summary_shows_the_worst_five_and_json_all():
     ]
     assert "(rank 2)" not in shown
     assert [row["rank"] for row in tables.as_json(run)["stragglers"]] == [3, 5, 4, 6, 1, 2]
-    assert "Stragglers" not in text.as_text(tables.summarize(recorded()))
+    assert "Stragglers" not in text.as_text(tables.summarize(record()))
 
 
 def test_links_are_looked_at_where_no_span_was_kept():
-    run = recorded(links=tuple(nic(f"host{host}.nic0.out", 100, 10 if host else 50) for host in (1, 0, 0)))
+    run = record(links=tuple(nic(f"host{host}.nic0.out", 100, 10 if host else 50) for host in (1, 0, 0)))
     run.__dict__["kept_steps"] = run.steps.iloc[:0]
     assert run.stragglers["name"].tolist() == ["host1.nic0.out"]
 

@@ -15,10 +15,10 @@ from reports.errors import ReportError
 from reports.run import Run
 from reports.sections.comparison import typical_and_worst
 from scenarios.seam.trace import Recording, Span
-from tests.reports.recordings import SCENARIO, by_hand, thinned, with_spans
+from tests.reports.recordings import SCENARIO, by_hand, thin, with_spans
 
 
-def stretched(recording: Recording, factor: int) -> list[Span]:
+def stretch(recording: Recording, factor: int) -> list[Span]:
     """Return every moment `factor` times as late."""
     moments = [field.name for field in dataclasses.fields(Span) if field.name.endswith("_ns")]
     return [
@@ -41,7 +41,7 @@ def refusal(sim: Recording, measured: Recording) -> str:
 
 
 def test_errors_are_signed_and_relative_to_what_was_measured():
-    measured = with_spans(real(), *stretched(by_hand(), 4))
+    measured = with_spans(real(), *stretch(by_hand(), 4))
     comparison = compare(Run.of(by_hand()), Run.of(measured))
     assert comparison.steps["predicted_ns"].tolist() == [100.0, 100.0, 100.0]
     assert comparison.steps["measured_ns"].tolist() == [400.0, 400.0, 400.0]
@@ -76,10 +76,10 @@ def test_equal_runs_agree_in_every_check():
 
 
 def test_spans_left_out_on_purpose_are_not_compared():
-    checks = [check(thinned(), real(), at) for at in range(3)]
+    checks = [check(thin(), real(), at) for at in range(3)]
     assert [one.agrees for one in checks] == [True] * 3
     assert checks[0].compared == 6  # three operations of rank 1 in two steps
-    unsaid = dataclasses.replace(thinned(), info=by_hand().info)
+    unsaid = dataclasses.replace(thin(), info=by_hand().info)
     assert not check(unsaid, real(), 0).agrees
 
 
@@ -254,7 +254,7 @@ def test_two_runs_of_the_same_world_are_refused_unless_asked_for():
 
 
 def test_every_column_of_a_comparison_is_documented():
-    document = (Path(__file__).parents[3] / "docs" / "reports.md").read_text(encoding="utf-8")
+    document = (Path(__file__).parents[3] / "docs" / "reference" / "runs.md").read_text(encoding="utf-8")
     section = document.split("## Comparing")[1].split("\n## ")[0]
     common = {"predicted_ns", "measured_ns", "error"}
     for name, frame in compare(Run.of(by_hand()), Run.of(real())).frames().items():
@@ -265,7 +265,7 @@ def test_every_column_of_a_comparison_is_documented():
 def test_printed_it_shows_the_errors_in_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     sim = by_hand()
-    found = compare(Run.of(sim), Run.of(dataclasses.replace(real(), spans=stretched(real(), 2))))
+    found = compare(Run.of(sim), Run.of(dataclasses.replace(real(), spans=stretch(real(), 2))))
     lines = str(found).splitlines()
     assert max(map(len, lines)) <= 80
     heads = [line for line in lines if line.startswith(("step ", "operation "))]

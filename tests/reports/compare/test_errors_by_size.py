@@ -14,7 +14,7 @@ from reports.compare.comparison import compare
 from reports.compare.sizes import classes, size_range
 from reports.run import Run
 from scenarios.seam.trace import Recording, Span
-from tests.reports.recordings import PATIENT, by_hand, recordings, span, thinned, with_spans
+from tests.reports.recordings import PATIENT, by_hand, recordings, span, thin, with_spans
 from tests.reports.store.test_parts import both
 
 
@@ -92,20 +92,20 @@ def test_every_operation_inside_a_step_is_counted_once_and_a_run_agrees_with_its
 
 
 def test_spans_left_out_of_either_run_are_in_neither_table():
-    both = calls_of_both(Run.of(thinned()), Run.of(by_hand(world="real")))
+    both = calls_of_both(Run.of(thin()), Run.of(by_hand(world="real")))
     assert both.predicted.equals(both.measured)
     assert sorted(set(zip(both.measured["rank"], both.measured["step"], strict=True))) == [(1, 1), (1, 2)]
 
 
 def test_errors_by_kind_and_size_count_each_operation_once():
-    def relabelled(recording: Recording, *labels: str) -> Recording:
+    def relabel(recording: Recording, *labels: str) -> Recording:
         names = ["", *labels]
         return with_spans(
             recording, *(dataclasses.replace(one, label=names[at]) for at, one in enumerate(recording.spans))
         )
 
-    predicted = relabelled(of_calls(("send", 8, 50), ("send", 8, 90), ("send", 8, 110)), "a", "b", "c")
-    measured = relabelled(of_calls(*[("send", 8, 100)] * 3, world="real"), "a", "b", "c")
+    predicted = relabel(of_calls(("send", 8, 50), ("send", 8, 90), ("send", 8, 110)), "a", "b", "c")
+    measured = relabel(of_calls(*[("send", 8, 100)] * 3, world="real"), "a", "b", "c")
     calls = call_errors(calls_of_both(Run.of(predicted), Run.of(measured)))
     assert errors_by_size(calls).to_dict("records") == [
         {

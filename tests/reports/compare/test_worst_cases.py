@@ -11,7 +11,7 @@ from reports.json_document import document
 from reports.run import Run
 from reports.sections.comparison import COMPARISON, CompareView
 from scenarios.seam.trace import Recording
-from tests.reports.recordings import PATIENT, by_hand, recordings, span, thinned, with_spans
+from tests.reports.recordings import PATIENT, by_hand, recordings, span, thin, with_spans
 
 
 def worst(predicted: Recording, measured: Recording):
@@ -92,7 +92,7 @@ def test_operations_of_only_one_run_are_not_paired():
     assert len(worst(of_labels(("a", 10)), other_rank)) == 0
     longer = both(of_labels(("a", 10), world="real"), other_step)
     assert worst(of_labels(("a", 10)), longer)["step"].tolist() == [0]
-    left_out = worst(thinned(), by_hand(world="real"))
+    left_out = worst(thin(), by_hand(world="real"))
     assert set(zip(left_out["rank"], left_out["step"], strict=True)) <= {(1, 1), (1, 2)}
 
 

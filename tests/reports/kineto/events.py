@@ -34,7 +34,7 @@ def spans(profile: Profile, **wanted: Any) -> list[Span]:
     return sorted(found, key=lambda span: span.start_ns)
 
 
-def refused(*paths: Path) -> list[str]:
+def refuse(*paths: Path) -> list[str]:
     with pytest.raises(ReportError) as caught:
         kineto.read(paths, "r")
     return str(caught.value).split("\n")

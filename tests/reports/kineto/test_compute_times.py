@@ -25,6 +25,7 @@ from scenarios.seam.operations.as_json import text_of
 from scenarios.seam.operations.pointwise import contiguous
 from scenarios.seam.operations.rows import Gather
 from scenarios.seam.trace import Recording, Span
+from tests.commands import unfolded
 from tests.reports.recordings import PATIENT, by_hand, info, span
 from twinstep.reporting.cli import main
 
@@ -52,7 +53,7 @@ def rows(times: Times) -> list[tuple[Any, ...]]:
     return list(times.rows.itertuples(index=False, name=None))
 
 
-def refused(*runs: tuple[str, Run], **given: Any) -> str:
+def refuse(*runs: tuple[str, Run], **given: Any) -> str:
     with pytest.raises(ReportError) as caught:
         measure(runs, **given)
     return str(caught.value)
@@ -89,7 +90,7 @@ def test_steps_to_leave_out_are_the_first_ones():
     known = {skip: measure([("r", run(*steps))], skip).rows["time_us"].tolist() for skip in (None, 0, 2)}
     assert known == {None: [0.25], 0: [0.2], 2: [0.3]}
     assert measure([("r", run(steps[0]))]).notes == ()  # of a single step nothing can be left out
-    assert refused(("r", run(*steps)), skip=3) == "r: has 3 steps; expected more than the 3 that --skip leaves out"
+    assert refuse(("r", run(*steps)), skip=3) == "r: has 3 steps; expected more than the 3 that --skip leaves out"
 
 
 def test_empty_computations_count_as_calls_but_not_in_the_mean():
@@ -98,7 +99,7 @@ def test_empty_computations_count_as_calls_but_not_in_the_mean():
     found = measure([("r", run(mixed, idle))])
     assert rows(found) == [("a", 1, 0.1, 0.0, 1), ("a", 2, 0.2, 0.0, 1)]
     assert found.notes == ("r: 1 computation left out that had nothing to do",)
-    assert refused(("r", run(idle))) == "r: no computation with a label in step 0; expected at least one"
+    assert refuse(("r", run(idle))) == "r: no computation with a label in step 0; expected at least one"
 
 
 def test_computations_outside_steps_are_not_in_it():
@@ -109,8 +110,8 @@ def test_predictions_and_other_scenarios_are_refused_unless_asked_for():
     real, sim = run(step(0, ("a", 100))), run(step(0, ("a", 300)), world="sim")
     other = run(step(0, ("a", 300)), digest="d2")
     sentence = "s: is a prediction, whose times are the model's; expected a measured run, or --any"
-    assert refused(("r", real), ("s", sim)) == sentence
-    assert refused(("r", real), ("o", other)) == (
+    assert refuse(("r", real), ("s", sim)) == sentence
+    assert refuse(("r", real), ("o", other)) == (
         "o: of another scenario than r; expected one file of times for each, or --any"
     )
     found = measure([("r", real), ("s", sim), ("o", other)], any_runs=True)
@@ -178,7 +179,7 @@ def test_openings_link_no_ranks(tmp_path):
 
 def test_a_trace_without_annotations_has_no_times():
     old = Run.of(kineto.read([SAMPLES / "old_2.0.json"], "old").recording)
-    assert refused(("old", old)) == "old: no computation with a label in step 0; expected at least one"
+    assert refuse(("old", old)) == "old: no computation with a label in step 0; expected at least one"
 
 
 # The file, and the command
@@ -262,7 +263,7 @@ def described(folder: Path) -> Path:
 def test_a_measured_run_becomes_a_table_of_the_operators_that_computations_are(described, capsys):
     assert main(["times", "described", "--table", "t.parquet"]) == 0
     shown = capsys.readouterr()
-    assert shown.err.splitlines() == [
+    assert unfolded(shown.err).splitlines() == [
         "note: described: step 0 left out to warm up (--skip 1)",
         "note: described: 77.8 % of the computations' time is in rows; left out: backward 22.2 %",
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reports.kineto.names import collective_kind, communicates, kernel_kind, operator_kind, said_around
+from reports.kineto.names import collective_kind, communicates, kernel_kind, operator_kind, verb_around
 
 SENT = {
     "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)": "all_reduce",
@@ -90,7 +90,7 @@ def test_operators_of_attention_are_no_products(name):
     ],
 )
 def test_ranges_around_a_launch_give_a_verb_only_by_a_collectives_whole_name(name, verb):
-    assert said_around(name) == verb
+    assert verb_around(name) == verb
 
 
 @pytest.mark.parametrize(

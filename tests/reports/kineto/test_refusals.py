@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reports.kineto import recording as kineto
-from tests.reports.kineto.events import OLD, kernel, refused, spans
+from tests.reports.kineto.events import OLD, kernel, refuse, spans
 
 
 def test_files_that_are_no_traces_are_refused_in_a_sentence_each(tmp_path, monkeypatch):
@@ -19,31 +19,31 @@ def test_files_that_are_no_traces_are_refused_in_a_sentence_each(tmp_path, monke
     Path("empty").write_text('{"traceEvents": [{"ph": "M"}, 7, {"ph": "X", "cat": []}]}')
     Path("cut.gz").write_bytes(gzip.compress(OLD.read_bytes())[:100])
     Path("deep").write_text("[" * 100_000)
-    assert refused(Path("text")) == [
+    assert refuse(Path("text")) == [
         "text: not JSON: Expecting value: line 1 column 1 (char 0); expected a trace of torch.profiler"
     ]
     sentence = "no traceEvents; expected a trace of torch.profiler (export_chrome_trace)"
-    assert refused(Path("other"), Path("list"), Path("none")) == [
+    assert refuse(Path("other"), Path("list"), Path("none")) == [
         f"other: {sentence}",
         f"list: {sentence}",
         "none: could not be read: No such file or directory",
     ]
-    assert refused(Path("empty")) == [
+    assert refuse(Path("empty")) == [
         "empty: neither kernels nor CPU operators; expected events of category kernel or cpu_op"
     ]
-    assert refused(Path("cut.gz"))[0].startswith("cut.gz: not readable as gzip: ")
-    assert refused(Path("deep"))[0].startswith("deep: not JSON: ")
+    assert refuse(Path("cut.gz"))[0].startswith("cut.gz: not readable as gzip: ")
+    assert refuse(Path("deep"))[0].startswith("deep: not JSON: ")
 
 
 def test_the_same_rank_twice_is_refused(trace):
     one = trace(kernel("a", 5, 1), name="one.json", distributedInfo={"rank": 0})
     two = trace(kernel("a", 5, 1), name="two.json", distributedInfo={"rank": 0})
-    assert refused(one, two) == ["two.json: rank = 0: that of one.json, too; expected one trace a rank"]
+    assert refuse(one, two) == ["two.json: rank = 0: that of one.json, too; expected one trace a rank"]
 
 
 @pytest.mark.parametrize("value", ["soon", None, True, 1e300, float("nan"), 10**400, -(10**16)])
 def test_a_time_that_is_none_is_refused(trace, value):
-    sentence = refused(trace({**kernel("a", 5, 1), "ts": value}))[0]
+    sentence = refuse(trace({**kernel("a", 5, 1), "ts": value}))[0]
     assert sentence.startswith("t.json: traceEvents[0].ts = ")
     assert sentence.endswith(": expected a time in us")
 

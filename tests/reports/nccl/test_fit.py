@@ -54,7 +54,7 @@ def by_hand(one: PublishedRow, figures: Figures) -> float:
     return 10.0 + bytes_us + figures.nccl_start_ns / 1e3 * min(1.0, one.size_bytes / (640 * KIB)) ** 0.4
 
 
-def measured(
+def measure(
     figures: Figures,
     ops: Sequence[str] = ("all_reduce", "all_to_all"),
     model: Callable[[PublishedRow, Figures], float] = by_hand,
@@ -80,14 +80,14 @@ def same(one: Figures, two: Figures, within: float = 2e-3) -> bool:
 @PATIENT
 @given(true=FIGURES, present=FIGURES)
 def test_the_figures_that_made_the_rows_are_found_from_any_others(true, present):
-    found = fit(measured(true), present, by_hand)
+    found = fit(measure(true), present, by_hand)
     assert same(found.figures, true)
     assert max(abs(one.after) for one in found.held_out) < 2e-3
     assert found.notes == ()
 
 
 @cache
-def simulated(one: PublishedRow, figures: Figures) -> float:
+def simulate_row(one: PublishedRow, figures: Figures) -> float:
     return predict(
         op=one.op, library="nccl", gpu="", nodes=one.nodes, gpus_per_node=one.gpus_per_node,
         size_bytes=one.size_bytes, profile="dgx_h100", figures=dataclasses.asdict(figures),
@@ -102,7 +102,7 @@ def simulated(one: PublishedRow, figures: Figures) -> float:
     ],
 )
 def test_the_simulators_own_rows_give_its_figures_back(true):
-    found = fit(measured(true, model=simulated), DGX, simulated)
+    found = fit(measure(true, model=simulate_row), DGX, simulate_row)
     assert same(found.figures, true)
     assert max(abs(one.after) for one in found.held_out) < 5e-3
 
@@ -114,7 +114,7 @@ def test_noise_and_a_few_wild_rows_move_a_figure_little(true, seed):
     sizes = [2**k * KIB for k in range(2, 9)] + [2**k * MIB for k in range(4, 14)]
     rows = [
         dataclasses.replace(one, time_us=one.time_us * (5 if one.size_bytes == wild else chance.uniform(0.99, 1.01)))
-        for one in measured(true, sizes=sizes)
+        for one in measure(true, sizes=sizes)
     ]
     found = fit(rows, DGX, by_hand).figures
     assert found.nccl_efficiency == pytest.approx(true.nccl_efficiency, rel=0.03)
@@ -126,7 +126,7 @@ def test_noise_and_a_few_wild_rows_move_a_figure_little(true, seed):
 @PATIENT
 @given(true=FIGURES, factors=st.lists(st.floats(0.2, 5.0), min_size=40, max_size=40))
 def test_rows_are_fitted_or_held_out_and_held_out_ones_change_no_figure(true, factors):
-    rows = measured(true)
+    rows = measure(true)
     first = fit(rows, DGX, by_hand)
     used = {one for fitted in first.fitted for one in fitted.rows}
     assert used | {one.row for one in first.held_out} == set(rows)
@@ -138,7 +138,7 @@ def test_rows_are_fitted_or_held_out_and_held_out_ones_change_no_figure(true, fa
 
 
 def test_every_second_size_is_fitted_and_repeats_stay_together():
-    rows = measured(DGX, ["all_reduce"]) * 2
+    rows = measure(DGX, ["all_reduce"]) * 2
     again = [dataclasses.replace(one, file="other.txt") for one in rows]
     found = fit([*rows, *again], DGX, by_hand)
     assert {fitted.key: sorted({one.size_bytes // KIB for one in fitted.rows}) for fitted in found.fitted} == {
@@ -152,7 +152,7 @@ def test_every_second_size_is_fitted_and_repeats_stay_together():
 def test_figures_without_enough_rows_stay_and_are_noted():
     true = Figures(nccl_efficiency=0.8, nccl_start_ns=10_000, nccl_p2p_share=0.5)
     large = [16 * MIB, 32 * MIB, 64 * MIB, 128 * MIB, 256 * MIB]
-    rows = [*measured(true, ["all_reduce"], sizes=large), *measured(DGX, ["all_to_all"], sizes=large, nodes=2)]
+    rows = [*measure(true, ["all_reduce"], sizes=large), *measure(DGX, ["all_to_all"], sizes=large, nodes=2)]
     found = fit(rows, dataclasses.replace(DGX, nccl_start_ns=10_000), by_hand)
     assert [fitted.key for fitted in found.fitted] == ["nccl_efficiency"]
     assert same(found.figures, dataclasses.replace(true, nccl_p2p_share=0.88))
@@ -166,7 +166,7 @@ def test_figures_without_enough_rows_stay_and_are_noted():
 
 def test_too_few_rows_are_one_sentence():
     with pytest.raises(ReportError) as caught:
-        fit(measured(DGX, ["all_reduce"], sizes=[16 * MIB, 64 * MIB, 256 * MIB, 2**30]), DGX, by_hand)
+        fit(measure(DGX, ["all_reduce"], sizes=[16 * MIB, 64 * MIB, 256 * MIB, 2**30]), DGX, by_hand)
     assert str(caught.value) == (
         "too few rows to fit anything: nccl_efficiency: 2 rows of collectives of 16 MiB and more in the half that is"
         " fitted, of which 2 depend on it; expected 3; nccl_start: 0 rows of collectives of 4 to 256 KiB in the half"
@@ -175,11 +175,11 @@ def test_too_few_rows_are_one_sentence():
     )
     ops = ("all_reduce", "all_gather", "broadcast")
     with pytest.raises(ReportError, match=r"^too few rows to fit anything: none would be left to hold out"):
-        fit(measured(DGX, ops, sizes=[16 * MIB]), DGX, by_hand)
+        fit(measure(DGX, ops, sizes=[16 * MIB]), DGX, by_hand)
 
 
 def test_rows_that_are_quicker_than_any_figure_are_said():
-    rows = measured(DGX, ["all_reduce"], sizes=[2**k * MIB for k in range(6, 12)])
+    rows = measure(DGX, ["all_reduce"], sizes=[2**k * MIB for k in range(6, 12)])
     found = fit([dataclasses.replace(one, time_us=0.8 * one.time_us) for one in rows], DGX, by_hand)
     assert found.figures.nccl_efficiency == 1
     assert any(note.startswith("nccl_efficiency: even at 1 its rows are predicted +") for note in found.notes)
@@ -187,31 +187,31 @@ def test_rows_that_are_quicker_than_any_figure_are_said():
 
 def test_nodes_and_network_that_differ_are_said():
     large = [2**k * MIB for k in range(4, 12)]
-    inside = measured(dataclasses.replace(DGX, nccl_efficiency=0.9), ["all_reduce"], sizes=large)
-    between = measured(dataclasses.replace(DGX, nccl_efficiency=0.6), ["all_reduce"], sizes=large, nodes=2)
+    inside = measure(dataclasses.replace(DGX, nccl_efficiency=0.9), ["all_reduce"], sizes=large)
+    between = measure(dataclasses.replace(DGX, nccl_efficiency=0.6), ["all_reduce"], sizes=large, nodes=2)
     said = "nccl_efficiency: rows of one node ask for 0.9, those of several, whose NICs decide, for 0.6; no one figure"
     assert any(note.startswith(said) for note in fit([*inside, *between], DGX, by_hand).notes)
     alike = [dataclasses.replace(one, nodes=2) for one in inside]
     assert not any("ask for" in note for note in fit([*inside, *alike], DGX, by_hand).notes)
 
 
-def overfitted() -> Fit:
+def overfit() -> Fit:
     """Sizes of which every second one is slow, so that the others are predicted worse than before."""
     sizes = [2**k * MIB for k in range(4, 11)]
     rows = [
         dataclasses.replace(one, time_us=one.time_us * (1.5 if at % 2 == 0 else 1.0))
-        for at, one in enumerate(measured(DGX, ["all_reduce"], sizes=sizes))
+        for at, one in enumerate(measure(DGX, ["all_reduce"], sizes=sizes))
     ]
     return fit(rows, DGX, by_hand)
 
 
 def test_a_fit_that_makes_held_out_rows_worse_says_so_in_the_file_too():
-    found = overfitted()
+    found = overfit()
     sentence = nccl_fit_tables.worse(found)
     assert sentence.startswith("held-out rows are predicted worse than before: mean error of all_reduce 1x8: 4")
     assert sentence.endswith("instead of 0.0 %")
-    assert f"# Warning: {sentence}\n" in written(found)
-    assert nccl_fit_tables.worse(fit(measured(FAST), DGX, by_hand)) == ""
+    assert f"# Warning: {sentence}\n" in write(found)
+    assert nccl_fit_tables.worse(fit(measure(FAST), DGX, by_hand)) == ""
 
 
 FAST = Figures(nccl_efficiency=0.7, nccl_start_ns=20_000, nccl_p2p_share=0.6)
@@ -223,7 +223,7 @@ def base(name: str = "dgx_h100") -> str:
     return Path(file).read_text(encoding="utf-8")
 
 
-def written(found: Fit, of: str | None = None) -> str:
+def write(found: Fit, of: str | None = None) -> str:
     return nccl_profile.calibrated_profile(
         of or base(), "dgx_h100", found, command="python -m reports calibrate m.txt", date="2026-01-02"
     )
@@ -231,8 +231,8 @@ def written(found: Fit, of: str | None = None) -> str:
 
 @pytest.mark.parametrize("name", [name for name in profile_names() if "[measured]" not in base(name)])
 def test_only_what_was_fitted_changes_and_sources_stay(tmp_path, name):
-    found = fit(measured(FAST), DGX, by_hand)
-    text = written(found, base(name))
+    found = fit(measure(FAST), DGX, by_hand)
+    text = write(found, base(name))
     keys = ("nccl_efficiency", "nccl_start", "nccl_p2p_share")
     plain = base(name)
     kept = [line for line in plain.splitlines() if line and not line.startswith(keys)]
@@ -252,7 +252,7 @@ def test_only_what_was_fitted_changes_and_sources_stay(tmp_path, name):
 @PATIENT
 @given(true=FIGURES, name=st.text(max_size=20), command=st.text(max_size=40))
 def test_whatever_names_are_given_the_profile_reads_back(tmp_path_factory, true, name, command):
-    rows = [dataclasses.replace(one, file=name, gpu=name) for one in measured(true)]
+    rows = [dataclasses.replace(one, file=name, gpu=name) for one in measure(true)]
     found = fit(rows, DGX, by_hand)
     command = command.encode("utf-8", "replace").decode()
     text = nccl_profile.calibrated_profile(base(), name, found, command=command, date="2026-01-02")
@@ -286,12 +286,12 @@ most = "16 MiB"
 
 
 def test_other_calibrations_groups_stay_and_own_ones_are_replaced():
-    found = fit(measured(FAST), DGX, by_hand)
-    once = written(found, base() + OTHER)
+    found = fit(measure(FAST), DGX, by_hand)
+    once = write(found, base() + OTHER)
     assert tomllib.loads(once)["measured"]["command"] == "python -m real calibrate"
-    again = tomllib.loads(written(fit(measured(FAST, ["all_reduce"]), DGX, by_hand), once))
+    again = tomllib.loads(write(fit(measure(FAST, ["all_reduce"]), DGX, by_hand), once))
     assert [group["name"] for group in again["measured"]["groups"]] == ["gemm kernels", "NCCL all_reduce on 1x8 GPUs"]
-    own = tomllib.loads(written(found, written(found)))["measured"]
+    own = tomllib.loads(write(found, write(found)))["measured"]
     assert (own["date"], len(own["groups"])) == ("2026-01-02", 2)
 
 
@@ -307,7 +307,7 @@ def test_other_calibrations_groups_stay_and_own_ones_are_replaced():
 )  # fmt: skip
 def test_a_profile_that_cannot_be_edited_in_place_is_one_sentence(text, sentence):
     with pytest.raises(ReportError) as caught:
-        written(fit(measured(FAST), DGX, by_hand), text)
+        write(fit(measure(FAST), DGX, by_hand), text)
     assert str(caught.value).startswith(sentence)
 
 
@@ -315,7 +315,7 @@ def test_repeats_give_a_spread():
     rows = [
         dataclasses.replace(one, time_us=one.time_us * factor, line=line)
         for line, factor in enumerate((0.9, 1.0, 1.1))
-        for one in measured(DGX, ["all_reduce"])
+        for one in measure(DGX, ["all_reduce"])
     ]
     (group,) = nccl_fit_tables.groups(fit(rows, DGX, by_hand))
     assert group["spread"] == pytest.approx(0.1)
@@ -328,7 +328,7 @@ def test_repeats_give_a_spread():
     true=FIGURES, ops=st.sets(st.sampled_from(["all_to_all", "broadcast", "send_recv"])), nodes=st.integers(1, 99999)
 )
 def test_no_line_is_wider_than_a_terminal(true, ops, nodes):
-    found = fit(measured(true, ["all_reduce", *sorted(ops)], nodes=nodes), DGX, by_hand)
+    found = fit(measure(true, ["all_reduce", *sorted(ops)], nodes=nodes), DGX, by_hand)
     shown = as_text(render_report(NCCL_FIT, FitView(found, "a_profile_with_a_rather_long_name.toml", Path("p.toml"))))
     assert max(map(cell_len, shown.splitlines())) <= WIDTH
 
@@ -355,7 +355,7 @@ def logs(tmp_path, monkeypatch):
     """Of a cluster with the figures `FAST`, in the current folder."""
     monkeypatch.chdir(tmp_path)
     for op in ("all_reduce", "all_to_all"):
-        Path(f"{op}.txt").write_text(log(op, measured(FAST, [op], model=simulated)))
+        Path(f"{op}.txt").write_text(log(op, measure(FAST, [op], model=simulate_row)))
     return ["all_reduce.txt", "all_to_all.txt"]
 
 
@@ -388,7 +388,7 @@ def test_logs_become_a_profile_that_a_scenario_names(logs, capsys):
         scenario = load("s.toml")
         spans = simulate(scenario, build(scenario)).spans
         steps.append(max(span.end_ns - span.start_ns for span in spans if span.kind == "all_reduce"))
-    assert steps[0] / 1e3 == pytest.approx(simulated(row(size_bytes=2**30), found), rel=1e-6)
+    assert steps[0] / 1e3 == pytest.approx(simulate_row(row(size_bytes=2**30), found), rel=1e-6)
     assert steps[0] > 1.2 * steps[1]
 
 
@@ -408,7 +408,7 @@ def test_the_command_refuses_before_and_after_it_predicts(logs, capsys):
         assert complaint.startswith(sentence)
         assert len(complaint.splitlines()) == 1
     assert not Path("mine.toml").exists()
-    Path("other.txt").write_text(log("all_reduce", measured(DGX, ["all_reduce"])).replace("H100", "A100"))
+    Path("other.txt").write_text(log("all_reduce", measure(DGX, ["all_reduce"])).replace("H100", "A100"))
     assert main(["calibrate", *logs, "other.txt", "--out", "mine.toml"]) == 2
     assert capsys.readouterr().err == ("rows on dgx_a100, dgx_h100: expected those of one kind of host, or --profile\n")
 
@@ -444,7 +444,9 @@ def test_rows_of_gloo_are_left_out_with_a_note(tmp_path, monkeypatch, capsys):
 
 
 def test_every_key_is_documented():
-    section = (Path(__file__).parents[3] / "docs" / "reports.md").read_text().split("## A profile of your own")[1]
+    section = (
+        (Path(__file__).parents[3] / "docs/reference/measurements.md").read_text().split("## A profile of your own")[1]
+    )
     names = ["profile", "out", "fitted", "held_out", "notes", "worse"]
     names += [*nccl_fit_tables.FITTED, *nccl_fit_tables.HELD_OUT]
     assert [name for name in names if f"`{name}`" not in section] == []

@@ -20,7 +20,7 @@ from reports.nccl import nccl_tests
 from reports.nccl.nccl_tests import RunHeader
 from reports.published import collectives
 from reports.published.collectives import Prediction, PublishedRow
-from reports.published.errors import centred, collective_errors, nccl_profiles
+from reports.published.errors import center, collective_errors, nccl_profiles
 from reports.sections.published import COLLECTIVES, PublishedView
 from reports.terminal.render import render_report
 from reports.terminal.text import as_text
@@ -50,7 +50,7 @@ def log(tmp_path, monkeypatch):
     return write
 
 
-def refused(path: Path, given: RunHeader = nccl_tests.NOTHING) -> list[str]:
+def refuse(path: Path, given: RunHeader = nccl_tests.NOTHING) -> list[str]:
     with pytest.raises(ReportError) as caught:
         nccl_tests.read(path, given)
     return str(caught.value).split("\n")
@@ -106,7 +106,7 @@ def test_a_log_may_hold_several_runs_and_labels():
 def test_the_command_names_the_operation_where_no_header_does(log):
     text = BLANK.read_text().split("\n")
     assert {row.op for row in nccl_tests.read(log(*text)).rows} == {"all_to_all"}
-    assert refused(log(*text[1:])) == [
+    assert refuse(log(*text[1:])) == [
         "m.txt: line 22: no line above names the operation; expected --op, one of all_reduce, all_gather,"
         " reduce_scatter, broadcast, all_to_all, send_recv"
     ]
@@ -116,7 +116,7 @@ def test_a_table_alone_needs_the_options(log):
     path = log(HEAD, ROW)
     (row,) = nccl_tests.read(path, ALL).rows
     assert (row.op, row.gpu, row.nodes, row.gpus_per_node) == ("all_reduce", "H100", 2, 4)
-    assert refused(path, RunHeader(gpu="H100", nodes=2)) == [
+    assert refuse(path, RunHeader(gpu="H100", nodes=2)) == [
         "m.txt: line 1: no line above names the operation; expected --op, one of all_reduce, all_gather,"
         " reduce_scatter, broadcast, all_to_all, send_recv",
         "m.txt: line 1: no line above lists the ranks; expected all ranks above, or --nodes and --gpus-per-node",
@@ -137,7 +137,7 @@ def test_a_table_alone_needs_the_options(log):
 )
 def test_the_bus_bandwidth_gives_wrong_options_away(log, given, sentence):
     said = {"op": "all_reduce", "nodes": 2, "gpus_per_node": 4} | given
-    assert refused(log(HEAD, ROW), RunHeader(**said)) == [f"m.txt: line 2: {sentence}"]
+    assert refuse(log(HEAD, ROW), RunHeader(**said)) == [f"m.txt: line 2: {sentence}"]
 
 
 def test_header_values_override_options_with_a_note(log):
@@ -176,7 +176,7 @@ def test_header_values_override_options_with_a_note(log):
     ],
 )
 def test_ranks_that_do_not_say_where_they_are_are_one_sentence(log, ranks, sentence):
-    assert refused(log("# Collective test starting: all_reduce_perf", *ranks, HEAD, ROW)) == [f"m.txt: {sentence}"]
+    assert refuse(log("# Collective test starting: all_reduce_perf", *ranks, HEAD, ROW)) == [f"m.txt: {sentence}"]
 
 
 def test_ranks_that_are_not_all_listed_can_be_said(log):
@@ -248,7 +248,7 @@ def test_every_mistake_of_every_file_is_said(log):
 
 def test_a_row_whose_first_half_is_blank_is_refused(log):
     words = ROW.split()
-    assert refused(log(HEAD, " ".join(words[:5] + words[9:])), ALL) == [
+    assert refuse(log(HEAD, " ".join(words[:5] + words[9:])), ALL) == [
         "m.txt: line 2: 9 values; expected 13, as in the head, line 1"
     ]
 
@@ -375,7 +375,7 @@ def test_the_command_takes_options_for_what_no_header_says(log, asked, capsys):
     assert capsys.readouterr().err.endswith("--nodes: '0': expected a whole number from 1 to 1,000,000\n")
 
 
-def measured(us: float, size_bytes: int = 16 * MIB, library: str = "nccl") -> PublishedRow:
+def measure(us: float, size_bytes: int = 16 * MIB, library: str = "nccl") -> PublishedRow:
     return PublishedRow(
         file="m.txt", line=2, source="s", op="all_reduce", library=library, gpu="H100", nodes=1, gpus_per_node=8,
         size_bytes=size_bytes, link_gbit_per_s=None, one_way_delay_ms=None, time_us=us, quality="",
@@ -394,10 +394,10 @@ def at(efficiency: float, bytes_us: float = 100.0) -> collectives.Predict:
 @PATIENT
 @given(times=st.lists(st.floats(50.0, 5000.0), min_size=3, max_size=9), own=st.floats(0.2, 1.0))
 def test_with_the_efficiency_that_centres_the_signed_median_is_none(times, own):
-    rows = [measured(us) for us in times] + [measured(1.0, MIB)]
+    rows = [measure(us) for us in times] + [measure(1.0, MIB)]
     joined = collectives.join(rows, at(own))
     assert nccl_profiles(joined) == ["p"]
-    ((_, count, present, efficiency, left),) = centred(joined, {"p": own}).itertuples(index=False)
+    ((_, count, present, efficiency, left),) = center(joined, {"p": own}).itertuples(index=False)
     assert (count, present) == (len(times), own)
     assert 0 < efficiency <= 1
     again = collective_errors(collectives.join(rows, at(efficiency)))["in_all"]
@@ -406,7 +406,7 @@ def test_with_the_efficiency_that_centres_the_signed_median_is_none(times, own):
 
 
 def test_an_efficiency_above_1_is_not_offered():
-    joined = collectives.join([measured(80.0) for _ in range(3)], at(1.0))
+    joined = collectives.join([measure(80.0) for _ in range(3)], at(1.0))
     assert words(as_text(render_report(COLLECTIVES, PublishedView(joined=joined, present={"p": 1.0})))).endswith(
         "p: no nccl_efficiency would centre the 3 rows of 16 MiB and more: at 1 their median error is still +25.0 %"
     )
@@ -415,8 +415,8 @@ def test_an_efficiency_above_1_is_not_offered():
 @pytest.mark.parametrize(
     "rows",
     [
-        [measured(90.0), measured(90.0), measured(90.0, MIB)],
-        [measured(90.0), measured(90.0), measured(90.0), measured(90.0, library="gloo")],
+        [measure(90.0), measure(90.0), measure(90.0, MIB)],
+        [measure(90.0), measure(90.0), measure(90.0), measure(90.0, library="gloo")],
     ],
 )
 def test_few_large_rows_or_gloos_say_nothing_of_nccls_efficiency(rows):

@@ -120,14 +120,14 @@ class Browser:
 
     def drag(self, selector: str, begin: tuple[float, float], end: tuple[float, float]) -> None:
         """The mouse from one place on an element to another, as shares of its width and height."""
-        self._moved(selector, begin).click_and_hold().perform()
-        self._moved(selector, end).release().perform()
+        self._move(selector, begin).click_and_hold().perform()
+        self._move(selector, end).release().perform()
 
     def hover(self, selector: str, at: tuple[float, float]) -> None:
         """The mouse to a place on an element, as shares of its width and height, where it does not quite rest."""
-        self._moved(selector, at).move_by_offset(1, 0).perform()
+        self._move(selector, at).move_by_offset(1, 0).perform()
 
-    def _moved(self, selector: str, at: tuple[float, float]) -> ActionChains:
+    def _move(self, selector: str, at: tuple[float, float]) -> ActionChains:
         element = self.find(selector)
         x, y = (round((share - 0.5) * element.size[side]) for share, side in zip(at, ("width", "height"), strict=True))
         return ActionChains(self._driver, duration=20).move_to_element_with_offset(element, x, y)
@@ -146,7 +146,7 @@ class Browser:
         path.write_bytes(base64.b64decode(found["data"]))
         return path
 
-    def printed(self, name: str) -> tuple[Path, int]:
+    def render(self, name: str) -> tuple[Path, int]:
         """A PDF of the page in the folder for screenshots, and how many pages it has."""
         content = base64.b64decode(
             self.command("Page.printToPDF", printBackground=True, preferCSSPageSize=True)["data"]
@@ -157,7 +157,7 @@ class Browser:
 
 
 @contextmanager
-def started(folder: Path) -> Iterator[Browser]:
+def start(folder: Path) -> Iterator[Browser]:
     """Chromium with a profile of its own in `folder`; where it is not installed the tests skip, but fail in CI."""
     binary, driver = shutil.which(CHROMIUM), shutil.which(DRIVER)
     if binary is None or driver is None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.reports.page.browser import Browser, started
+from tests.reports.page.browser import Browser, start
 
 PAGE = """<!DOCTYPE html><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <style>body { background: white } @media (prefers-color-scheme: dark) { body { background: black } }
@@ -21,12 +21,12 @@ for (const kind of ["mousedown", "mouseup", "click"]) pad.addEventListener(kind,
 
 @pytest.fixture
 def page(tmp_path):
-    def written(more: str = "") -> Path:
+    def write(more: str = "") -> Path:
         path = tmp_path / "page.html"
         path.write_text(PAGE + more, encoding="utf-8")
         return path
 
-    return written
+    return write
 
 
 def test_a_good_page_has_neither_errors_nor_requests(browser: Browser, page):
@@ -91,7 +91,7 @@ def test_pictures_and_prints_are_of_the_whole_page(browser: Browser, page):
     header = path.read_bytes()[:24]
     width, height = (int.from_bytes(header[at : at + 4], "big") for at in (16, 20))
     assert (width, height > 3000) == (1280, True)
-    assert browser.printed("whole")[1] >= 3  # a page for each paragraph, and more for the rest
+    assert browser.render("whole")[1] >= 3  # a page for each paragraph, and more for the rest
 
 
 def test_timeouts_are_reported_with_the_console(browser: Browser, page):
@@ -105,5 +105,5 @@ def test_timeouts_are_reported_with_the_console(browser: Browser, page):
 def test_without_chromium_tests_skip_but_fail_in_ci(tmp_path, monkeypatch, name, ci, outcome):
     monkeypatch.setenv("CI", ci)
     monkeypatch.setattr("tests.reports.page.browser.shutil.which", lambda asked: None if asked == name else "/bin/true")
-    with pytest.raises(outcome, match=f"{name} is not on PATH"), started(tmp_path):
+    with pytest.raises(outcome, match=f"{name} is not on PATH"), start(tmp_path):
         pass

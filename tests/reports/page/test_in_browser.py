@@ -85,7 +85,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> Reported:
     folder = tmp_path_factory.mktemp("runs")
 
     @cache
-    def made(name: str) -> tuple[Run, Path]:
+    def make(name: str) -> tuple[Run, Path]:
         path = ROOT / "scenarios" / "library" / f"{name}.toml"
         steps = load(path, {}).run.steps
         scenario = load(path, {"steps": steps if name == TYPICAL else min(steps, MOST_STEPS)})
@@ -93,7 +93,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> Reported:
         run = store.load(place)
         return run, report.write(run, place / FOLDER)
 
-    return made
+    return make
 
 
 @pytest.fixture
@@ -402,7 +402,7 @@ def test_the_dark_page_is_dark_and_paper_is_white(browser: Browser, reported: Re
         colours[dark] = browser.evaluate("getComputedStyle(document.body).backgroundColor"), browser.evaluate(ink)
         browser.keep(f"page-{'dark' if dark else 'light'}")
     assert all(one != other for one, other in zip(*colours.values(), strict=True))
-    _, pages = browser.printed("page")
+    _, pages = browser.render("page")
     assert 2 <= pages <= 30
     browser.command("Emulation.setEmulatedMedia", media="print")
     assert browser.evaluate("getComputedStyle(document.body).backgroundColor") == colours[False][0]

@@ -12,7 +12,7 @@ from reports.page.blocks import Chart, Page
 from reports.page.run import page as run_page
 from reports.run import Run
 from reports.sections.model import Fact, Facts, Listing, PageLink, ReportTable, Shown, Words
-from tests.reports.recordings import by_hand, thinned, with_changes, with_kernels, with_loads, with_spans
+from tests.reports.recordings import by_hand, thin, with_changes, with_kernels, with_loads, with_spans
 
 WICKED = "</script><script>alert(1)</script>&amp;<b>"
 
@@ -92,8 +92,8 @@ def test_a_page_lists_the_twenty_most_expensive_kernels():
         by_hand(),
         by_hand(world="real"),
         by_hand(complete=False, error="stopped"),
-        thinned(),
-        thinned(ranks=(), steps=None),
+        thin(),
+        thin(ranks=(), steps=None),
         with_spans(by_hand()),
     ],
 )

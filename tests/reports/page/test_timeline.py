@@ -15,7 +15,7 @@ from reports.page.timeline import timeline
 from reports.run import Run
 from reports.sections.address import address
 from reports.sections.run.subject import RunView
-from tests.reports.recordings import PATIENT, by_hand, recordings, span, thinned, with_spans
+from tests.reports.recordings import PATIENT, by_hand, recordings, span, thin, with_spans
 
 TYPICAL = 1
 
@@ -123,7 +123,7 @@ def test_many_small_steps_are_read_together(monkeypatch):
 
 
 def test_a_thinned_run_shows_what_was_kept():
-    shown = choose(Run.of(thinned()), TYPICAL)
+    shown = choose(Run.of(thin()), TYPICAL)
     assert (shown.steps, shown.ranks, len(shown.spans)) == ([1, 2], [1], 6)
 
 

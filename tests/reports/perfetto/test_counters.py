@@ -30,7 +30,7 @@ def trace(recording: Recording) -> dict[str, Any]:
     return found
 
 
-def shown(recording: Recording) -> list[tuple[str, int, float, float]]:
+def show(recording: Recording) -> list[tuple[str, int, float, float]]:
     """Each event's name, process, time in ns from the run's first span, and percent."""
     events = [event for event in trace(recording)["traceEvents"] if event["ph"] == "C"]
     return [(event["name"], event["pid"], event["ts"] * 1000, event["args"]["%"]) for event in events]
@@ -48,7 +48,7 @@ def many(links: int, periods: int) -> Recording:
 
 
 def test_a_counter_has_the_mean_load_of_each_period_and_nothing_between_them():
-    assert shown(with_loads(by_hand())) == [
+    assert show(with_loads(by_hand())) == [
         ("nic1", 0, 0, 90.0),
         ("nic1", 0, 100, 0.0),
         ("nic1", 0, 120, 75.0),
@@ -65,7 +65,7 @@ def test_links_between_leafs_are_in_a_process_of_their_own():
     recording = with_loads(by_hand())
     links = [dataclasses.replace(one, link_class="uplink", host=1) for one in recording.links]
     recording = dataclasses.replace(recording, links=links)
-    assert {process for _, process, _, _ in shown(recording)} == {2}
+    assert {process for _, process, _, _ in show(recording)} == {2}
     names = [event for event in trace(recording)["traceEvents"] if event["name"] == "process_name"]
     assert {event["pid"]: event["args"]["name"] for event in names} == {
         0: "host 0 host-a",
@@ -77,7 +77,7 @@ def test_links_between_leafs_are_in_a_process_of_their_own():
 def test_a_link_that_stands_for_others_says_so():
     recording = with_loads(by_hand())
     links: list[LinkRow] = [dataclasses.replace(one, link_count=4) for one in recording.links]
-    assert {name for name, *_ in shown(dataclasses.replace(recording, links=links))} == {
+    assert {name for name, *_ in show(dataclasses.replace(recording, links=links))} == {
         "nic0 & 3 more",
         "nic1 & 3 more",
         "hbm0 & 3 more",
@@ -85,7 +85,7 @@ def test_a_link_that_stands_for_others_says_so():
 
 
 def test_a_run_without_loads_has_no_counters():
-    assert shown(by_hand()) == []
+    assert show(by_hand()) == []
     assert trace(by_hand())["otherData"]["links_without_counter"] == 0
 
 

@@ -55,7 +55,7 @@ def file(tmp_path, monkeypatch):
     return write
 
 
-def refused(*files: Path) -> list[str]:
+def refuse(*files: Path) -> list[str]:
     with pytest.raises(ReportError) as caught:
         nccl_tests.read_files(files)
     return str(caught.value).split("\n")
@@ -117,10 +117,7 @@ def test_columns_that_may_be_blank_may_be_missing(file):
         "",
         None,
     )
-    assert found.notes == (
-        "m.csv: first line: gpu, link_gbit_per_s, one_way_delay_ms, quality, launch_us: missing; taken as blank in"
-        " every row",
-    )
+    assert found.notes == ()
 
 
 def test_every_mistake_of_every_file_is_said(file):
@@ -135,7 +132,7 @@ def test_every_mistake_of_every_file_is_said(file):
         )
     )
     two = file(HEAD + "\nhalf,a,row\n" + '"two\nlines",x\n' + "last\n", "n.csv")
-    assert refused(one, Path("none.csv"), two) == [
+    assert refuse(one, Path("none.csv"), two) == [
         "m.csv: line 2: size_bytes = '16 MiB': expected a whole number from 0 to 10^15",
         "m.csv: line 2: time_us = '0': expected a number above 0",
         "m.csv: line 4: nodes = '1.5': expected a whole number from 1 to 10^15",
@@ -155,10 +152,10 @@ def test_every_mistake_of_every_file_is_said(file):
 def test_a_first_line_that_lacks_columns_is_one_sentence(file):
     names = [name for name in COLUMNS if name not in ("op", "time_us")]
     row = ROW | {"time": "250"}
-    assert refused(file(csv_text([{name: row[name] for name in (*names, "time")}], [*names, "time"]))) == [
+    assert refuse(file(csv_text([{name: row[name] for name in (*names, "time")}], [*names, "time"]))) == [
         f"m.csv: first line: op, time_us: missing; expected {', '.join(COLUMNS)}, with commas between them"
     ]
-    assert refused(file(f"{HEAD},op\n")) == ["m.csv: first line: op: given more than once; expected once"]
+    assert refuse(file(f"{HEAD},op\n")) == ["m.csv: first line: op: given more than once; expected once"]
 
 
 @pytest.mark.parametrize(
@@ -171,11 +168,11 @@ def test_a_first_line_that_lacks_columns_is_one_sentence(file):
     ],
 )
 def test_files_that_are_no_tables_are_refused_in_one_sentence(file, content, sentence):
-    assert refused(file(content)) == [f"m.csv: {sentence}"]
+    assert refuse(file(content)) == [f"m.csv: {sentence}"]
 
 
 def test_a_folder_is_no_file(tmp_path):
-    assert refused(tmp_path) == [f"{tmp_path}: could not be read: Is a directory"]
+    assert refuse(tmp_path) == [f"{tmp_path}: could not be read: Is a directory"]
 
 
 def test_rows_that_cannot_be_predicted_keep_their_reason_and_stop_nothing(file):

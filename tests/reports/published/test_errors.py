@@ -24,7 +24,7 @@ from reports.terminal.text import WIDTH, as_text
 from tests.reports.recordings import PATIENT
 
 MIB = 2**20
-DOCUMENT = (Path(__file__).parents[3] / "docs" / "reports.md").read_text(encoding="utf-8")
+DOCUMENT = (Path(__file__).parents[3] / "docs" / "reference" / "measurements.md").read_text(encoding="utf-8")
 
 
 def row(line: int = 2, **changes: object) -> PublishedRow:
@@ -42,7 +42,7 @@ def always_100_us(one: PublishedRow, profile: str | None) -> Prediction:
     return Prediction(predicted_us=100.0, formula_us=90.0, algorithm="ring", protocol="ll128", profile="p")
 
 
-def printed(joined: pd.DataFrame) -> str:
+def render(joined: pd.DataFrame) -> str:
     return as_text(render_report(COLLECTIVES, PublishedView(joined=joined)))
 
 
@@ -145,14 +145,14 @@ def test_a_prediction_off_by_one_factor_is_off_by_it_everywhere(rows, factor):
 @PATIENT
 @given(rows=st.lists(MEASURED, max_size=20))
 def test_no_line_is_wider_than_a_terminal(rows):
-    shown = printed(collectives.join(rows, always_100_us))
+    shown = render(collectives.join(rows, always_100_us))
     assert max(map(cell_len, shown.splitlines())) <= WIDTH
     assert "\x1b" not in shown
 
 
 def test_the_worst_rows_stand_by_their_errors_size():
     rows = [row(line, time_us=time) for line, time in [(2, 110.0), (3, 400.0), (4, 40.0), (5, 99.0)]]
-    shown = printed(collectives.join(rows, always_100_us))
+    shown = render(collectives.join(rows, always_100_us))
     lines = [line.split()[0] for line in shown.split("The worst rows")[1].splitlines()[3:11]]
     assert lines == ["4", "formula", "3", "formula", "2", "formula", "5", "formula"]
     assert "ring/ll128" in shown
@@ -169,21 +169,21 @@ def test_nccls_own_formula_stands_beside_the_link_model_where_they_differ():
     found = collective_errors(joined)["by_operation"]
     assert group(found, "all_reduce")["formula_mean"] == pytest.approx(0.17)
     assert math.isnan(group(found, "all_to_all")["formula_mean"])  # type: ignore[arg-type]
-    shown = printed(joined).split("The worst rows")[1]
+    shown = render(joined).split("The worst rows")[1]
     (line,) = [line.split() for line in shown.splitlines()[1:] if "formula" in line]
     assert line == ["formula", "70.0", "us", "-30.0", "%"]
 
 
 def test_unpredicted_rows_are_listed_once_per_reason():
     rows = [row(2, gpu="none"), row(3), row(4, gpu="none"), row(5, gpu="none"), row(2, gpu="none", file="n.csv")]
-    shown = printed(collectives.join(rows, always_100_us))
+    shown = render(collectives.join(rows, always_100_us))
     assert "Not predicted: 4 rows" in shown
     assert "m.csv: lines 2, 4-5: gpu = 'none': no profile" in shown
     assert "n.csv: line 2: gpu = 'none': no profile" in shown
 
 
 def test_files_of_nothing_that_is_modelled_are_shown_too():
-    shown = printed(collectives.join([row(gpu="none")], always_100_us))
+    shown = render(collectives.join([row(gpu="none")], always_100_us))
     assert shown.startswith("1 measurement of 1 source, 0 of them predicted.\n")
     assert "In all" not in shown
 

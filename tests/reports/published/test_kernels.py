@@ -13,7 +13,7 @@ from reports.errors import ReportError
 from reports.published import kernels
 from reports.published.errors import operator_errors
 from reports.published.kernels import KernelPrediction, PublishedTime
-from reports.published.outcome import missed_by_count
+from reports.published.outcome import tell_missed_by_count
 from reports.terminal.text import WIDTH
 from twinstep.reporting.cli import main
 
@@ -48,7 +48,7 @@ def half_too_slow(row: PublishedTime, profile: str | None) -> KernelPrediction:
     )
 
 
-def joined(*paths: Path, profile: str | None = "p") -> pd.DataFrame:
+def join(*paths: Path, profile: str | None = "p") -> pd.DataFrame:
     return kernels.join((row for path in paths for row in kernels.read(path, profile).rows), half_too_slow, profile)
 
 
@@ -92,7 +92,7 @@ def test_a_mistake_is_a_sentence_with_its_line(write: Write, text: str, sentence
 
 
 def test_rows_keep_their_columns_and_get_errors_or_reasons(write: Write) -> None:
-    found = joined(write(OPERATORS), write(GPUS, "g.csv"))
+    found = join(write(OPERATORS), write(GPUS, "g.csv"))
     assert found.columns.tolist()[:6] == ["file", "line", "kind", "desc", "us", "flops"]
     assert found["error"].dropna().tolist() == [0.5, 0.5, 0.5]
     assert found["reason"].tolist() == ["", "kind 'fft': no law of such rows", "", ""]
@@ -101,7 +101,7 @@ def test_rows_keep_their_columns_and_get_errors_or_reasons(write: Write) -> None
 
 
 def test_tables_are_by_family_gpu_and_size(write: Write) -> None:
-    found = operator_errors(joined(write(OPERATORS), write(GPUS, "g.csv")))
+    found = operator_errors(join(write(OPERATORS), write(GPUS, "g.csv")))
     assert found["by_size"]["group"].tolist() == ["below 5 us", "20 to 100 us"]
     assert found["by_gpu"]["group"].tolist() == ["H100", "p"]
     assert found["by_family_and_gpu"][["group", "gpu", "rows"]].values.tolist() == [["f", "H100", 1], ["f", "p", 2]]
@@ -113,7 +113,7 @@ def test_tables_are_by_family_gpu_and_size(write: Write) -> None:
 
 def test_unpredicted_rows_are_counted_with_their_reason(write: Write) -> None:
     path = write(OPERATORS + "fft,1,1.0,1\n")
-    assert list(missed_by_count(joined(path))) == ["k.csv: 2 rows (line 3, 5): kind 'fft': no law of such rows"]
+    assert list(tell_missed_by_count(join(path))) == ["k.csv: 2 rows (line 3, 5): kind 'fft': no law of such rows"]
 
 
 def test_the_command_predicts_by_the_laws_and_writes_csv(write: Write, capsys: pytest.CaptureFixture[str]) -> None:

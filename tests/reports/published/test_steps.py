@@ -32,7 +32,7 @@ dcnv2,3.1,three,NVIDIA H100-SXM5-80GB,8,64,135168,2.0
 PUBLISHED = Path(__file__).parents[2] / "data" / "published" / "steps.csv"
 
 
-def written(tmp_path: Path, text: str) -> Path:
+def write(tmp_path: Path, text: str) -> Path:
     file = tmp_path / "steps.csv"
     file.write_text(text)
     return file
@@ -52,13 +52,13 @@ def test_rows_are_read_and_a_configuration_is_predicted_once(tmp_path: Path) -> 
         asked.append(row.line)
         return of_nodes(row, profile)
 
-    joined = steps.join(steps.read(written(tmp_path, f"{HEAD}\n{ROWS}")).rows, predict)
+    joined = steps.join(steps.read(write(tmp_path, f"{HEAD}\n{ROWS}")).rows, predict)
     assert asked == [2, 4]
     assert joined["error"].tolist() == [7 / 4 - 1, 7 / 3 - 1, 1 / 2 - 1]
 
 
 def test_ratios_between_configurations_are_those_of_their_medians(tmp_path: Path) -> None:
-    joined = steps.join(steps.read(written(tmp_path, f"{HEAD}\n{ROWS}")).rows, of_nodes)
+    joined = steps.join(steps.read(write(tmp_path, f"{HEAD}\n{ROWS}")).rows, of_nodes)
     (pair,) = steps.pairs(steps.configurations(joined)).to_dict("records")
     assert (pair["measured"], pair["predicted"], pair["agrees"]) == (2 / 3.5, 1 / 7, True)
     assert right_order(steps.pairs(steps.configurations(joined))) == (1, 1)
@@ -66,7 +66,7 @@ def test_ratios_between_configurations_are_those_of_their_medians(tmp_path: Path
 
 def test_unpredicted_rows_have_a_reason_with_their_lines(tmp_path: Path) -> None:
     rows = ROWS + "dcnv2,3.0,four,Q1,1,8,55296,4.0\n"
-    joined = steps.join(steps.read(written(tmp_path, f"{HEAD}\n{rows}")).rows, of_nodes)
+    joined = steps.join(steps.read(write(tmp_path, f"{HEAD}\n{rows}")).rows, of_nodes)
     found = document(STEPS, PublishedView(joined=joined))
     assert found["in_all"][0]["rows"] == 3
     assert found["measurements"][3]["reason"] == "gpu = 'Q1': no profile"
@@ -82,12 +82,12 @@ def test_unpredicted_rows_have_a_reason_with_their_lines(tmp_path: Path) -> None
 )
 def test_a_mistake_is_a_sentence_with_its_line(tmp_path: Path, row: str, sentence: str) -> None:
     with pytest.raises(ReportError) as caught:
-        steps.read(written(tmp_path, f"{HEAD}\n{row}\n"))
+        steps.read(write(tmp_path, f"{HEAD}\n{row}\n"))
     assert str(caught.value).endswith(sentence)
 
 
 def test_the_command_knows_steps_by_their_column(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file, out = written(tmp_path, f"{HEAD},scenario\ndcnv2,3.0,a,H100,1,2,64,9,criteo_small_2x2\n"), tmp_path / "o.csv"
+    file, out = write(tmp_path, f"{HEAD},scenario\ndcnv2,3.0,a,H100,1,2,64,9,criteo_small_2x2\n"), tmp_path / "o.csv"
     assert main(["published", str(file), "--json", "--csv", str(out)]) == 0
     (row,) = json.loads(capsys.readouterr().out)["measurements"]
     assert (row["scenario"], row["profile"]) == ("criteo_small_2x2", "dgx_h100")
@@ -102,10 +102,10 @@ def test_three_of_mlperfs_step_times_are_predicted_as_the_docs_say(
     lines = [
         line for line in PUBLISHED.read_text().splitlines() if re.match(r"model|.*,(3\.0|0\.7),.*NVIDIA A100", line)
     ]
-    assert main(["published", str(written(tmp_path, "\n".join(lines))), "--json"]) == 0
+    assert main(["published", str(write(tmp_path, "\n".join(lines))), "--json"]) == 0
     computed = _errors(pd.DataFrame(json.loads(capsys.readouterr().out)["measurements"]))
     assert len(computed) == 3
-    assert computed == pytest.approx({key: _known()[key] for key in computed}, abs=1e-4)
+    assert computed == pytest.approx({key: _known_values()[key] for key in computed}, abs=1e-4)
 
 
 @pytest.mark.slow
@@ -117,10 +117,10 @@ def test_mlperfs_step_times_are_predicted_as_the_docs_say(capsys: pytest.Capture
     (every,) = found["in_all"]
     assert (every["rows"], every["mean"] <= 0.08) == (44, True), every
     assert right_order(pd.DataFrame(found["pairs"])) == (43, 43)
-    assert _known() == pytest.approx(_errors(pd.DataFrame(found["measurements"])), abs=1e-4)
+    assert _known_values() == pytest.approx(_errors(pd.DataFrame(found["measurements"])), abs=1e-4)
 
 
-def _known() -> dict[str, float]:
+def _known_values() -> dict[str, float]:
     """Return the errors by configuration of which the docs speak."""
     known = pd.read_csv(FILE, comment="#").query("source == 'MLPerf'")
     assert known.loc[known["fitted"], "step"].tolist() == ["dcnv2 1x8"]

@@ -42,20 +42,20 @@ from reports.terminal import text
 from reports.terminal.render import render_report
 from scenarios.seam.trace import Recording
 from tests.reports.kineto.events import GPU
-from tests.reports.nccl.test_fit import DGX, measured
+from tests.reports.nccl.test_fit import DGX, measure
 from tests.reports.nccl.test_fit import by_hand as time_by_hand
-from tests.reports.page.compare.test_validation import validations, written
+from tests.reports.page.compare.test_validation import validations, write
 from tests.reports.page.study.synthetic import ABOUT, write_study
 from tests.reports.published.test_errors import always_100_us
 from tests.reports.published.test_errors import row as collective
 from tests.reports.published.test_kernels import half_too_slow
 from tests.reports.published.test_steps import HEAD, ROWS, of_nodes
-from tests.reports.published.test_steps import written as steps_file
+from tests.reports.published.test_steps import write as steps_file
 from tests.reports.recordings import by_hand, info
 from tests.reports.study.test_curves import CURVE, overlaps
 from tests.reports.study.test_regret import KEYS, points_of
 
-DOCS = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parents[3].joinpath("docs").glob("*.md"))
+DOCS = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parents[3].joinpath("docs").rglob("*.md"))
 
 
 def run(*, empty: bool = False, world: str = "sim") -> Run:
@@ -72,7 +72,7 @@ def study(folder: Path, *, failed: bool = False) -> StudyView:
     return StudyView(frame, ABOUT, hrefs=[""] * len(frame))
 
 
-def published(joined: Any) -> PublishedView:
+def publish(joined: Any) -> PublishedView:
     return PublishedView(joined=joined, present={"p": 0.9})
 
 
@@ -100,8 +100,8 @@ SUBJECTS: dict[str, tuple[Callable[[Path], Any], ...]] = {
         lambda _: BesideView(side_by_side([("a", run(empty=True)), ("b", run(empty=True))]), ["", ""]),
     ),
     "validation.VALIDATION": (
-        lambda folder: ValidationView(written(folder, validations())),
-        lambda folder: ValidationView(written(folder, validations()[2:])),
+        lambda folder: ValidationView(write(folder, validations())),
+        lambda folder: ValidationView(write(folder, validations()[2:])),
     ),
     "study.STUDY": (study, lambda folder: study(folder, failed=True)),
     "curves.CURVES": (
@@ -113,20 +113,20 @@ SUBJECTS: dict[str, tuple[Callable[[Path], Any], ...]] = {
         lambda _: RegretView(points_of([100], [100]), KEYS, "samples_per_s"),
     ),
     "published.COLLECTIVES": (
-        lambda _: published(collectives.join([collective(), collective(gpu="none")], always_100_us)),
-        lambda _: published(collectives.join([], always_100_us)),
+        lambda _: publish(collectives.join([collective(), collective(gpu="none")], always_100_us)),
+        lambda _: publish(collectives.join([], always_100_us)),
     ),
     "published.OPERATORS": (
-        lambda _: published(kernels.join([time_of("H100"), time_of("none")], half_too_slow)),
-        lambda _: published(kernels.join([], half_too_slow)),
+        lambda _: publish(kernels.join([time_of("H100"), time_of("none")], half_too_slow)),
+        lambda _: publish(kernels.join([], half_too_slow)),
     ),
     "published.STEPS": (
-        lambda folder: published(steps.join(steps.read(steps_file(folder, f"{HEAD}\n{ROWS}")).rows, of_nodes)),
-        lambda _: published(steps.join([], of_nodes)),
+        lambda folder: publish(steps.join(steps.read(steps_file(folder, f"{HEAD}\n{ROWS}")).rows, of_nodes)),
+        lambda _: publish(steps.join([], of_nodes)),
     ),
     "plans.PLANS": (plans,),
     "calibration.CALIBRATION": (calibration, lambda _: CalibrationView(data={}, tables={})),
-    "nccl_fit.NCCL_FIT": (lambda _: FitView(fit(measured(DGX), DGX, time_by_hand), "p", Path("p.toml")),),
+    "nccl_fit.NCCL_FIT": (lambda _: FitView(fit(measure(DGX), DGX, time_by_hand), "p", Path("p.toml")),),
     "kineto.KERNELS": (lambda _: KernelsView(read(GPU, "gpus")),),
     "kineto.COMPUTATIONS": (
         lambda _: compute_times.measure([("r", Run.of(read(GPU, "gpus").recording))], 0, any_runs=False),
@@ -162,7 +162,7 @@ def test_every_section_says_what_it_has_wherever_it_is_shown(
         assert any(section.parts_for(output) for output in BOTH)
         absent = section.absent(of)
         assert not absent or absent.endswith(".")
-        assert (section.shown(of, "page") is None) == (f'<section id="{section.name}"' not in page), section.name
+        assert (section.show(of, "page") is None) == (f'<section id="{section.name}"' not in page), section.name
         keys += section.data(of)
     assert len({*keys}) == len(keys)
     assert document(report, of).keys() == {*keys}

@@ -24,7 +24,7 @@ from tests.reports.recordings import (
     info,
     of_script,
     on_nccl,
-    thinned,
+    thin,
     with_changes,
     with_kernels,
     with_loads,
@@ -36,8 +36,8 @@ RECORDINGS = {
     "whole": WHOLE,
     "real": by_hand(world="real"),
     "script": of_script(by_hand()),
-    "thinned": thinned(),
-    "no spans": thinned(ranks=(), steps=None),
+    "thinned": thin(),
+    "no spans": thin(ranks=(), steps=None),
     "no steps": with_spans(by_hand()),
     "empty": Recording(info=info(complete=False, error="killed")),
 }
@@ -64,7 +64,7 @@ def test_a_section_is_rendered_by_each_renderer_that_it_names(section: ReportSec
     assert not absent or absent.endswith(".")
     if "page" in outputs:
         assert f'<section id="{section.name}"' in page_of(section, view)
-    shown, printed = section.shown(view, "terminal"), text.as_text(render_report(only(section), view)).strip()
+    shown, printed = section.show(view, "terminal"), text.as_text(render_report(only(section), view)).strip()
     assert bool(printed) == (shown is not None)
     assert shown is None or "terminal" in outputs
     assert document(only(section), view).keys() == section.data(view).keys()
@@ -100,5 +100,5 @@ def test_an_output_has_only_the_columns_and_rows_that_are_for_it() -> None:
     assert (table.grid("terminal").rows, table.grid("terminal").left_out) == ([["1", "2"]], 1)
     assert table.grid("page").left_out == 0
     section = ReportSection("s", "S", [on_page(lambda of: [table])])
-    assert section.shown(None, "terminal") is None
+    assert section.show(None, "terminal") is None
     assert isinstance(render_report(Report(lines=lambda of: [], sections=[section]), None), Group)

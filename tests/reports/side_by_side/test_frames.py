@@ -22,12 +22,12 @@ from reports.side_by_side.frames import (
     side_by_side,
 )
 from scenarios.seam.trace import Recording
-from tests.reports.recordings import SCENARIO, by_hand, info, span, step_of, thinned, with_spans
+from tests.reports.recordings import SCENARIO, by_hand, info, span, step_of, thin, with_spans
 
-DOCUMENT = (Path(__file__).parents[3] / "docs" / "reports.md").read_text(encoding="utf-8")
+DOCUMENT = (Path(__file__).parents[3] / "docs" / "reference" / "runs.md").read_text(encoding="utf-8")
 
 
-def changed(scenario: dict[str, Any] | None = None, **changes: Any) -> Recording:
+def change(scenario: dict[str, Any] | None = None, **changes: Any) -> Recording:
     """`by_hand` as asked for otherwise."""
     return by_hand(scenario={**SCENARIO, **(scenario or {})}, **changes)
 
@@ -43,7 +43,7 @@ def slower() -> Recording:
         for step in range(3)
         for one in step_of(100 * step, step, compressed=step > 0)
     ]
-    return with_spans(changed({"batch_size": 128}, name="slower"), *doubled)
+    return with_spans(change({"batch_size": 128}, name="slower"), *doubled)
 
 
 def rows(frame: pd.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
@@ -55,7 +55,7 @@ def of(*recordings: Recording) -> SideBySide:
 
 
 def test_settings_are_those_that_differ():
-    other = changed({"batch_size": 128, "library": "nccl", "path": "other.toml"}, world="real", seed=8)
+    other = change({"batch_size": 128, "library": "nccl", "path": "other.toml"}, world="real", seed=8)
     frame, same = settings([("one", Run.of(by_hand())), ("two", Run.of(other))])
     assert rows(frame, "run", "key", "value", "is_base", "differs") == [
         ("one", "world", "predicted", True, False),
@@ -75,8 +75,8 @@ def test_tables_are_known_by_their_names_and_a_branch_that_a_run_lacks_is_one_ke
     def tables(*each: dict[str, Any]) -> dict[str, Any]:
         return {"model": {"tables": list(each)}}
 
-    one = changed(tables({"name": "t0", "rows": 10}, {"name": "t1", "rows": 20, "ids": {"kind": "zipf"}}))
-    two = changed(tables({"name": "t0", "rows": 11}))
+    one = change(tables({"name": "t0", "rows": 10}, {"name": "t1", "rows": 20, "ids": {"kind": "zipf"}}))
+    two = change(tables({"name": "t0", "rows": 11}))
     frame, _ = settings([("one", Run.of(one)), ("two", Run.of(two))])
     assert rows(frame, "key", "pattern", "value") == [
         ("model.tables[1]", "model.tables[1]", "rows 20, ids kind zipf"),
@@ -84,7 +84,7 @@ def test_tables_are_known_by_their_names_and_a_branch_that_a_run_lacks_is_one_ke
         ("model.tables[0].rows", "model.tables[*].rows", "10"),
         ("model.tables[0].rows", "model.tables[*].rows", "11"),
     ]
-    none = changed({"model": None})
+    none = change({"model": None})
     frame, _ = settings([(name, Run.of(run)) for name, run in (("one", one), ("none", none), ("two", two))])
     values = frame.groupby("key", sort=False)["value"].agg(list).to_dict()
     assert values == {
@@ -94,7 +94,7 @@ def test_tables_are_known_by_their_names_and_a_branch_that_a_run_lacks_is_one_ke
 
 
 def test_versions_come_last_and_what_nobody_says_is_no_difference():
-    other = changed({"compression": None, "new": 1}, versions={"python": "3.13"})
+    other = change({"compression": None, "new": 1}, versions={"python": "3.13"})
     frame, _ = settings([("one", Run.of(by_hand())), ("two", Run.of(other))])
     assert rows(frame[frame["run"] == "two"], "key", "value") == [("new", "1"), ("versions.python", "3.13")]
 
@@ -147,7 +147,7 @@ def test_operations_are_joined_and_the_largest_change_comes_first():
 
 
 def test_a_run_without_spans_has_no_operations_and_changes_are_against_the_first_that_has():
-    frame = of(thinned(ranks=(), steps=()), by_hand(), slower()).operations
+    frame = of(thin(ranks=(), steps=()), by_hand(), slower()).operations
     assert rows(frame.head(2), "run", "label", "change_ns") == [("run1", "forward", 0.0), ("run2", "forward", 50.0)]
     assert len(operations([])) == 0
     assert operations([]).dtypes.equals(frame.dtypes)

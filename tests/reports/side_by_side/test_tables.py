@@ -14,11 +14,11 @@ from reports.side_by_side.words import marks, more, sentences, value_shown
 from reports.terminal import text
 from reports.terminal.render import render_report
 from scenarios.seam.trace import Recording
-from tests.reports.recordings import SCENARIO, by_hand, span, thinned, with_spans
-from tests.reports.side_by_side.test_frames import changed, of, slower
+from tests.reports.recordings import SCENARIO, by_hand, span, thin, with_spans
+from tests.reports.side_by_side.test_frames import change, of, slower
 
 
-def printed(both: SideBySide) -> str:
+def render(both: SideBySide) -> str:
     return text.as_text(render_report(BESIDE, BesideView(both)))
 
 
@@ -37,7 +37,7 @@ def placed_elsewhere() -> Recording:
 
 
 def test_differing_settings_come_first_with_their_effects():
-    summary = printed(of(by_hand(), placed_elsewhere()))
+    summary = render(of(by_hand(), placed_elsewhere()))
     assert summary.splitlines()[:9] == [
         "2 runs side by side, relative to the first:",
         "run0: by_hand, predicted, 2 ranks",
@@ -85,7 +85,7 @@ def test_differing_settings_come_first_with_their_effects():
 
 
 def test_of_three_runs_values_and_changes_stand_apart():
-    summary = printed(of(by_hand(), slower(), by_hand()))
+    summary = render(of(by_hand(), slower(), by_hand()))
     assert section(summary, "Step time, median")[:4:3] == ["run0 run1 run2", "step time 100 ns 200 ns 100 ns"]
     assert section(summary, "The same, changes against run0")[:4:3] == ["run1 run2", "step time +100.0 % +0.0 %"]
     assert section(summary, "Operations")[:2] == ["operation run0 run1 - run0 run2 - run0", "forward 50 ns +50 ns 0 ns"]
@@ -93,7 +93,7 @@ def test_of_three_runs_values_and_changes_stand_apart():
 
 
 def test_of_more_runs_each_is_a_row():
-    summary = printed(of(by_hand(), slower(), by_hand(), by_hand(), placed_elsewhere()))
+    summary = render(of(by_hand(), slower(), by_hand(), by_hand(), placed_elsewhere()))
     assert section(summary, "Settings that differ") == [
         "setting value runs",
         "run.batch_size 64 run0, run2, run3",
@@ -114,10 +114,10 @@ def test_of_more_runs_each_is_a_row():
 def test_the_summary_fits_80_columns(count):
     names = [f"criteo_dlrm_2x4-20260102-03040{at}" for at in range(count)]
     recordings = [
-        placed_elsewhere() if at % 2 else changed({"a_setting_of_a_very_long_name" * 2: at}) for at in range(count)
+        placed_elsewhere() if at % 2 else change({"a_setting_of_a_very_long_name" * 2: at}) for at in range(count)
     ]
     both = side_by_side([(name, Run.of(one)) for name, one in zip(names, recordings, strict=True)])
-    summary = printed(both)
+    summary = render(both)
     assert max(map(len, summary.splitlines())) <= 80
     assert "\x1b" not in summary
     marked = marks(names)
@@ -125,17 +125,17 @@ def test_the_summary_fits_80_columns(count):
 
 
 def test_missing_parts_are_stated():
-    bare = thinned(ranks=(), steps=())
+    bare = thin(ranks=(), steps=())
     bare.plan = []
-    summary = printed(of(by_hand(), bare))
+    summary = render(of(by_hand(), bare))
     assert "run1: by_hand, predicted, 2 ranks; spans kept of 0 of 2 ranks in 0 steps; 12\nothers left out" in summary
     assert "Plan: fewer than two runs have one." in summary
     assert section(summary, "Operations")[:2] == ["operation run0", "forward 50 ns"], (
         "the longest first, where nothing changes"
     )
     early = by_hand(complete=False, error="interrupted")
-    assert "run1: by_hand, predicted, 2 ranks; ENDED EARLY: interrupted" in printed(of(by_hand(), early))
-    nothing = printed(of(Recording(info=bare.info), Recording(info=bare.info)))
+    assert "run1: by_hand, predicted, 2 ranks; ENDED EARLY: interrupted" in render(of(by_hand(), early))
+    nothing = render(of(Recording(info=bare.info), Recording(info=bare.info)))
     assert "Settings: no differences; 13 identical." in nothing
     assert "no two step times to compare" in nothing
     assert "Operations: no rank of any run completed a step." in nothing
@@ -153,7 +153,7 @@ def test_a_step_that_waits_for_a_slow_rank_says_so():
             ]
         return with_spans(by_hand(world_size=4), *spans)
 
-    operations = section(printed(of(with_rank_1_at(25), with_rank_1_at(75))), "Operations per rank and step")
+    operations = section(render(of(with_rank_1_at(25), with_rank_1_at(75))), "Operations per rank and step")
     assert "gradients 5 ns 55 ns +50 ns 0 ns +38 ns" in operations
     assert sentences(of(with_rank_1_at(25), with_rank_1_at(75))) == [
         "run1: the same settings; the step takes 2.67 times as long (80 ns instead of 30 ns), mostly waiting for other"
@@ -165,16 +165,16 @@ def test_a_step_that_waits_for_a_slow_rank_says_so():
 def test_tables_that_differ_alike_are_one_line():
     def with_rows(rows: int) -> Recording:
         tables = [{"name": name, "rows": rows} for name in ("t0", "t1", "t2")]
-        return changed({"model": {"tables": tables}})
+        return change({"model": {"tables": tables}})
 
-    assert section(printed(of(with_rows(10), with_rows(2000))), "Settings that differ") == [
+    assert section(render(of(with_rows(10), with_rows(2000))), "Settings that differ") == [
         "setting run0 run1",
         "model.tables[*].rows (3 tables) 10 2,000",
     ]
 
 
 def test_a_sentence_says_the_first_settings_and_what_became_of_the_step():
-    faster = changed({"library": "nccl", "payload": None, "extra": True, "batch_size": 2, "fidelity": "links"})
+    faster = change({"library": "nccl", "payload": None, "extra": True, "batch_size": 2, "fidelity": "links"})
     faster.spans = [
         dataclasses.replace(one, start_ns=one.start_ns // 4, end_ns=one.end_ns // 4) for one in faster.spans
     ]
@@ -186,7 +186,7 @@ def test_a_sentence_says_the_first_settings_and_what_became_of_the_step():
     faster.info.scenario["batch_size"] = 64
     (said,) = sentences(of(by_hand(), faster))
     assert said.endswith("; the step is 4 times as fast (25 ns instead of 100 ns), mostly compute (-50 ns).")
-    assert sentences(of(by_hand(), changed({"extra": True}, world="real", played_on="this machine"))) == [
+    assert sentences(of(by_hand(), change({"extra": True}, world="real", played_on="this machine"))) == [
         "run1: it is measured instead of predicted, extra is true (not set in run0); same step time (100 ns)."
     ]
 

@@ -86,11 +86,11 @@ def test_only_what_is_asked_for_is_read(tmp_path, monkeypatch):
     columns = set()
     read = pq.ParquetFile.read_row_group
 
-    def noted(self, group, columns_=None, **given):
+    def note(self, group, columns_=None, **given):
         columns.update(given["columns"])
         return read(self, group, **given)
 
-    monkeypatch.setattr(pq.ParquetFile, "read_row_group", noted)
+    monkeypatch.setattr(pq.ParquetFile, "read_row_group", note)
     assert len(parted.operations)
     assert columns == {
         *("kind", "label", "stream", "step", "rank", "rank_count", "start_ns", "end_ns"),

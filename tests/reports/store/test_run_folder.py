@@ -41,7 +41,7 @@ from tests.reports.recordings import (
     recordings,
     rows_as,
     span,
-    thinned,
+    thin,
     with_kernels,
     with_loads,
     with_spans,
@@ -211,7 +211,7 @@ def test_a_trace_of_many_spans_says_how_far_it_is(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("changes", [{}, {"ranks": None}, {"steps": None}, {"phases": ()}, {"steady": (1, 2)}])
 def test_thinning_is_stored(changes, tmp_path):
-    recording = thinned(**changes)
+    recording = thin(**changes)
     assert store.load(store.write(recording, tmp_path / "run")).info == recording.info
 
 
@@ -219,9 +219,9 @@ def test_thinning_is_stored(changes, tmp_path):
     "changes", [{"ranks": "1"}, {"left_out": None}, {"phases": None}, {"steps": [1.5]}, {"steady": 1}, {"more": 1}]
 )
 def test_a_foreign_word_on_what_was_left_out_is_said(changes, tmp_path):
-    folder = store.write(thinned(), tmp_path / "run")
+    folder = store.write(thin(), tmp_path / "run")
     found = {"ranks": [1], "steps": [1, 2], "left_out": 12, "phases": [1], **changes}
-    path = edited(folder, thinned=found)
+    path = edit(folder, thinned=found)
     expected = "expected numbers for ranks, steps, left_out, phases, steady"
     assert sentence(folder) == f"{path}: thinned = {found!r}: {expected}"
 
@@ -232,20 +232,20 @@ def test_advice_is_kept_and_a_foreign_word_in_it_is_said(tmp_path):
     recording.info = dataclasses.replace(recording.info, advice=(advice,))
     folder = store.write(recording, tmp_path / "run")
     assert store.load(folder).info == recording.info
-    path = edited(folder, advice=[{**dataclasses.asdict(advice), "share": "x"}])
+    path = edit(folder, advice=[{**dataclasses.asdict(advice), "share": "x"}])
     assert sentence(folder) == f"{path}: advice: share = 'x': expected words or a number"
-    path = edited(folder, advice=[{"change": "pad"}])
+    path = edit(folder, advice=[{"change": "pad"}])
     assert sentence(folder) == f"{path}: advice: {{'change': 'pad'}}: expected change, made_by, saved_ns, share"
 
 
 def test_a_foreign_class_of_ranks_is_said(tmp_path):
     folder = store.write(by_hand(), tmp_path / "run")
-    path = edited(folder, rank_classes=[[0, 4, "0-3"], [4, "4"]])
+    path = edit(folder, rank_classes=[[0, 4, "0-3"], [4, "4"]])
     assert sentence(folder) == f"{path}: rank_classes: [4, '4']: expected a rank, how many are like it, and which"
 
 
 def test_of_what_is_thinned_only_what_is_there_is_said(tmp_path):
-    whole, run = Run.of(by_hand()), store.load(store.write(thinned(), tmp_path / "run"))
+    whole, run = Run.of(by_hand()), store.load(store.write(thin(), tmp_path / "run"))
     pd.testing.assert_frame_equal(run.steps, whole.steps)
     own = whole.ranks_of([1, 2])
     pd.testing.assert_frame_equal(
@@ -284,10 +284,10 @@ def test_a_write_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
 
 
 def test_an_interrupted_write_leaves_nothing_behind(tmp_path, monkeypatch):
-    def interrupted(*_: object, **__: object) -> None:
+    def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(perfetto, "write", interrupted)
+    monkeypatch.setattr(perfetto, "write", interrupt)
     with pytest.raises(KeyboardInterrupt):
         writer.write(by_hand(), tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
@@ -324,7 +324,7 @@ def test_a_file_in_place_of_the_folder_is_said(tmp_path):
     assert sentence(tmp_path / "file") == f"{tmp_path / 'file'}: not a run folder: it has no run.json"
 
 
-def edited(folder: Path, **changes: object) -> Path:
+def edit(folder: Path, **changes: object) -> Path:
     path = folder / "run.json"
     content = {**json.loads(path.read_text()), **changes}
     path.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
@@ -336,25 +336,25 @@ def test_fields_missing_in_earlier_releases_have_defaults(tmp_path):
     first = {"name", "world", "digest", "scenario", "seed", "world_size", "started", "versions", "hosts", "complete"}
     first |= {"error", "clock_residual_ns", "elapsed_s", "schema_version"}
     folder = store.write(by_hand(), tmp_path / "run")
-    edited(folder, **{field.name: None for field in dataclasses.fields(RunInfo) if field.name not in first})
+    edit(folder, **{field.name: None for field in dataclasses.fields(RunInfo) if field.name not in first})
     assert store.load(folder).info == by_hand().info
     before = {"ranks": [1], "steps": None, "left_out": 3, "phases": [1]}
-    edited(folder, thinned=before)
+    edit(folder, thinned=before)
     assert store.load(folder).info.thinned == Thinned(ranks=(1,), steps=None, left_out=3, phases=(1,), steady=None)
 
 
 def test_a_newer_schema_is_said(folder):
-    path = edited(folder, schema_version=2)
+    path = edit(folder, schema_version=2)
     assert sentence(folder) == f"{path}: schema_version = 2: this release reads up to 1"
 
 
 def test_a_foreign_run_json_is_said(folder):
-    path = edited(folder, schema_version=None)
+    path = edit(folder, schema_version=None)
     assert sentence(folder) == f"{path}: not written by this project: it has no schema_version"
 
 
 def test_run_json_without_a_field_is_said(folder):
-    path = edited(folder, digest=None, seed=None)
+    path = edit(folder, digest=None, seed=None)
     assert sentence(folder) == f"{path}: damaged: no digest, seed"
 
 
@@ -368,22 +368,22 @@ def test_spans_of_a_release_that_did_not_know_nccl_s_formula(tmp_path):
 
 
 def test_run_json_with_a_wrong_type_is_said(folder):
-    path = edited(folder, world_size="two")
+    path = edit(folder, world_size="two")
     assert sentence(folder) == f"{path}: world_size = 'two': expected int"
 
 
 def test_run_json_with_notes_that_are_no_sentences_is_said(folder):
-    path = edited(folder, plan_notes=[1])
+    path = edit(folder, plan_notes=[1])
     assert sentence(folder) == f"{path}: plan_notes = [1]: expected sentences"
 
 
 def test_run_json_with_hosts_that_have_no_names_is_said(folder):
-    path = edited(folder, hosts=["host-a", 2])
+    path = edit(folder, hosts=["host-a", 2])
     assert sentence(folder) == f"{path}: hosts = ['host-a', 2]: expected names"
 
 
 def test_run_json_with_a_library_that_is_no_word_is_said(folder):
-    path = edited(folder, scenario={"library": ["gloo"]})
+    path = edit(folder, scenario={"library": ["gloo"]})
     assert sentence(folder) == f"{path}: scenario.library = ['gloo']: expected a word"
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from reports.study.options import command, option
 from scenarios.config.load import load
-from scenarios.config.overrides.option import given_by
+from scenarios.config.overrides.option import parse_values
 from twinstep.studies.points import points_of, resolve
 from twinstep.studies.study_file import read_study
 
@@ -31,7 +31,7 @@ def test_the_command_of_a_point_gives_its_very_scenario(tmp_path: Path) -> None:
         python, module, sim, path, *options = shlex.split(line)
         assert (python, module, sim) == ("python", "-m", "sim")
         assert set(options[::2]) == {"--set"}
-        scenario, own = load(path, given_by(options[1::2])), resolve(study, point).scenario
+        scenario, own = load(path, parse_values(options[1::2])), resolve(study, point).scenario
         assert own is not None
         assert scenario.as_dict() == own.as_dict()
     assert len(points) == 9

@@ -20,7 +20,7 @@ from reports.terminal.render import render_report
 KEYS = ["a.x", "b"]
 
 
-def predicted(*samples_per_s: float, **more: Any) -> pd.DataFrame:
+def predict(*samples_per_s: float, **more: Any) -> pd.DataFrame:
     """Points 1, 2, ... of digests d1, d2, ..."""
     count = len(samples_per_s)
     return pd.DataFrame(
@@ -45,7 +45,7 @@ def round_of(point: int, samples_per_s: float, number: int = 1, status: str = "d
 
 def points_of(ours: list[float], theirs: list[float]) -> pd.DataFrame:
     rounds = [round_of(at, one) for at, one in enumerate(theirs, 1)]
-    return judged_points(predicted(*ours), rounds, KEYS, "samples_per_s")
+    return judged_points(predict(*ours), rounds, KEYS, "samples_per_s")
 
 
 def test_regret_is_how_much_longer_the_predicted_best_takes_as_measured() -> None:
@@ -90,7 +90,7 @@ def test_kendall_counts_pairs_and_regret_is_never_negative(both: list[tuple[int,
 
 
 def test_a_points_time_is_the_median_of_its_rounds_and_one_scenario_counts_once() -> None:
-    frame = predicted(100, 200, 300, 400, 500, digest=["d1", "d1", "d3", "d4", "d5"])
+    frame = predict(100, 200, 300, 400, 500, digest=["d1", "d1", "d3", "d4", "d5"])
     frame.loc[frame["index"] == 4, "status"] = "error"
     rounds = [
         *(round_of(1, 100), round_of(1, 80, 2), round_of(1, 125, 3), round_of(3, 100), round_of(3, 1, 2, "error")),

@@ -29,7 +29,7 @@ ABOUT = {
 VALUES: Mapping[str, list[object]] = {"a.x": [1, 2, 3], "b": ["nccl", ["row_wise"]]}
 
 
-def printed(frame: pd.DataFrame, about: Mapping[str, Any]) -> str:
+def render(frame: pd.DataFrame, about: Mapping[str, Any]) -> str:
     return text.as_text(render_report(STUDY, StudyView(frame, about)))
 
 
@@ -54,14 +54,14 @@ def row(index: int, **more: Any) -> dict[str, Any]:
     return point | more
 
 
-def kept(folder: Path, *rows: dict[str, Any], about: Mapping[str, Any] = ABOUT) -> None:
+def keep(folder: Path, *rows: dict[str, Any], about: Mapping[str, Any] = ABOUT) -> None:
     with open_rows(folder, about, b"", VALUES) as data:
         for one in rows:
             data.add(one)
 
 
 def test_the_data_set_is_one_table_for_every_reader(tmp_path: Path) -> None:
-    kept(tmp_path / "s", row(1), row(2, values={"b": ["row_wise"]}), row(3))
+    keep(tmp_path / "s", row(1), row(2, values={"b": ["row_wise"]}), row(3))
     table = pq.read_table(tmp_path / "s" / "rows").to_pandas()
     assert table["a.x"].tolist()[0] == 1
     assert table["b"].tolist() == ["nccl", '["row_wise"]', "nccl"]
@@ -72,17 +72,17 @@ def test_the_data_set_is_one_table_for_every_reader(tmp_path: Path) -> None:
 
 
 def test_points_whose_tables_lie_elsewhere_than_in_the_baseline_are_counted(tmp_path: Path) -> None:
-    kept(tmp_path / "s", row(0, plan="a"), row(1, plan="a"), row(2, plan="b"), row(3, plan="c"), row(4))
+    keep(tmp_path / "s", row(0, plan="a"), row(1, plan="a"), row(2, plan="b"), row(3, plan="c"), row(4))
     said = plans(study_frame(tmp_path / "s"))
     assert said.startswith(
         "Tables are placed differently than in the baseline in 2 of 3 points: the planner plans each"
     )
-    kept(tmp_path / "alike", row(0, plan="a"), row(1, plan="a"))
+    keep(tmp_path / "alike", row(0, plan="a"), row(1, plan="a"))
     assert plans(study_frame(tmp_path / "alike")) == ""
 
 
 def test_rows_of_a_release_that_did_not_know_a_column_are_read(tmp_path: Path) -> None:
-    kept(tmp_path / "s", row(1, plan="a"))
+    keep(tmp_path / "s", row(1, plan="a"))
     (path,) = parts_of(tmp_path / "s")
     pq.write_table(pq.read_table(path).drop_columns(["plan", "step_ns"]), path)
     frame = study_frame(tmp_path / "s")
@@ -92,17 +92,17 @@ def test_rows_of_a_release_that_did_not_know_a_column_are_read(tmp_path: Path) -
 
 def test_small_files_are_put_together_and_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rowing, "_LOOSE", 4)
-    kept(tmp_path / "s", *(row(index) for index in range(1, 11)))
+    keep(tmp_path / "s", *(row(index) for index in range(1, 11)))
     assert len(parts_of(tmp_path / "s")) == 4
     assert study_frame(tmp_path / "s")["index"].tolist() == list(range(1, 11))
-    kept(tmp_path / "s", row(11))
+    keep(tmp_path / "s", row(11))
     assert len(stored_rows(tmp_path / "s")) == 11
 
 
 def test_a_command_that_was_killed_leaves_drafts_that_the_next_one_removes(tmp_path: Path) -> None:
-    kept(tmp_path / "s", row(1))
+    keep(tmp_path / "s", row(1))
     (tmp_path / "s" / "rows" / ".part-00000002.parquet.ab.partial").write_bytes(b"PAR1")
-    kept(tmp_path / "s", row(2))
+    keep(tmp_path / "s", row(2))
     assert sorted(path.name for path in (tmp_path / "s" / "rows").iterdir()) == [
         "part-00000001.parquet",
         "part-00000002.parquet",
@@ -110,12 +110,15 @@ def test_a_command_that_was_killed_leaves_drafts_that_the_next_one_removes(tmp_p
 
 
 def test_rows_of_another_release_are_played_again(tmp_path: Path) -> None:
-    kept(tmp_path / "s", row(1))
+    keep(tmp_path / "s", row(1))
     with open_rows(tmp_path / "s", {**ABOUT, "version": "2"}, b"", VALUES) as data:
-        assert data.known("d1", "flows") is None
+        assert data.find_row("d1", "flows") is None
     with open_rows(tmp_path / "s", ABOUT, b"", VALUES) as data:
-        assert data.known("d1", "flows") == {**(data.known("d1", "flows") or {}), "values": {"a.x": 1, "b": "nccl"}}
-        assert data.known("d1", "links") is None
+        assert data.find_row("d1", "flows") == {
+            **(data.find_row("d1", "flows") or {}),
+            "values": {"a.x": 1, "b": "nccl"},
+        }
+        assert data.find_row("d1", "links") is None
 
 
 def test_a_run_folder_is_unpacked_whole_and_in_place_of_an_earlier_one(tmp_path: Path) -> None:
@@ -135,10 +138,10 @@ def test_folders_that_are_none_and_files_that_are_damaged_are_a_sentence(tmp_pat
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").touch()
     with pytest.raises(ReportError, match=r"other: expected a study's folder, or a new one$"):
-        kept(tmp_path / "other")
+        keep(tmp_path / "other")
     with pytest.raises(ReportError, match=r"none: no such study; expected a folder of 'python -m sim sweep'$"):
         study_frame(tmp_path / "none")
-    kept(tmp_path / "s", row(1))
+    keep(tmp_path / "s", row(1))
     parts_of(tmp_path / "s")[0].write_bytes(b"PAR1")
     with pytest.raises(ReportError, match=r"part-00000001.parquet: not a readable Parquet file"):
         study_frame(tmp_path / "s")
@@ -146,7 +149,7 @@ def test_folders_that_are_none_and_files_that_are_damaged_are_a_sentence(tmp_pat
 
 def test_two_commands_do_not_add_to_one_study(tmp_path: Path) -> None:
     with open_rows(tmp_path / "s", ABOUT, b"", VALUES), pytest.raises(ReportError, match="another command is adding"):
-        kept(tmp_path / "s")
+        keep(tmp_path / "s")
 
 
 def test_the_best_stand_first_and_failures_are_grouped_by_their_sentence(tmp_path: Path) -> None:
@@ -162,14 +165,14 @@ def test_the_best_stand_first_and_failures_are_grouped_by_their_sentence(tmp_pat
         for index in (2, 5, 6)
     ]
     baseline = row(0, values={}, step_ns=4e6, samples_per_s=1e9 / 4)
-    kept(tmp_path / "s", baseline, row(1), row(3), *bad, row(4, status="timed out", sentence="expected to end"))
+    keep(tmp_path / "s", baseline, row(1), row(3), *bad, row(4, status="timed out", sentence="expected to end"))
     frame = study_frame(tmp_path / "s")
     assert best_first(frame, Goal("samples_per_s", most=True))["index"].tolist() == [1, 3, 0]
     assert best_first(frame, Goal("step_ns", most=False))["index"].tolist() == [1, 3, 0]
     grouped = failures(frame)
     assert grouped["points"].tolist() == [3, 1]
     assert grouped["sentence"].tolist() == ["rank 2: 92 GiB: expected at most 80 GiB", "expected to end"]
-    shown = printed(frame, ABOUT)
+    shown = render(frame, ABOUT)
     assert "6 points; 4 failed" in shown
     assert "+300.0 %" in shown
     assert "baseline  77" in shown
@@ -183,20 +186,20 @@ def test_the_best_stand_first_and_failures_are_grouped_by_their_sentence(tmp_pat
 def test_points_within_the_uncertainty_of_the_best_are_told(tmp_path: Path) -> None:
     times = {1: 1.0e6, 2: 1.04e6, 3: 1.06e6}
     points = [row(index, step_ns=ns, samples_per_s=1e9 / ns, uncertainty_share=0.05) for index, ns in times.items()]
-    kept(tmp_path / "s", *points)
+    keep(tmp_path / "s", *points)
     frame = study_frame(tmp_path / "s")
     assert document(STUDY, StudyView(frame, ABOUT, "s"))["within_bar"] == [1, 2]
-    assert "Points within the uncertainty of the best (±5.0 %): 2 (#1, #2)" in printed(frame, ABOUT)
+    assert "Points within the uncertainty of the best (±5.0 %): 2 (#1, #2)" in render(frame, ABOUT)
     by_memory = {**ABOUT, "goals": {"memory_spare_bytes": "most"}}
     assert document(STUDY, StudyView(frame, by_memory, "s"))["within_bar"] == []
-    kept(tmp_path / "unknown", row(1))
+    keep(tmp_path / "unknown", row(1))
     unknown = study_frame(tmp_path / "unknown")
     assert document(STUDY, StudyView(unknown, ABOUT, "s"))["within_bar"] == []
-    assert "The uncertainty is unknown" in printed(unknown, ABOUT)
+    assert "The uncertainty is unknown" in render(unknown, ABOUT)
 
 
 def test_rows_of_a_release_that_had_fewer_measures_read(tmp_path: Path) -> None:
-    kept(tmp_path / "s", row(1))
+    keep(tmp_path / "s", row(1))
     (part,) = parts_of(tmp_path / "s")
     pq.write_table(pq.read_table(part).drop_columns(["uncertainty_share"]), part)
     frame = study_frame(tmp_path / "s")
@@ -205,14 +208,14 @@ def test_rows_of_a_release_that_had_fewer_measures_read(tmp_path: Path) -> None:
 
 
 def test_points_without_samples_are_called_better_by_their_steps(tmp_path: Path) -> None:
-    kept(tmp_path / "s", row(1, samples_per_s=None), row(2, samples_per_s=None))
+    keep(tmp_path / "s", row(1, samples_per_s=None), row(2, samples_per_s=None))
     frame = study_frame(tmp_path / "s")
     assert goals_of(frame, ABOUT) == [Goal("step_ns", most=False)]
-    assert "#1" in printed(frame, ABOUT)
+    assert "#1" in render(frame, ABOUT)
 
 
 def test_of_stages_the_last_counts(tmp_path: Path) -> None:
-    kept(
+    keep(
         tmp_path / "s", row(1, fidelity="estimate"), row(2, fidelity="estimate"), row(2, step_ns=9e9, samples_per_s=1.0)
     )
     frame = study_frame(tmp_path / "s")
@@ -223,7 +226,7 @@ def test_of_stages_the_last_counts(tmp_path: Path) -> None:
 
 def test_the_pareto_front_is_what_nothing_is_better_than_in_every_goal(tmp_path: Path) -> None:
     points = {1: (100.0, 8), 2: (300.0, 16), 3: (90.0, 8), 4: (300.0, 24), 5: (100.0, 8), 6: (400.0, 32), 7: (None, 1)}
-    kept(tmp_path / "s", *(row(at, samples_per_s=rate, world_size=gpus) for at, (rate, gpus) in points.items()))
+    keep(tmp_path / "s", *(row(at, samples_per_s=rate, world_size=gpus) for at, (rate, gpus) in points.items()))
     goals = [Goal("samples_per_s", most=True), Goal("world_size", most=False)]
     assert pareto(study_frame(tmp_path / "s"), goals)["index"].tolist() == [6, 2, 1]
     assert pareto(study_frame(tmp_path / "s"), goals[:1])["index"].tolist() == [6]
@@ -244,7 +247,7 @@ def test_points_that_break_a_constraint_are_marked_and_are_none_of_the_best(tmp_
     rows[2]["memory_spare_bytes"] = 2.0**30 - 1
     rows[3]["memory_spare_bytes"] = float("nan")
     rows[4] = {**rows[4], "status": "error", "sentence": "x"}
-    kept(tmp_path / "s", *rows, about=about)
+    keep(tmp_path / "s", *rows, about=about)
     frame = study_frame(tmp_path / "s")
     assert frame["feasible"].tolist() == [False, True, False, False, False, False]
     assert front_of(frame, about)["index"].tolist() == [2]
@@ -252,5 +255,5 @@ def test_points_that_break_a_constraint_are_marked_and_are_none_of_the_best(tmp_
     assert headline(frame) == "6 points; 1 failed; 1 of 5 satisfy the constraints"
     free = {**about, "constraints": {}}
     assert front_of(frame, free)["index"].tolist() == [1, 2, 3, 4, 6]
-    words = printed(frame, free)
+    words = render(frame, free)
     assert "Pareto front of samples/s and GPUs (fidelity flows)" in words

@@ -14,14 +14,14 @@ from reports.analysis.repeats import OUTSIDE, Play, Plays
 from reports.run import Run
 from reports.sections.validation import VALIDATION, ValidationView
 from reports.terminal.render import render_report
-from reports.terminal.text import as_text, between
+from reports.terminal.text import as_text, format_range
 from reports.validation import folder as validation_folder
 from reports.validation.folder import as_validated, content
 from reports.validation.validation import Validation, errors_of
 from scenarios.seam.trace import Recording, Span
 from tests.reports.recordings import info, span
 
-DOCUMENT = (Path(__file__).parents[3] / "docs" / "validation.md").read_text(encoding="utf-8")
+DOCUMENT = (Path(__file__).parents[3] / "docs" / "accuracy" / "validation.md").read_text(encoding="utf-8")
 
 
 def recording(step_ns: list[int], *, scale: float = 1.0) -> Recording:
@@ -50,7 +50,7 @@ def validation(predicted: Plays | None, measured: Plays | None, **changes: objec
     return dataclasses.replace(known, **changes)  # type: ignore[arg-type]
 
 
-def printed(validations: list[Validation], precision: float, max_error: float | None) -> str:
+def render(validations: list[Validation], precision: float, max_error: float | None) -> str:
     found = as_validated(Path("folder"), {}, validations)
     return as_text(render_report(VALIDATION, ValidationView(found, validations, precision, max_error)))
 
@@ -107,17 +107,17 @@ def test_a_scenario_with_one_side_has_no_error_and_is_in_no_summary() -> None:
     assert len(half.operations) == 0
     whole = validation(plays([1100] * 9), plays([1000] * 9), name="other")
     assert errors_of([half, whole]).worst == pytest.approx(0.1)
-    shown = printed([half, whole], 0.02, 0.05)
+    shown = render([half, whole], 0.02, 0.05)
     assert "one: ENDED EARLY: rank 1 was lost" in shown
     assert "Errors of 1 scenario: median +10.0 %; absolute: median 10.0 %," in shown
     assert "Past 5.0 %: other" in shown
     assert max(map(len, shown.splitlines())) <= 80
-    assert "Errors: none of 1 scenario was compared." in printed([half], 0.02, None)
+    assert "Errors: none of 1 scenario was compared." in render([half], 0.02, None)
 
 
 def test_the_table_says_how_noisy_it_was() -> None:
     noisy = validation(plays([1000] * 9), plays([900] * 30, [1100] * 30), is_too_noisy=True)
-    shown = " ".join(printed([noisy], 0.02, None).split())
+    shown = " ".join(render([noisy], 0.02, None).split())
     assert (
         "one: TOO NOISY: median known to ±10.0 % after 2 rounds, whose own medians are 900 ns-1.10 us;"
         " requested: ±2.0 %" in shown
@@ -125,9 +125,9 @@ def test_the_table_says_how_noisy_it_was() -> None:
 
 
 def test_intervals_name_a_unit_once_where_it_is_the_same() -> None:
-    assert between(7.9e6, 8.41e6) == "7.90-8.41 ms"
-    assert between(980e3, 1.02e6) == "980 us-1.02 ms"
-    assert between(5e3, 5e3) == "5.00 us"
+    assert format_range(7.9e6, 8.41e6) == "7.90-8.41 ms"
+    assert format_range(980e3, 1.02e6) == "980 us-1.02 ms"
+    assert format_range(5e3, 5e3) == "5.00 us"
 
 
 def test_the_files_hold_every_scenario_and_are_replaced(tmp_path: Path) -> None:

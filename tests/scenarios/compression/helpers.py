@@ -17,7 +17,7 @@ from scenarios.config.hardware import Cluster, Host, Inside, Link, Network, Nics
 from scenarios.config.scenario import RunSettings, Scenario
 from scenarios.modules.ddp_buckets import GradientBucket
 from tests.lockstep import Lockstep, play
-from tests.small import changed
+from tests.small import change
 
 Shapes = Sequence[tuple[int, ...]]
 Gradients = list[list[Tensor]]  # by step and rank, flat
@@ -63,7 +63,7 @@ class Run:
         return results
 
 
-def issued(fabric: Lockstep, rank: int = 0) -> list[tuple[object, ...]]:
+def list_issued(fabric: Lockstep, rank: int = 0) -> list[tuple[object, ...]]:
     """What a rank issued: collectives, then kernels, each in order."""
     calls = [
         (call.op, call.group.name, call.label, call.bytes_in, call.dtype) for call in fabric.calls if call.rank == rank
@@ -93,4 +93,4 @@ def a_scenario(ranks: int, **chosen: Any) -> Scenario:
         "cluster": Cluster(profile="test", hosts=ranks, host=host, network=Network(kind="non_blocking")),
         "run": RunSettings(library="gloo", seed=7, payload="values"),
     }
-    return changed(Scenario(**settings), **chosen)
+    return change(Scenario(**settings), **chosen)

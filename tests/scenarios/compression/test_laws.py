@@ -18,7 +18,7 @@ from scenarios.compression.layerwise import lay_out
 from scenarios.modules.ddp_buckets import unflatten
 from tests.lanes import examples
 from tests.lockstep import play
-from tests.scenarios.compression.helpers import Run, issued, random_gradients
+from tests.scenarios.compression.helpers import Run, list_issued, random_gradients
 
 Algorithm = Callable[..., Any]
 BOTH = pytest.mark.parametrize("algorithm", [batched_powersgd, layerwise_powersgd])
@@ -151,7 +151,7 @@ def test_a_meta_run_issues_the_same_as_one_with_values(
     gradients = random_gradients(SHAPES, 2, 5, dtype=dtype)
     values = Run(algorithm, SHAPES, gradients, start_powerSGD_iter=2, **options)
     sizes = Run(algorithm, SHAPES, gradients, device="meta", start_powerSGD_iter=2, **options)
-    assert issued(sizes.fabric) == issued(values.fabric) == issued(values.fabric, rank=1)
+    assert list_issued(sizes.fabric) == list_issued(values.fabric) == list_issued(values.fabric, rank=1)
     assert all(result.is_meta for result in sizes.results)
     assert sizes.states[0].compression_stats() == values.states[0].compression_stats()
     assert sizes.states[0].next_seed() == values.states[0].next_seed()
@@ -216,14 +216,14 @@ def test_layerwise_always_reduces_thrice() -> None:
 
 
 def test_a_matrix_is_compressed_if_that_sends_fewer_elements_by_the_rate() -> None:
-    def compressed(shape: tuple[int, ...], rank: int, rate: float) -> bool:
+    def compress(shape: tuple[int, ...], rank: int, rate: float) -> bool:
         return bool(lay_out((shape,), rank, rate).shapes)
 
-    assert not compressed((4, 4), 1, 2.0)  # 2 (4 + 4) is just 4 * 4
-    assert compressed((4, 4), 1, 1.99)
-    assert compressed((2, 30), 8, 0.8)  # 8 columns would not pay, but the matrix has no more than 2
-    assert not compressed((1000,), 1, 1.0)
-    assert not compressed((), 1, 0.5)  # a number is a matrix of one element
+    assert not compress((4, 4), 1, 2.0)  # 2 (4 + 4) is just 4 * 4
+    assert compress((4, 4), 1, 1.99)
+    assert compress((2, 30), 8, 0.8)  # 8 columns would not pay, but the matrix has no more than 2
+    assert not compress((1000,), 1, 1.0)
+    assert not compress((), 1, 0.5)  # a number is a matrix of one element
     assert lay_out(((3, 4, 5), (7,), (6, 9), (3, 20)), 1, 1.0).members == ((0, 3), (2,))
 
 

@@ -34,7 +34,7 @@ def read(content: str | bytes, name: str = "times.csv") -> Scenario:
     return load("s.toml")
 
 
-def refused(content: str | bytes) -> list[str]:
+def refuse(content: str | bytes) -> list[str]:
     with pytest.raises(ScenarioError) as error:
         read(content)
     return list(error.value.sentences)
@@ -98,12 +98,12 @@ def test_a_file_is_read_in_any_order_of_columns() -> None:
     ],
 )
 def test_every_mistake_is_a_sentence_with_its_line(content: str, sentences: list[str]) -> None:
-    assert refused(content) == [f"times.csv: {sentence}" for sentence in sentences]
+    assert refuse(content) == [f"times.csv: {sentence}" for sentence in sentences]
 
 
 def test_files_that_are_no_text_are_refused_in_one_sentence(folder: Path) -> None:
     place = "s.toml: run.compute_times = 'times.csv': expected times.csv to be"
-    assert refused(b"\xff") == [f"{place} UTF-8 text"]
+    assert refuse(b"\xff") == [f"{place} UTF-8 text"]
     (folder / "times.csv").unlink()
     with pytest.raises(ScenarioError) as error:
         load("s.toml")
@@ -141,7 +141,7 @@ def test_times_change_what_is_stored_and_not_what_is_compared(folder: Path) -> N
 # Which computation finds which time
 
 
-def found(
+def find(
     calls: ComputeCounter, rank: int, step: int, label: str, stream: str = "main", *, idle: bool = False
 ) -> int | None:
     row = calls.next(rank, stream, step, label, cost=IDLE if idle else WORK)
@@ -150,27 +150,27 @@ def found(
 
 def test_calls_are_counted_by_rank_stream_step_and_label() -> None:
     calls = ComputeCounter(times(("a", 1, 10), ("a", 2, 20), ("b", 1, 30)))
-    assert [found(calls, 0, 0, "a") for _ in range(3)] == [10, 20, None]
-    assert [found(calls, 1, 0, "a"), found(calls, 0, 0, "b"), found(calls, 0, 0, "a", "side")] == [10, 30, 10]
-    assert [found(calls, 0, 1, "a"), found(calls, 0, 1, "a"), found(calls, 0, 0, "c")] == [10, 20, None]
+    assert [find(calls, 0, 0, "a") for _ in range(3)] == [10, 20, None]
+    assert [find(calls, 1, 0, "a"), find(calls, 0, 0, "b"), find(calls, 0, 0, "a", "side")] == [10, 30, 10]
+    assert [find(calls, 0, 1, "a"), find(calls, 0, 1, "a"), find(calls, 0, 0, "c")] == [10, 20, None]
 
 
 def test_a_time_without_call_is_for_each_call_that_has_none() -> None:
     calls = ComputeCounter(times(("a", None, 5), ("a", 2, 20)))
-    assert [found(calls, 0, 0, "a") for _ in range(3)] == [5, 20, 5]
+    assert [find(calls, 0, 0, "a") for _ in range(3)] == [5, 20, 5]
 
 
 def test_empty_computations_and_those_outside_steps_have_no_measured_time() -> None:
     calls = ComputeCounter(times(("a", 1, 10), ("a", 2, 20)))
-    assert found(calls, 0, -1, "a") is None
-    assert [found(calls, 0, 0, "a", idle=True), found(calls, 0, 0, "a")] == [None, 20]
-    assert found(ComputeCounter(None), 0, 0, "a") is None
+    assert find(calls, 0, -1, "a") is None
+    assert [find(calls, 0, 0, "a", idle=True), find(calls, 0, 0, "a")] == [None, 20]
+    assert find(ComputeCounter(None), 0, 0, "a") is None
 
 
 # What is said after a prediction
 
 
-def computed(*labels: tuple[str, int]) -> list[Span]:
+def compute(*labels: tuple[str, int]) -> list[Span]:
     return [span(0, "compute", 0, took, label=label, flops=1.0, sequence=at) for at, (label, took) in enumerate(labels)]
 
 
@@ -186,11 +186,11 @@ def test_notes_say_how_much_was_measured_and_what_was_not_used() -> None:
     scenario = read("label,call,time_us\na,1,1\na,3,1\nb,,1\nz,,1\n")
     begin = "s.toml: run.compute_times = 'times.csv':"
     outside = [span(0, "compute", 0, 10**6, label="b", step=-1, flops=1.0)]
-    assert notes_after(scenario, computed(("a", 30), ("a", 20), ("b", 20), ("d", 50), *[("b", 80)]) + outside) == [
+    assert notes_after(scenario, compute(("a", 30), ("a", 20), ("b", 20), ("d", 50), *[("b", 80)]) + outside) == [
         f"{begin} measured times are 65.0 % of the steps' compute time; not measured, longest first: d, a",
         f"{begin} not in any step of this program: a (call 3), z",
     ]
-    assert notes_after(scenario, computed(("a", 3), ("a", 0), ("a", 1), ("b", 1), ("z", 1))) == [
+    assert notes_after(scenario, compute(("a", 3), ("a", 0), ("a", 1), ("b", 1), ("z", 1))) == [
         f"{begin} measured times are 100.0 % of the steps' compute time",
     ]
     assert notes_after(scenario, []) == [
@@ -208,13 +208,13 @@ def test_long_lists_in_notes_are_cut() -> None:
 
 def test_without_a_file_there_is_nothing_to_say(folder: Path) -> None:
     (folder / "plain.toml").write_text(EXCHANGE)
-    assert notes_after(load("plain.toml"), computed(("a", 1))) == []
+    assert notes_after(load("plain.toml"), compute(("a", 1))) == []
 
 
 @pytest.mark.usefixtures("folder")
 def test_empty_computations_do_not_count_as_unmeasured() -> None:
     scenario = read("label,call,time_us\na,1,1\n")
     idle = [span(1, "compute", 0, 10, label="a", sequence=0)]
-    assert notes_after(scenario, computed(("a", 30)) + idle) == [
+    assert notes_after(scenario, compute(("a", 30)) + idle) == [
         "s.toml: run.compute_times = 'times.csv': measured times are 75.0 % of the steps' compute time"
     ]

@@ -114,9 +114,10 @@ def test_missing_keys_are_named(plain: str) -> None:
 
 
 def test_profiles_in_files_are_shown_with_how_they_were_measured(
-    plain: str, capsys: pytest.CaptureFixture[str]
+    plain: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("mine.toml").write_text(plain + MEASURED)
+    monkeypatch.setenv("COLUMNS", "200")
     assert main(["profiles", "mine.toml"]) == 0
     first, *_, measured, group = capsys.readouterr().out.splitlines()
     assert first == "mine.toml"
@@ -126,7 +127,10 @@ def test_profiles_in_files_are_shown_with_how_they_were_measured(
     )
 
 
-def test_keys_that_logs_lack_are_optional(plain: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_keys_that_logs_lack_are_optional(
+    plain: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     unknown = ("cpu", "kernel", "python", "torch", "duration", "spread")
     lines = [line for line in MEASURED.splitlines() if line.split(" = ")[0] not in unknown]
     Path("mine.toml").write_text(plain + "\n".join(lines))

@@ -27,7 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def told(
+def describe(
     folder: Path, monkeypatch: pytest.MonkeyPatch, *, is_there: bool, profile: str, more: str = "embedding_dim = 8\n"
 ) -> list[str]:
     monkeypatch.setattr(warnings, "find_spec", lambda name: ModuleSpec(name, None) if is_there else None)
@@ -36,10 +36,10 @@ def told(
 
 
 def test_a_gpu_without_fbgemm_has_a_note(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = told(folder, monkeypatch, is_there=False, profile="dgx_h100")
+    found = describe(folder, monkeypatch, is_there=False, profile="dgx_h100")
     assert found == [BEGIN + 'fbgemm is not installed: `pip install "twinstep[gpu]"`']
-    assert told(folder, monkeypatch, is_there=True, profile="dgx_h100") == []
-    assert told(folder, monkeypatch, is_there=False, profile="cpu_local") == []
+    assert describe(folder, monkeypatch, is_there=True, profile="dgx_h100") == []
+    assert describe(folder, monkeypatch, is_there=False, profile="cpu_local") == []
 
 
 @pytest.mark.parametrize(
@@ -56,4 +56,4 @@ def test_a_gpu_without_fbgemm_has_a_note(folder: Path, monkeypatch: pytest.Monke
 def test_rows_that_fbgemm_does_not_take_have_a_note(
     more: str, reason: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert told(folder, monkeypatch, is_there=True, profile="dgx_h100", more=more) == [BEGIN + reason]
+    assert describe(folder, monkeypatch, is_there=True, profile="dgx_h100", more=more) == [BEGIN + reason]

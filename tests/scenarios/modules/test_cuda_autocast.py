@@ -127,7 +127,7 @@ def on_meta() -> Iterator[None]:
 CONTEXTS = {"cuda": of_cuda, "cpu": ours, "meta": on_meta}
 
 
-def seen(case: Callable[[Make, Make], object], dtype: torch.dtype, device: str) -> Seen:
+def observe(case: Callable[[Make, Make], object], dtype: torch.dtype, device: str) -> Seen:
     tensors = nullcontext() if device == "meta" else FakeTensorMode(allow_non_fake_inputs=True)
     with tensors, torch.no_grad(), CONTEXTS[device]():
 
@@ -151,7 +151,7 @@ COPIES = {"softmax", "log_softmax", "cross_entropy"}
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", CASES)
 def test_autocast_gives_the_dtypes_of_cuda(name: str, dtype: torch.dtype) -> None:
-    theirs, found = (seen(CASES[name], dtype, device).calls for device in ("cuda", "cpu"))
+    theirs, found = (observe(CASES[name], dtype, device).calls for device in ("cuda", "cpu"))
     assert found
     if name in COPIES:
         assert [(op, made) for op, _, made in found if op != "_to_copy"] == [
@@ -164,7 +164,7 @@ def test_autocast_gives_the_dtypes_of_cuda(name: str, dtype: torch.dtype) -> Non
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", CASES)
 def test_meta_tensors_follow_all_of_cudas_rules(name: str, dtype: torch.dtype) -> None:
-    theirs, found = (seen(CASES[name], dtype, device).calls for device in ("cuda", "meta"))
+    theirs, found = (observe(CASES[name], dtype, device).calls for device in ("cuda", "meta"))
     assert found == theirs
 
 
@@ -185,12 +185,12 @@ def test_a_parameter_is_cast_once_in_a_context() -> None:
 
 
 def test_the_cpus_rules_are_back_afterwards() -> None:
-    def found() -> list[torch.dtype]:
+    def find() -> list[torch.dtype]:
         wide = torch.ones(3, 4)
         with torch.autocast("cpu", torch.bfloat16):
             return [each.dtype for each in (torch.softmax(wide.bfloat16(), 1), wide.bfloat16().exp(), wide.prod())]
 
-    before = found()
+    before = find()
     with cuda_autocast():
-        assert found() == [torch.float32] * 3
-    assert found() == before == [torch.bfloat16, torch.bfloat16, torch.float32]
+        assert find() == [torch.float32] * 3
+    assert find() == before == [torch.bfloat16, torch.bfloat16, torch.float32]

@@ -131,14 +131,14 @@ def test_a_compressed_bucket_is_reduced_as_the_algorithm_alone_reduces_it() -> N
 
 @pytest.mark.parametrize("compression", KINDS, ids=lambda compression: compression.kind)
 def test_averages_and_order_of_collectives_do_not_depend_on_arrival(compression: Compression) -> None:
-    def shuffled(rank: int, step: int) -> list[int]:
+    def shuffle(rank: int, step: int) -> list[int]:
         return random.Random(100 * rank + step).sample(range(len(SHAPES)), len(SHAPES))
 
     expected, fabric = play(Training(compression, 3, 4), 3)
     orders = {rank: [call.label for call in fabric.calls if call.rank == rank] for rank in range(3)}
     assert orders[0] == orders[1] == orders[2]
     for seed in range(5):
-        results, again = play(Training(compression, 3, 4, shuffled), 3, seed=seed)
+        results, again = play(Training(compression, 3, 4, shuffle), 3, seed=seed)
         for rank in range(3):
             assert [call.label for call in again.calls if call.rank == rank] == orders[0]
             for step in range(4):
@@ -170,13 +170,13 @@ def test_reduction_memory_equals_a_reducers_buffers(compression: Compression) ->
     reducer = training.reducers[0]
     parts = {part.name: part.size_bytes for part in reduction_parts(SHAPES, torch.float32, SMALL, compression)}
 
-    def held(*dictionaries: dict[int, Tensor]) -> int:
+    def count_held(*dictionaries: dict[int, Tensor]) -> int:
         return sum(tensor.nbytes for dictionary in dictionaries for tensor in dictionary.values())
 
     expected = {"gradient buckets": 4 * sum(map(prod, SHAPES))}
     if reducer.state is not None:
-        expected["compression factors"] = held(reducer.state.p_memory_dict, reducer.state.q_memory_dict)
-        expected["compression error"] = held(reducer.state.error_dict)
+        expected["compression factors"] = count_held(reducer.state.p_memory_dict, reducer.state.q_memory_dict)
+        expected["compression error"] = count_held(reducer.state.error_dict)
     assert parts == expected
 
 

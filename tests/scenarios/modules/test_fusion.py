@@ -19,11 +19,11 @@ ROWS, WIDTH = 64, 32
 SIZE = 4 * ROWS * WIDTH
 
 
-def traced(function: object, *arguments: Tensor) -> Trace:
+def trace_function(function: object, *arguments: Tensor) -> Trace:
     return trace(lambda: function, "f", (arguments, {}), on_gpu=True)
 
 
-def moved(operators: Sequence[Operator]) -> list[tuple[str, float, float]]:
+def move(operators: Sequence[Operator]) -> list[tuple[str, float, float]]:
     return [(one.kind, one.bytes_read, one.bytes_written) for one in fuse_operators(operators)]
 
 
@@ -32,26 +32,26 @@ def rows(*, wants: bool = False) -> Tensor:
 
 
 def test_intermediate_results_of_fused_operators_are_not_written() -> None:
-    found = traced(lambda x, y: (x * y + 1).tanh(), rows(), rows())
-    assert moved(found.forward) == [("elementwise", 2 * SIZE, SIZE)]
+    found = trace_function(lambda x, y: (x * y + 1).tanh(), rows(), rows())
+    assert move(found.forward) == [("elementwise", 2 * SIZE, SIZE)]
 
 
 def test_a_product_absorbs_elementwise_operators_on_its_result() -> None:
     weight = torch.empty(WIDTH, WIDTH)
-    found = traced(lambda x, w: (x @ w).relu(), rows(), weight)
-    assert moved(found.forward) == [("gemm", SIZE + 4 * WIDTH**2, SIZE)]
+    found = trace_function(lambda x, w: (x @ w).relu(), rows(), weight)
+    assert move(found.forward) == [("gemm", SIZE + 4 * WIDTH**2, SIZE)]
 
 
 def test_fused_kernels_write_tensors_kept_for_the_backward_pass() -> None:
     """Of tanh its result, of the product both factors: x, and sin(x), which is made on the way."""
-    found = traced(lambda x: (x.tanh() * x.sin()).sum(), rows(wants=True))
-    ((kind, read, written),) = moved(found.forward)
+    found = trace_function(lambda x: (x.tanh() * x.sin()).sum(), rows(wants=True))
+    ((kind, read, written),) = move(found.forward)
     assert (kind, read) == ("elementwise", SIZE)
     assert written == 2 * SIZE + 4, "x itself is there anyway"
 
 
 def test_a_sum_ends_it() -> None:
-    found = traced(lambda x: (x * 2).sum(1, keepdim=True) + x, rows())
+    found = trace_function(lambda x: (x * 2).sum(1, keepdim=True) + x, rows())
     assert [one.launches for one in fuse_operators(found.forward)] == [1, 1]
 
 
@@ -59,7 +59,7 @@ def test_a_sum_ends_it() -> None:
     "norm", [lambda x: functional.layer_norm(x, (WIDTH,)), lambda x: x.softmax(-1)], ids=["layer_norm", "softmax"]
 )
 def test_a_norm_is_not_fused_into_a_product(norm: Callable[[Tensor], Tensor]) -> None:
-    found = traced(lambda x, w: norm(x @ w), rows(), torch.empty(WIDTH, WIDTH))
+    found = trace_function(lambda x, w: norm(x @ w), rows(), torch.empty(WIDTH, WIDTH))
     product, normed = fuse_operators(found.forward)
     assert (product.kind, product.bytes_written) == ("gemm", SIZE)
     assert (normed.kind, normed.bytes_read) == ("reduction", SIZE)
@@ -71,14 +71,14 @@ def test_a_batch_norm_passes_over_its_input_twice() -> None:
     def function(x: Tensor, y: Tensor) -> Tensor:
         return (functional.batch_norm(x * 2, None, None, training=True) + y).relu()
 
-    found = traced(function, *(torch.empty(4, WIDTH, 8, 8) for _ in range(2)))
+    found = trace_function(function, *(torch.empty(4, WIDTH, 8, 8) for _ in range(2)))
     made = fuse_operators(found.forward)
     (normed,) = [each for each in made if any(isinstance(one, BatchNorm) for one in each.operations)]
     assert [each.kind for each in made] == ["elementwise", normed.kind, "elementwise"]
 
 
 def test_products_stay_apart() -> None:
-    found = traced(lambda x, w: x @ w @ w, rows(), torch.empty(WIDTH, WIDTH))
+    found = trace_function(lambda x, w: x @ w @ w, rows(), torch.empty(WIDTH, WIDTH))
     assert len(fuse_operators(found.forward)) == 2
 
 
@@ -91,8 +91,8 @@ def test_an_in_place_change_is_not_fused_ahead_of_an_earlier_reader() -> None:
         product = z @ w
         return z.mul_(2) + y + product
 
-    found = traced(function, rows(), torch.empty(WIDTH, WIDTH))
-    assert moved(found.forward) == [
+    found = trace_function(function, rows(), torch.empty(WIDTH, WIDTH))
+    assert move(found.forward) == [
         ("elementwise", SIZE, 2 * SIZE),
         ("gemm", SIZE + 4 * WIDTH**2, SIZE),
         ("elementwise", 3 * SIZE, SIZE),

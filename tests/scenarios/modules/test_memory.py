@@ -106,17 +106,17 @@ def test_peaks_by_phase_equal_the_allocators(name: str, tmp_path: Path) -> None:
     rows = tuple(row for row in rows if row.rank == 0)
     found = real_peaks(make, torch.rand(shape), tmp_path)
 
-    def predicted(phase: str, *parts: str) -> int:
+    def predict(phase: str, *parts: str) -> int:
         return sum(row.size_bytes for row in rows if row.phases == phase and row.part.startswith(parts or ("",)))
 
-    assert predicted("forward", "activations") == pytest.approx(found["kept"], rel=0.03)
+    assert predict("forward", "activations") == pytest.approx(found["kept"], rel=0.03)
     if name == "cnn":  # the CPU's convolutions have workspaces, which no operator gives
-        assert 0.5 * found["forward"] <= predicted("forward") <= 1.03 * found["forward"]
-        assert 0.5 * found["backward"] <= predicted("backward") <= 1.05 * found["backward"]
+        assert 0.5 * found["forward"] <= predict("forward") <= 1.03 * found["forward"]
+        assert 0.5 * found["backward"] <= predict("backward") <= 1.05 * found["backward"]
         return
-    assert predicted("forward") == pytest.approx(found["forward"], rel=0.03)
-    assert predicted("backward") == pytest.approx(found["backward"], rel=0.05)
-    assert predicted("update") == pytest.approx(found["update"], rel=0.05)
+    assert predict("forward") == pytest.approx(found["forward"], rel=0.03)
+    assert predict("backward") == pytest.approx(found["backward"], rel=0.05)
+    assert predict("update") == pytest.approx(found["update"], rel=0.05)
 
 
 def sizes_of(model: Module, *shape: int) -> dict[tuple[str, str], int]:

@@ -21,7 +21,7 @@ from tests.scenarios.modules.zoo import ZOO, Case
 from tests.scenarios.workloads.operators import Computed, Watch
 
 
-def traced(case: Case, arguments: tuple[Any, ...], *, on_gpu: bool = False) -> Trace:
+def trace_case(case: Case, arguments: tuple[Any, ...], *, on_gpu: bool = False) -> Trace:
     return trace(case.make, "module", (arguments, {}), on_gpu=on_gpu)
 
 
@@ -38,7 +38,7 @@ def test_traced_operators_equal_the_profilers(name: str) -> None:
     """Torch adds up gradients in place where tensors have values: add_ for add."""
     case, arguments = ZOO[name], ZOO[name].arguments()
     with set_checkpoint_early_stop(False):  # which stops inside an operator that the profiler has seen begin
-        found, module = traced(case, arguments), case.make()
+        found, module = trace_case(case, arguments), case.make()
         with profile(activities=[ProfilerActivity.CPU]) as profiler:
             passes(module, arguments)
     names = (each.name for each in (*found.forward, *found.backward))
@@ -51,9 +51,9 @@ def test_traced_operators_equal_the_profilers(name: str) -> None:
 def test_only_operators_that_checkpointing_repeats_count_as_recomputed() -> None:
     """The forward pass of a block, in its backward pass; without checkpointing there is none, whatever the module."""
     case = ZOO["checkpoint"]
-    found = traced(case, case.arguments())
+    found = trace_case(case, case.arguments())
     with set_checkpoint_early_stop(False):
-        whole = traced(case, case.arguments())
+        whole = trace_case(case, case.arguments())
     for one in (found, whole):
         again = [each for each in one.backward if each.kernel.recomputed_flops]
         assert {each.module for each in again} <= {f"Checkpointed.block.{place}" for place in range(3)}
@@ -62,7 +62,7 @@ def test_only_operators_that_checkpointing_repeats_count_as_recomputed() -> None
     block = [each for each in whole.forward if each.module.startswith("Checkpointed.block")]
     (segment,) = whole.segments(frozenset())
     assert segment.kernel.recomputed_flops == sum(each.kernel.flops for each in block)
-    others = (traced(each, each.arguments()) for name, each in ZOO.items() if name != "checkpoint")
+    others = (trace_case(each, each.arguments()) for name, each in ZOO.items() if name != "checkpoint")
     assert not any(each.kernel.recomputed_flops for one in others for each in (*one.forward, *one.backward))
 
 
@@ -108,7 +108,7 @@ def _is_view(name: str) -> bool:
 @pytest.mark.parametrize("name", ZOO)
 def test_traced_bytes_equal_those_of_a_real_run(name: str) -> None:
     case, arguments = ZOO[name], ZOO[name].arguments()
-    found, module = traced(case, arguments), case.make()
+    found, module = trace_case(case, arguments), case.make()
     watched = Computed("module", found.forward[0].kernel)
     with Watch(watched):
         passes(module, arguments)
@@ -131,12 +131,12 @@ def test_flops_equal_torchs_counter(name: str) -> None:
     module = case.make()
     with FlopCounterMode(display=False, custom_mapping=formulas) as counter:
         passes(module, arguments)
-    assert traced(case, arguments).flops == counter.get_total_flops()
+    assert trace_case(case, arguments).flops == counter.get_total_flops()
 
 
 def test_operators_belong_to_the_module_that_calls_them_in_both_passes() -> None:
     case = ZOO["transformer"]
-    found = traced(case, case.arguments())
+    found = trace_case(case, case.arguments())
     products = [(each.name, each.module) for each in found.backward if each.name == "mm"]
     layers = [f"Transformer.layers.layers.{index}" for index in (1, 0)]
     inner = [f"{layer}.{name}" for layer in layers for name in ("linear2", "linear1", "self_attn", "self_attn")]
@@ -150,7 +150,7 @@ def test_operators_belong_to_the_module_that_calls_them_in_both_passes() -> None
 def test_recomputed_operators_belong_to_their_module_and_keep_no_memory() -> None:
     """The block's hidden layer is in the backward pass again, and is not kept for it."""
     case = ZOO["checkpoint"]
-    found = traced(case, case.arguments())
+    found = trace_case(case, case.arguments())
     assert [each.module for each in found.backward if each.name == "tanh"] == ["Checkpointed.block.1"]
     hidden = 6 * 18 * 4
     assert sum(found.kept_bytes.values()) < hidden < found.backward_peak_bytes
@@ -184,10 +184,10 @@ def tf32() -> Iterator[None]:
 def test_tf32_follows_torchs_backend_setting() -> None:
     case = ZOO["mlp"]
     products = [
-        each.kernel for each in traced(case, case.arguments(), on_gpu=True).forward if each.kernel.kind == "gemm"
+        each.kernel for each in trace_case(case, case.arguments(), on_gpu=True).forward if each.kernel.kind == "gemm"
     ]
     assert {each.dtype for each in products} == {"tf32"}
-    assert {each.kernel.dtype for each in traced(case, case.arguments()).forward} == {"float32"}
+    assert {each.kernel.dtype for each in trace_case(case, case.arguments()).forward} == {"float32"}
 
 
 def _set_fp32_precision(of_products: str, of_convolutions: str) -> None:

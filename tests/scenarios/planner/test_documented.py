@@ -1,4 +1,4 @@
-"""The example of docs/planner.md prints what the page says."""
+"""The example of docs/reference/planner.md prints what the page says."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from textwrap import dedent
 
 import pytest
 
-PAGE = (Path(__file__).parents[3] / "docs" / "planner.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "planner.md").read_text()
 
 
 def test_the_example_prints_what_the_page_says(capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,7 +21,7 @@ from scenarios.workloads.build import build_simulation
 from sim.run import simulate
 from tests.scenarios.planner.test_pinned_plan import file
 from tests.scenarios.planner.test_plan import MIB, cluster, scenario, table
-from tests.small import changed, with_model
+from tests.small import change, with_model
 from twinstep.scenario_files import main
 
 INSIDE = Inside(kind="nvlink", link=Link(bytes_per_s=450e9, latency_ns=500), host_bytes_per_s=50e9)
@@ -29,7 +29,7 @@ ROWS = 400_000  # of 64 columns: 99.2 MiB with what row-wise Adagrad keeps; a GP
 BIG = '{ name = "big", rows = 400_000_000, ids_per_sample = 3, %s }'  # 410 GB in float32
 
 
-def hosted(kernel: str, load_factor: float = 0.2, count: int = 6, **changes: Any) -> Scenario:
+def make_hosted(kernel: str, load_factor: float = 0.2, count: int = 6, **changes: Any) -> Scenario:
     tables = [
         dataclasses.replace(
             table(f"t{number}", ROWS, ["row_wise"]), kernel=ComputeKernel(kernel), cache_load_factor=load_factor
@@ -44,8 +44,8 @@ def hosted(kernel: str, load_factor: float = 0.2, count: int = 6, **changes: Any
 
 def test_tables_larger_than_all_gpus_fit_with_their_rows_in_host_memory() -> None:
     with pytest.raises(ScenarioError, match=r"expected all 6 tables together to fit into 2 ranks with 100 MiB each"):
-        plan_tables(hosted("fused"))
-    uvm, caching = plan_tables(hosted("fused_uvm")), plan_tables(hosted("fused_uvm_caching"))
+        plan_tables(make_hosted("fused"))
+    uvm, caching = plan_tables(make_hosted("fused_uvm")), plan_tables(make_hosted("fused_uvm_caching"))
     whole = 6 * ROWS * (64 * 4 + 4)
     assert sum(uvm.host_bytes) == sum(caching.host_bytes) == pytest.approx(whole, rel=1e-6)
     io = sum(uvm.storage_bytes)
@@ -69,20 +69,20 @@ def test_the_planner_knows_the_path_and_the_cache() -> None:
     fused, uvm, small, large = (
         perf(made)
         for made in (
-            hosted("fused", count=1),
-            hosted("fused_uvm", count=1),
-            hosted("fused_uvm_caching", 0.1, count=1),
-            hosted("fused_uvm_caching", 0.5, count=1),
+            make_hosted("fused", count=1),
+            make_hosted("fused_uvm", count=1),
+            make_hosted("fused_uvm_caching", 0.1, count=1),
+            make_hosted("fused_uvm_caching", 0.5, count=1),
         )
     )
     assert fused < large < small < uvm
-    ahead = changed(hosted("fused_uvm_caching", count=1), pipeline=Pipeline(kind="prefetch_sparse_dist"))
+    ahead = change(make_hosted("fused_uvm_caching", count=1), pipeline=Pipeline(kind="prefetch_sparse_dist"))
     assert perf(ahead) == fused
 
 
 def test_host_memory_is_limited_too() -> None:
     with pytest.raises(ScenarioError) as error:
-        plan_tables(hosted("fused_uvm", host_memory=400 * MIB))
+        plan_tables(make_hosted("fused_uvm", host_memory=400 * MIB))
     assert error.value.sentences == (
         "test.toml: model.tables[0].rows = 400000: expected the rows of all tables that are in host memory to fit into"
         " 2 ranks with 200 MiB each of it; they take at least 595 MiB, 99.2 MiB of it for table 't0', which is the"
@@ -90,7 +90,7 @@ def test_host_memory_is_limited_too() -> None:
         " host memory (cluster.host_memory)",
     )
     with pytest.raises(ScenarioError) as error:
-        plan_tables(hosted("fused_uvm", host_memory=80 * MIB, count=1))
+        plan_tables(make_hosted("fused_uvm", host_memory=80 * MIB, count=1))
     assert error.value.sentences == (
         "test.toml: model.tables[0].rows = 400000: expected table 't0' to fit into 2 ranks with 40 MiB each of host"
         " memory; as row_wise, the least demanding of its sharding types, it takes 49.6 MiB on one rank; to"
@@ -100,7 +100,7 @@ def test_host_memory_is_limited_too() -> None:
 
 
 def test_pinned_tables_are_held_against_host_memory() -> None:
-    made = hosted("fused_uvm", host_memory=160 * MIB, count=1)
+    made = make_hosted("fused_uvm", host_memory=160 * MIB, count=1)
     pinned = dataclasses.replace(made.workload.tables[0], ranks=(1,), sharding=("table_wise",))
     made = with_model(made, tables=(pinned,))
     with pytest.raises(ScenarioError, match=r"in 80 MiB of its host's memory; most of it is table 't0'"):
@@ -271,7 +271,7 @@ def test_a_path_to_host_memory_is_needed(tmp_path: Path) -> None:
 
 def test_tables_in_host_memory_have_no_copies() -> None:
     """The planner leaves data_parallel out, which TorchRec looks up by the dense kernel."""
-    made = hosted("fused_uvm", count=1)
+    made = make_hosted("fused_uvm", count=1)
     free: Table = dataclasses.replace(made.workload.tables[0], rows=10, sharding=("data_parallel", "row_wise"))
     made = with_model(made, tables=(free,))
     assert {row.sharding_type for row in plan_tables(made).rows} == {"row_wise"}

@@ -22,7 +22,7 @@ from scenarios.seam.errors import ScenarioError
 from scenarios.workloads.build import build_simulation
 from sim.run import simulate
 from tests.scenarios.planner.test_plan import ALL, MIB, cluster, scenario, table, tables_of_any_kind
-from tests.small import changed, model_of
+from tests.small import change, model_of
 from twinstep.scenario_files import main
 
 TORCHREC = Path(__file__).parents[2] / "data/plans/torchrec_1_8.json"  # written by benchmarks.torchrec_plan
@@ -60,7 +60,7 @@ def with_plan(asked: Scenario, path: Path, text: str) -> Scenario:
     tables = tuple(dataclasses.replace(each, sharding=types[each.name]) for each in asked.workload.tables)  # type: ignore[arg-type]
     plan = PlanFile(path=path, sha256=hashlib.sha256(text.encode()).hexdigest())
     planner = dataclasses.replace(Recommender.of(asked.workload).planner, plan=plan)
-    return changed(asked, model=dataclasses.replace(model_of(asked), tables=tables), planner=planner)
+    return change(asked, model=dataclasses.replace(model_of(asked), tables=tables), planner=planner)
 
 
 def test_a_plan_of_torchrec_is_taken_as_it_is(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from scenarios.planner.plan_text import format_plan, format_proposal, rank_range
 from scenarios.planner.topology import Topology
 from scenarios.seam.errors import ScenarioError
 from tests.scenarios.planner.partition.test_greedy_perf import option
-from tests.small import changed, model_of, with_model
+from tests.small import change, model_of, with_model
 
 MIB = 1 << 20
 ALL: tuple[ShardingType, ...] = (
@@ -69,7 +69,7 @@ def scenario(tables: Sequence[Table], on: Cluster | None = None, **changes: Any)
         embedding_dtype=changes.pop("dtype", "float32"),
     )
     planner = changes.pop("planner", Planner(reserved_share=0.0))
-    return changed(Scenario(
+    return change(Scenario(
         name="test", path=Path("test.toml"), program="dlrm", cluster=on or cluster(),
         run=RunSettings(batch_size=32, steps=1, fidelity="links", library="nccl", timeout_s=10.0),
         workload=Recommender(model=model, planner=planner),
@@ -303,7 +303,7 @@ def test_a_printed_plan_stays_narrow(world: tuple[int, int]) -> None:
     assert ("24 more ranks, less busy" in text) == (world == (40, 1))
 
 
-def placed(rows: dict[str, tuple[str, list[tuple[int, int, float]]]], hbm_cap: int = 100) -> str:
+def place(rows: dict[str, tuple[str, list[tuple[int, int, float]]]], hbm_cap: int = 100) -> str:
     """Printed causes of a proposal of shards as (rank, bytes, ms) on four ranks, two a host."""
     proposal = [option(name, kind, [(size, 0, ms) for _, size, ms in shards]) for name, (kind, shards) in rows.items()]
     for each, (_, shards) in zip(proposal, rows.values(), strict=True):
@@ -351,11 +351,11 @@ TW = "table_wise"
 def test_a_printed_plan_says_what_keeps_the_busiest_rank_busy(
     rows: dict[str, tuple[str, list[tuple[int, int, float]]]], cause: str
 ) -> None:
-    assert placed(rows) == cause
+    assert place(rows) == cause
 
 
 def test_an_even_plan_needs_no_reasons() -> None:
-    assert placed({f"t{rank}": (TW, [(rank, 1, 1.0)]) for rank in range(4)}) == ""
+    assert place({f"t{rank}": (TW, [(rank, 1, 1.0)]) for rank in range(4)}) == ""
 
 
 def test_a_proposal_without_ranks_cannot_be_printed() -> None:

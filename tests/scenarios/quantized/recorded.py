@@ -19,7 +19,7 @@ SAID: dict[str, Any] = json.loads((FOLDER / "torchrec_1_8.json").read_text())
 ENCODED = sorted(name.removesuffix(".encoded") for name in ARRAYS if name.endswith(".encoded"))
 
 
-def recorded(name: str) -> Tensor:
+def record(name: str) -> Tensor:
     return torch.from_numpy(ARRAYS[name].copy())
 
 

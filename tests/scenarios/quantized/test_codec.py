@@ -15,31 +15,31 @@ from torch import Tensor
 from scenarios.config.scenario import CommPrecision, QComms
 from scenarios.quantized import Codec, HalfCodec, RowCodec, quantized_comms, rows_device, rows_host
 from scenarios.quantized.formats import BACKWARD_FP8, FORWARD_FP8, INT8_EPSILON, INT8_ROW_SIZE
-from tests.scenarios.quantized.recorded import ENCODED, SAID, codec_of, recorded, same_bits
+from tests.scenarios.quantized.recorded import ENCODED, SAID, codec_of, record, same_bits
 
 ROWS = [rows_host, rows_device]
 
 
 @pytest.mark.parametrize("name", ENCODED)
 def test_codecs_equal_torchrecs_bits(name: str) -> None:
-    codec, wanted = codec_of(name), recorded(f"{name}.encoded")
-    encoded = codec.encode(recorded(f"{name}.input"))
+    codec, wanted = codec_of(name), record(f"{name}.encoded")
+    encoded = codec.encode(record(f"{name}.input"))
     if isinstance(codec, HalfCodec):
         assert same_bits(encoded.float(), wanted.view(codec.dtype).float())
     else:
         assert torch.equal(encoded, wanted)
-    assert same_bits(codec.decode(encoded), recorded(f"{name}.decoded"))
+    assert same_bits(codec.decode(encoded), record(f"{name}.decoded"))
 
 
 @pytest.mark.parametrize("name", [name for name in ENCODED if name.startswith(("int8", "fp8"))])
 def test_torch_operations_do_the_same_on_any_device(name: str) -> None:
     codec = codec_of(name)
     assert isinstance(codec, RowCodec)
-    values, size, of = recorded(f"{name}.input"), codec.row_size, codec.minifloat
+    values, size, of = record(f"{name}.input"), codec.row_size, codec.minifloat
     encoded = rows_device.encode_int8(values, size) if of is None else rows_device.encode_fp8(values, size, of)
     decoded = rows_device.decode_int8(encoded, size) if of is None else rows_device.decode_fp8(encoded, size, of)
-    assert torch.equal(encoded, recorded(f"{name}.encoded"))
-    assert same_bits(decoded, recorded(f"{name}.decoded"))
+    assert torch.equal(encoded, record(f"{name}.encoded"))
+    assert same_bits(decoded, record(f"{name}.decoded"))
 
 
 @pytest.mark.parametrize("kind", ["fp16", "bf16", "int8", "fp8"])
@@ -209,7 +209,7 @@ def test_a_row_with_a_nan_is_nan_as_int8_and_others_are_not(where: ModuleType) -
 @pytest.mark.parametrize("name", ["fp16.plain", "fp16.8.0", "int8", "fp8.backward.32"])
 def test_declared_bytes_are_those_of_what_is_read_and_written_last(name: str) -> None:
     """Encoding reads float32 and writes what is sent, decoding the reverse; further passes over all come on top."""
-    codec, values = codec_of(name), recorded(f"{name}.input")
+    codec, values = codec_of(name), record(f"{name}.input")
     encoded = codec.encode(values)
     sent, whole = encoded.numel() * encoded.element_size(), values.numel() * 4
     encode, decode = codec.encode_kernel(values.numel()), codec.decode_kernel(values.numel())

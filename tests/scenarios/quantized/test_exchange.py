@@ -20,7 +20,7 @@ from scenarios.sparse.output_dist import (
     TwRwPooledEmbeddingDist,
 )
 from tests.lockstep import Lockstep
-from tests.scenarios.quantized.recorded import recorded, same_bits
+from tests.scenarios.quantized.recorded import record, same_bits
 
 BATCHES = [BATCH] * len(DIMS)
 
@@ -39,12 +39,12 @@ def test_two_ranks_get_what_torchrec_gives_them(name: str) -> None:
     if name.startswith("reduce_scatter"):
         dist = RwPooledEmbeddingDist(codecs=codecs)
     world = Lockstep(1, len(DIMS))
-    inputs, grads = ([recorded(f"{name}.{part}.{rank}") for rank in range(2)] for part in ("pooled", "grad"))
+    inputs, grads = ([record(f"{name}.{part}.{rank}") for rank in range(2)] for part in ("pooled", "grad"))
     outputs = world.run(lambda rank: dist.forward(rank, inputs[rank.rank], BATCHES))
     back_home = world.run(lambda rank: dist.backward(rank, grads[rank.rank], BATCHES))
     for rank in range(len(DIMS)):
-        assert same_bits(outputs[rank], recorded(f"{name}.output.{rank}"))
-        assert same_bits(back_home[rank], recorded(f"{name}.grad_pooled.{rank}"))
+        assert same_bits(outputs[rank], record(f"{name}.output.{rank}"))
+        assert same_bits(back_home[rank], record(f"{name}.grad_pooled.{rank}"))
 
 
 INT8 = RowCodec(row_size=32)

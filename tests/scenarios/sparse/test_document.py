@@ -1,4 +1,4 @@
-"""docs/sparse.md: its example runs, and the ranks get what it says."""
+"""docs/explanation/sparse.md: its example runs, and the ranks get what it says."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.lockstep import Lockstep
 
-PAGE = Path(__file__).parents[3] / "docs" / "sparse.md"
+PAGE = Path(__file__).parents[3] / "docs" / "explanation" / "sparse.md"
 
 
 def test_the_worked_example_runs_and_sends_what_the_page_says() -> None:

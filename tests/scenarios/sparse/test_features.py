@@ -70,7 +70,7 @@ def pool(group: ShardedGroup, rank: Rank, features: KeyedJagged) -> Tensor:
     return torch.cat(pooled, 1)
 
 
-async def exchanged(rank: Rank) -> dict[str, Any]:
+async def exchange(rank: Rank) -> dict[str, Any]:
     """What one rank is given, as the recorded run has it."""
     arrived, outputs = [], []
     for group in groups():
@@ -87,7 +87,7 @@ async def exchanged(rank: Rank) -> dict[str, Any]:
 
 
 def test_ids_and_embeddings_travel_as_with_torchrec() -> None:
-    found = Lockstep(1, len(RANKS)).run(exchanged)
+    found = Lockstep(1, len(RANKS)).run(exchange)
     assert list(found) == SHARED["ranks"]
 
 

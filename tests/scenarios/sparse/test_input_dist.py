@@ -89,7 +89,7 @@ def test_without_values_sizes_are_the_same_in_0_2_0(case: dict[str, Any]) -> Non
     assert (sizes.log, sizes.kernels_by_rank) == (real.log, real.kernels_by_rank)
 
 
-def jagged(lengths: list[int], keys: int, weights: Tensor | None = None) -> KeyedJagged:
+def make_jagged(lengths: list[int], keys: int, weights: Tensor | None = None) -> KeyedJagged:
     return KeyedJagged(
         keys=tuple(f"f{index}" for index in range(keys)),
         values=torch.arange(sum(lengths)),
@@ -106,7 +106,7 @@ def test_0_2_0_needs_one_batch_on_every_rank_and_says_so() -> None:
     dist = v0_2_0.TwRwSparseFeaturesDist(WORLD, Group("intra", (0, 1)), [1, 1, 0, 0], [0] * 4, [8], [])
 
     async def program(rank: Rank) -> v0_2_0.SparseFeatures:
-        features = jagged([1] * (1 + rank.rank // 3), 1)
+        features = make_jagged([1] * (1 + rank.rank // 3), 1)
         return await dist(rank, v0_2_0.SparseFeatures(id_list_features=features))
 
     with pytest.raises(CollectiveError) as caught:
@@ -118,7 +118,7 @@ def test_0_2_0_needs_one_batch_on_every_rank_and_says_so() -> None:
 
 def test_0_2_0_refuses_a_batch_that_differs_by_key() -> None:
     dist = v0_2_0.TwRwSparseFeaturesDist(WORLD, Group("intra", (0, 1)), [1, 1, 0, 0], [0] * 4, [8], [])
-    features = replace(jagged([1], 1), stride=None, stride_per_key_per_rank=((1,),))
+    features = replace(make_jagged([1], 1), stride=None, stride_per_key_per_rank=((1,),))
     with pytest.raises(
         ValueError, match=r"^TwRwSparseFeaturesDist 0.2.0: a batch that differs by key is not supported$"
     ):
@@ -129,7 +129,7 @@ def test_ranks_that_send_different_tensors_are_told_before_data_moves() -> None:
     dist = TwRwSparseFeaturesDist(WORLD, 2, [1, 1, 1, 1], [8, 8])
     world = Lockstep(2, 2)
     with pytest.raises(CollectiveError) as caught:
-        world.run(lambda rank: dist(rank, jagged([1, 1], 2, None if rank.rank else torch.ones(2))))
+        world.run(lambda rank: dist(rank, make_jagged([1, 1], 2, None if rank.rank else torch.ones(2))))
     assert str(caught.value) == (
         "group world: all_to_all_single 'input_dist.splits': rank 0 sends 32 bytes to rank 1, which expects 24"
     )
@@ -137,15 +137,15 @@ def test_ranks_that_send_different_tensors_are_told_before_data_moves() -> None:
 
 def test_positions_travel_in_the_dtype_of_the_ids_on_cpu() -> None:
     dist = TwRwSparseFeaturesDist(WORLD, 2, [1, 1, 0, 0], [8], has_feature_processor=True)
-    results = Lockstep(2, 2).run(lambda rank: dist(rank, jagged([3], 1)))
+    results = Lockstep(2, 2).run(lambda rank: dist(rank, make_jagged([3], 1)))
     assert [result.weights.tolist() for result in results] == [[0, 1, 2] * 4, [], [], []]
     assert {result.weights.dtype for result in results} == {torch.int64}
 
 
 def test_a_rank_without_samples_takes_part_in_a_variable_batch() -> None:
     dist = TwRwSparseFeaturesDist(WORLD, 2, [1, 1, 1, 1], [8, 8])
-    empty = replace(jagged([], 2), stride=None, stride_per_key_per_rank=((0,), (0,)))
-    full = replace(jagged([2, 1], 2), stride=None, stride_per_key_per_rank=((1,), (1,)))
+    empty = replace(make_jagged([], 2), stride=None, stride_per_key_per_rank=((0,), (0,)))
+    full = replace(make_jagged([2, 1], 2), stride=None, stride_per_key_per_rank=((1,), (1,)))
     results = Lockstep(2, 2).run(lambda rank: dist(rank, full if rank.rank == 3 else empty))
     assert [result.stride_per_key_per_rank for result in results] == [((0, 0, 0, 1),)] * 4
     assert [result.values.tolist() for result in results] == [[0, 1], [], [2], []]
@@ -154,7 +154,7 @@ def test_a_rank_without_samples_takes_part_in_a_variable_batch() -> None:
 def test_a_single_rank_sends_nothing() -> None:
     world = Lockstep(1, 1)
     dist = TwRwSparseFeaturesDist(Group("world", (0,)), 1, [1], [8])
-    (result,) = world.run(lambda rank: dist(rank, jagged([3, 2], 1)))
+    (result,) = world.run(lambda rank: dist(rank, make_jagged([3, 2], 1)))
     assert (result.values.tolist(), result.batch_per_rank, world.log[0]) == ([0, 1, 2, 3, 4], (2,), [])
 
 
@@ -170,7 +170,7 @@ def test_the_exchange_loses_and_invents_no_id_and_keeps_the_order_inside_a_bag(
     rows, ranks = [data.draw(st.integers(1, 50)) for _ in range(sum(counts))], hosts * local
     world = Group("world", tuple(range(ranks)))
     dist = TwRwSparseFeaturesDist(world, local, [count for count in counts for _ in range(local)], rows)
-    inputs = [drawn(data, rows, by_key) for _ in range(ranks)]
+    inputs = [draw(data, rows, by_key) for _ in range(ranks)]
     results = Lockstep(hosts, local).run(lambda rank: dist(rank, inputs[rank.rank]))
     strides = [given.stride_per_key for given in inputs]
     came: dict[Sample, list[tuple[float, int]]] = defaultdict(list)
@@ -183,7 +183,7 @@ def test_the_exchange_loses_and_invents_no_id_and_keeps_the_order_inside_a_bag(
     assert {sample: sorted(bag) for sample, bag in came.items()} == sent
 
 
-def drawn(data: st.DataObject, rows: list[int], by_key: bool) -> KeyedJagged:
+def draw(data: st.DataObject, rows: list[int], by_key: bool) -> KeyedJagged:
     """Every id has its own number as its weight."""
     batch, sizes = data.draw(st.integers(0, 3)), st.lists(st.integers(0, 3), max_size=3)
     each = st.lists(st.integers(0, 3), min_size=batch, max_size=batch)

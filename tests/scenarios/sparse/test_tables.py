@@ -21,7 +21,7 @@ WHOLE: dict[str, list[Runlike]] = {
 }
 
 
-def planned(kind: str, runs: Sequence[Runlike]) -> Runs[PlanRow]:
+def plan_of_table(kind: str, runs: Sequence[Runlike]) -> Runs[PlanRow]:
     """A plan of one table in runs, [5, 3] if it is whole."""
     where = {"shard": 0, "rank": 0, "row_offset": 0, "column_offset": 0, "rows": 0, "columns": 3}
     first = [{**RUN, **where, "sharding_type": kind, **given, "shard": given.get("rank", 0)} for _, given in runs]
@@ -31,7 +31,7 @@ def planned(kind: str, runs: Sequence[Runlike]) -> Runs[PlanRow]:
 
 @pytest.mark.parametrize("kind", WHOLE)
 def test_a_plan_in_runs_gives_the_tables_and_layouts_of_its_rows(kind: str) -> None:
-    plan = planned(kind, WHOLE[kind])
+    plan = plan_of_table(kind, WHOLE[kind])
     tables, listed = tables_of_plan(plan), tables_of_plan(list(plan))
     assert tables == listed
     assert (tables[0].rows, tables[0].dim) == (5, 3)
@@ -52,7 +52,7 @@ def test_a_plan_in_runs_gives_the_tables_and_layouts_of_its_rows(kind: str) -> N
     ],
 )
 def test_runs_are_refused_as_their_rows_are(kind: str, runs: Sequence[Runlike]) -> None:
-    plan = planned(kind, runs)
+    plan = plan_of_table(kind, runs)
     for tables in (tables_of_plan(plan), tables_of_plan(list(plan))):
         with pytest.raises(ValueError, match=rf"^table 'a' \({kind}\): .* expected "):
             layouts(tables, 4, 2)

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from scenarios.modules.operators import price
 from scenarios.quantized import rows_host
 from scenarios.seam.backend import Work
-from scenarios.seam.kernel import Kernel, PricedLater, priced_now
+from scenarios.seam.kernel import Kernel, PricedLater, price_now
 from scenarios.seam.rank import Rank
 from scenarios.sparse import kernels_host
 from scenarios.workloads.dlrm.tables import embedding_cpu as embedding_host
@@ -64,7 +64,7 @@ class Watch(TorchDispatchMode):
 
 
 @contextmanager
-def watched(patch: pytest.MonkeyPatch) -> Iterator[list[Computed]]:
+def watch(patch: pytest.MonkeyPatch) -> Iterator[list[Computed]]:
     """All computations of simulated ranks, as they end."""
     found: list[Computed] = []
     running: list[Computed] = []
@@ -78,7 +78,7 @@ def watched(patch: pytest.MonkeyPatch) -> Iterator[list[Computed]]:
         label: str = "",
         role: str = "",
     ) -> Work[Any]:
-        kernel = priced_now(kernel)
+        kernel = price_now(kernel)
         computed = Computed(label or kernel.kind, kernel)
 
         def run(*given: object) -> Any:
@@ -90,7 +90,7 @@ def watched(patch: pytest.MonkeyPatch) -> Iterator[list[Computed]]:
 
         return issue(rank, kernel, run, *arguments, label=label, role=role)
 
-    def counted(module: ModuleType, name: str) -> Callable[..., Any]:
+    def count(module: ModuleType, name: str) -> Callable[..., Any]:
         compiled = getattr(module, name)
 
         def call(*arguments: object) -> Any:
@@ -104,5 +104,5 @@ def watched(patch: pytest.MonkeyPatch) -> Iterator[list[Computed]]:
     with patch.context() as here:
         here.setattr(Rank, "compute", compute)
         for module, name in COMPILED:
-            here.setattr(module, name, counted(module, name))
+            here.setattr(module, name, count(module, name))
         yield found

@@ -52,7 +52,9 @@ def stepless() -> str:
 NO_STEP = "no rank completed a step; the program enters none: expected 'with rank.step(index):' around each"
 
 
-def written(folder: Path, code: str | None = None, *, further: str = "", run: str = "", program: str = "") -> Path:
+def write_scenario(
+    folder: Path, code: str | None = None, *, further: str = "", run: str = "", program: str = ""
+) -> Path:
     """Return the path of a scenario file whose program is `train_step.py` beside it."""
     folder.mkdir(exist_ok=True)
     if code is not None:

@@ -12,7 +12,7 @@ from scenarios.seam.program import Program
 from scenarios.workloads.collective.program import CollectiveProgram
 from scenarios.workloads.collective.splits import _LINE, _LINE_CYCLE, Splits, checksum, draw_values
 from tests.lockstep import Lockstep, play
-from tests.scenarios.compression.helpers import GPU_BYTES, a_scenario, issued
+from tests.scenarios.compression.helpers import GPU_BYTES, a_scenario, list_issued
 
 EVEN = Exchange(size_bytes=4 * 1000)
 RANDOM = Exchange(size_bytes=4 * 1000, splits="random", skew=0.7)
@@ -22,7 +22,7 @@ def scenario(exchange: Exchange, ranks: int = 4) -> Scenario:
     return a_scenario(ranks, program="all_to_all", exchange=exchange, steps=3)
 
 
-def played(given: Scenario, device: str = "cpu") -> Lockstep:
+def play_calls(given: Scenario, device: str = "cpu") -> Lockstep:
     return play(CollectiveProgram(given), given.cluster.world_size, device=device)[1]
 
 
@@ -48,7 +48,7 @@ def test_sent_and_expected_elements_agree_for_every_pair(
     exchange = Exchange(size_bytes=4 * elements + 3, splits=splits, skew=skew)  # type: ignore[arg-type]
     # Every rank makes its own: none may need another's.
     sides = [Splits(exchange, size, seed=3).of_rank(step, rank) for rank in range(size)]
-    received = Splits(exchange, size, seed=3).received(step).tolist()
+    received = Splits(exchange, size, seed=3).received_elements(step).tolist()
     for rank, (sends, receives) in enumerate(sides):
         assert sum(sends) == elements
         assert min(sends) >= 0
@@ -59,9 +59,9 @@ def test_sent_and_expected_elements_agree_for_every_pair(
 def test_buffers_hold_what_any_step_receives() -> None:
     steps = 300
     splits = Splits(RANDOM, 8, seed=3)
-    largest = [max(int(splits.received(step)[rank]) for step in range(steps)) for rank in range(8)]
+    largest = [max(int(splits.received_elements(step)[rank]) for step in range(steps)) for rank in range(8)]
     assert splits.most_received(steps).tolist() == largest
-    assert splits.most_received(1).tolist() == splits.received(0).tolist()
+    assert splits.most_received(1).tolist() == splits.received_elements(0).tolist()
 
 
 def test_even_splits_differ_by_one_element_at_most() -> None:
@@ -83,7 +83,9 @@ def test_random_splits_are_new_each_step_and_uneven() -> None:
 def test_skew_is_the_exponent_of_the_peers_shares(skew: float) -> None:
     size, elements = 32, 1_000_000
     splits = Splits(Exchange(size_bytes=4 * elements, splits="random", skew=skew), size, seed=0)
-    mean = sum(torch.from_numpy(splits.received(step)).double() for step in range(200)) / (200 * size * elements)
+    mean = sum(torch.from_numpy(splits.received_elements(step)).double() for step in range(200)) / (
+        200 * size * elements
+    )
     weights = torch.arange(1, size + 1).double() ** -skew
     torch.testing.assert_close(mean, weights / weights.sum(), rtol=0.25, atol=1e-3)
 
@@ -96,7 +98,7 @@ def test_the_checksum_is_that_of_what_should_arrive(exchange: Exchange, dtype: A
     values = [
         draw_values(given.run.seed, rank, splits.elements, dtype=kind, device=torch.device("cpu")) for rank in range(4)
     ]
-    found = {(rank, step): value for rank, step, name, value in played(given).records if name == "checksum"}
+    found = {(rank, step): value for rank, step, name, value in play_calls(given).records if name == "checksum"}
     assert len(found) == 4 * 3
     for (rank, step), value in found.items():
         arriving: list[int] = []
@@ -119,15 +121,15 @@ def test_the_checksum_notices_any_two_chunks_in_the_wrong_order() -> None:
 
 
 def test_values_differ_between_ranks_and_between_steps() -> None:
-    checksums = [value for rank, step, _, value in played(scenario(EVEN)).records]
+    checksums = [value for rank, step, _, value in play_calls(scenario(EVEN)).records]
     assert len(set(checksums)) == len(checksums)
 
 
 @pytest.mark.parametrize("exchange", [EVEN, RANDOM], ids=lambda exchange: exchange.splits)
 def test_a_meta_run_issues_the_same_as_one_with_values(exchange: Exchange) -> None:
-    values, sizes = played(scenario(exchange)), played(scenario(exchange), device="meta")
+    values, sizes = play_calls(scenario(exchange)), play_calls(scenario(exchange), device="meta")
     for rank in range(4):
-        assert issued(sizes, rank) == issued(values, rank)
+        assert list_issued(sizes, rank) == list_issued(values, rank)
     assert [call.send_bytes for call in sizes.calls] == [call.send_bytes for call in values.calls]
     assert {call.bytes_in for call in values.calls} == {4000}
     assert not sizes.records
@@ -137,7 +139,7 @@ def test_a_meta_run_issues_the_same_as_one_with_values(exchange: Exchange) -> No
 def test_memory_holds_the_largest_step(exchange: Exchange) -> None:
     given = scenario(exchange)
     rows = CollectiveProgram(given).memory
-    calls = played(given).calls
+    calls = play_calls(given).calls
     for rank in range(4):
         most = max(call.bytes_out for call in calls if call.rank == rank)
         parts = {row.part: row.size_bytes for row in rows if row.rank == rank}

@@ -23,24 +23,24 @@ def scenario(op: str, size_bytes: int = 4 * ELEMENTS, **changes: Any) -> Scenari
     return a_scenario(cluster(2, 2), program="collective", collective=collective, steps=STEPS)
 
 
-def given(rank: int, elements: int = ELEMENTS) -> torch.Tensor:
+def make(rank: int, elements: int = ELEMENTS) -> torch.Tensor:
     return draw_values(0, rank, elements, dtype=torch.float32, device=torch.device("cpu"))[:elements]
 
 
 def outputs(op: str) -> list[torch.Tensor]:
     """What each rank holds at the end of the first call."""
-    whole = torch.stack([given(rank) for rank in range(RANKS)]).sum(0)
+    whole = torch.stack([make(rank) for rank in range(RANKS)]).sum(0)
     match op:
         case "all_reduce":
             return [whole] * RANKS
         case "reduce_scatter":
             return list(whole.chunk(RANKS))
         case "all_gather":
-            return [torch.cat([given(rank, ELEMENTS // RANKS) for rank in range(RANKS)])] * RANKS
+            return [torch.cat([make(rank, ELEMENTS // RANKS) for rank in range(RANKS)])] * RANKS
         case "broadcast":
-            return [given(0)] * RANKS
+            return [make(0)] * RANKS
         case _:
-            return [torch.cat([given(source).chunk(RANKS)[rank] for source in range(RANKS)]) for rank in range(RANKS)]
+            return [torch.cat([make(source).chunk(RANKS)[rank] for source in range(RANKS)]) for rank in range(RANKS)]
 
 
 @pytest.mark.parametrize("op", ["all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all"])

@@ -193,11 +193,11 @@ def test_ids_that_nobody_reads_are_not_drawn(
 ) -> None:
     drawn, draw_ids = [], batches.draw_ids
 
-    def counted(*arguments: Any) -> Any:
+    def count(*arguments: Any) -> Any:
         drawn.append(arguments[-1])
         return draw_ids(*arguments)
 
-    monkeypatch.setattr(batches, "draw_ids", counted)
+    monkeypatch.setattr(batches, "draw_ids", count)
     made = load(dlrm(tmp_path, tables=2, hosts=1, batch_size=16, sharding=sharding), {"steps": 1})
     simulate(made, build(made))
     assert (sum(drawn) > 0) == are_drawn

@@ -40,8 +40,8 @@ from scenarios.sparse import (
 )
 from scenarios.workloads.build import build
 from sim.run import simulate
-from tests.scenarios.workloads.operators import Computed, watched
-from tests.small import GPU, Play, changed, cluster, scenario, with_model
+from tests.scenarios.workloads.operators import Computed, watch
+from tests.small import GPU, Play, change, cluster, scenario, with_model
 
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 CLUSTER = cluster(gpu=dataclasses.replace(GPU, flops_per_s=dict.fromkeys(DTYPES, 1e13)))
@@ -51,7 +51,7 @@ FEW_BYTES = 64
 
 def run(given: Scenario, body: Callable[[Rank], Awaitable[None]] | None = None) -> list[Computed]:
     """What a scenario's program, or another body, computes on all ranks."""
-    with pytest.MonkeyPatch.context() as patch, watched(patch) as found:
+    with pytest.MonkeyPatch.context() as patch, watch(patch) as found:
         simulate(given, build(given) if body is None else Play(body))
     return found
 
@@ -148,7 +148,7 @@ QCOMMS = {
 def test_a_training_step_with_quantized_exchanges(kind: str) -> None:
     """What encodes and decodes, with gradients' division in the latter, and without the one before they leave."""
     types: tuple[ShardingType, ...] = ("table_wise",) if kind == "int8" else ("row_wise", "table_row_wise")
-    found = run(changed(training(types, "cat", "sgd"), qcomms=QCOMMS[kind]))
+    found = run(change(training(types, "cat", "sgd"), qcomms=QCOMMS[kind]))
     labels = (f"{name}.{done}" for name in ("output_dist", "output_dist_backward") for done in ("encode", "decode"))
     agree(found, *ANYWHERE, *labels)
     assert not any(each.label.endswith("gradients") and "_wise" in each.label for each in found)

@@ -11,7 +11,7 @@ import pytest
 from scenarios.config.load import load
 from scenarios.workloads.build import build
 from sim.run import simulate
-from tests.scenarios.workloads.own import sentences, train, written
+from tests.scenarios.workloads.own import sentences, train, write_scenario
 
 ABOVE = """
 from dataclasses import dataclass, field
@@ -58,7 +58,7 @@ mode = "slow"
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_section_of_the_users_own_class_and_name(tmp_path: Path, kind: str) -> None:
-    scenario = load(written(tmp_path, train(KINDS[kind], BODY), further=SOUND))
+    scenario = load(write_scenario(tmp_path, train(KINDS[kind], BODY), further=SOUND))
     options = scenario.options
     assert type(options).__name__ == "Settings"
     assert (options.bucket, options.warm, options.shape, options.kind) == (2 << 20, 3_000_000, (3, 4), "a")
@@ -90,14 +90,14 @@ def test_a_section_of_the_users_own_class_and_name(tmp_path: Path, kind: str) ->
 )
 def test_a_wrong_value_is_a_sentence(tmp_path: Path, kind: str, line: str, sentence: str) -> None:
     further = f"[train]\n{line}\n" + ("" if line.startswith("layers") else "layers = []\n")
-    assert sentences(written(tmp_path, train(KINDS[kind], BODY), further=further)) == [sentence]
+    assert sentences(write_scenario(tmp_path, train(KINDS[kind], BODY), further=further)) == [sentence]
 
 
 def test_without_a_required_key_an_item_that_is_no_table_is_found_too(tmp_path: Path) -> None:
     above = (
         ABOVE + "\n@dataclass\nclass S:\n    rounds: int\n    layers: list['L']\n@dataclass\nclass L:\n    width: int"
     )
-    assert sentences(written(tmp_path, train(above, "Options = S"), further="[options]\nlayers = [3]")) == [
+    assert sentences(write_scenario(tmp_path, train(above, "Options = S"), further="[options]\nlayers = [3]")) == [
         "options.layers[0] = 3: expected a table",
         "options.rounds: missing; expected a value",
     ]
@@ -115,7 +115,7 @@ class Settings:
             raise ValueError("at most 8 rounds")
 """
     )
-    path = written(tmp_path, train(checked, "Options = Settings"), further="[options]\nrounds = 9")
+    path = write_scenario(tmp_path, train(checked, "Options = Settings"), further="[options]\nrounds = 9")
     assert sentences(path) == ["options = {rounds = 9}: expected at most 8 rounds"]
 
 
@@ -130,8 +130,8 @@ RAISES = """
 def test_what_a_class_raises_is_a_sentence_with_values_and_without_a_section(tmp_path: Path) -> None:
     code = train(ABOVE + "\n@dataclass\nclass Settings:\n    rounds: int = 1" + RAISES, "Options = Settings")
     reason = "a table, because the defaults of Settings are not more than one round"
-    assert sentences(written(tmp_path, code)) == [f"options: missing; expected {reason}"]
-    (sentence,) = sentences(written(tmp_path, code, further="[options]\nrounds = 0"))
+    assert sentences(write_scenario(tmp_path, code)) == [f"options: missing; expected {reason}"]
+    (sentence,) = sentences(write_scenario(tmp_path, code, further="[options]\nrounds = 0"))
     raised = "values that Settings takes, but it raised ZeroDivisionError: division by zero"
     assert sentence.startswith(f"options = {{rounds = 0}}: expected {raised} (at {tmp_path / 'train_step.py'}:")
 
@@ -139,17 +139,19 @@ def test_what_a_class_raises_is_a_sentence_with_values_and_without_a_section(tmp
 def test_a_dataclass_of_pydantic_keeps_a_default_that_is_not_of_its_type(tmp_path: Path) -> None:
     fields = "    names: list[str] = None\n    declared_by: int = 1"
     above = f"{ABOVE}\nimport pydantic\n@pydantic.dataclasses.dataclass\nclass Settings:\n{fields}"
-    options: Any = load(written(tmp_path, train(above, BODY), further="[train]\ndeclared_by = 2")).options
+    options: Any = load(write_scenario(tmp_path, train(above, BODY), further="[train]\ndeclared_by = 2")).options
     assert (options.names, options.declared_by) == (None, 2)
     with_size = "@pydantic.dataclasses.dataclass\nclass Settings:\n    bucket: Size = '2 MiB'"
-    path = written(tmp_path, train(f"{ABOVE}\nimport pydantic\n{with_size}", BODY), further="[train]\nbucket = '1 B'")
+    path = write_scenario(
+        tmp_path, train(f"{ABOVE}\nimport pydantic\n{with_size}", BODY), further="[train]\nbucket = '1 B'"
+    )
     assert sentences(path) == ["train = {bucket = '1 B'}: expected a size such as '80 GiB'"]
 
 
 def test_defaults_are_there_without_a_section(tmp_path: Path) -> None:
     fields = "    bucket: Size = '2 MiB'\n    names: list[str] = field(default_factory=list)"
     above = f"{ABOVE}\n@dataclass\nclass Settings:\n{fields}"
-    options: Any = load(written(tmp_path, train(above, BODY))).options
+    options: Any = load(write_scenario(tmp_path, train(above, BODY))).options
     assert (options.bucket, options.names) == (2 << 20, [])
 
 
@@ -174,13 +176,13 @@ def test_defaults_are_there_without_a_section(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_declaration_is_a_sentence(tmp_path: Path, above: str, body: str, expected: str) -> None:
-    (sentence,) = sentences(written(tmp_path, train(ABOVE + above, body)))
+    (sentence,) = sentences(write_scenario(tmp_path, train(ABOVE + above, body)))
     assert expected in sentence
     assert sentence.startswith("program = './train_step.py:Train': expected ")
 
 
 def test_an_unknown_program_does_not_make_its_section_unknown(tmp_path: Path) -> None:
-    path = written(tmp_path, further="[train]\nx = 1")
+    path = write_scenario(tmp_path, further="[train]\nx = 1")
     assert sentences(path) == [
         f"program = './train_step.py:Train': expected a file of Python that is there, but there is no"
         f" {tmp_path / 'train_step.py'}"
@@ -190,8 +192,10 @@ def test_an_unknown_program_does_not_make_its_section_unknown(tmp_path: Path) ->
 def test_a_program_reads_our_tables_too(tmp_path: Path) -> None:
     code = train(body='reads = ("buckets", "compression", "run.batch_size")')
     further = "[buckets]\nfirst = '4 MiB'\n[compression]\nkind = 'batched_powersgd'"
-    scenario = load(written(tmp_path, code, further=further, run=", batch_size = 32"))
+    scenario = load(write_scenario(tmp_path, code, further=further, run=", batch_size = 32"))
     assert (scenario.workload.buckets.first_bytes, scenario.workload.compression.kind) == (4 << 20, "batched_powersgd")
     assert scenario.run.batch_size == 32
-    assert sentences(written(tmp_path, code)) == ["run.batch_size: missing; expected a whole number of at least 1"]
-    assert "unknown key" in sentences(written(tmp_path, train(), further=further))[0]
+    assert sentences(write_scenario(tmp_path, code)) == [
+        "run.batch_size: missing; expected a whole number of at least 1"
+    ]
+    assert "unknown key" in sentences(write_scenario(tmp_path, train(), further=further))[0]

@@ -15,7 +15,7 @@ from scenarios.seam.trace import PlanRow
 from scenarios.workloads.script.plan_from_script import rate_plans
 from scenarios.workloads.script.process.torchrec_plan import _shards
 from tests.scenarios.planner.test_plan import MIB, cluster, scenario, table
-from tests.small import changed
+from tests.small import change
 
 IDS, BATCH = {"t0": 4.0, "t1": 2.0}, 64
 
@@ -26,7 +26,7 @@ def row(name: str, rank: int, kind: str = "table_wise", **changes: Any) -> PlanR
     return PlanRow(table=name, sharding_type=kind, rank=rank, **{**usual, **changes})
 
 
-def described(*rows: PlanRow, **changes: Any) -> dict[str, Any]:
+def describe(*rows: PlanRow, **changes: Any) -> dict[str, Any]:
     """By default both tables on the first of 8 ranks."""
     placed = rows or (row("t0", 0), row("t1", 0))
     usual = {"load_factor": None, "dtype": "FP32", "is_pooled": True, "is_weighted": False}
@@ -36,9 +36,9 @@ def described(*rows: PlanRow, **changes: Any) -> dict[str, Any]:
     return {"rows": [asdict(each) for each in placed], **whole, **changes}
 
 
-def asked(**changes: Any) -> Scenario:
+def request(**changes: Any) -> Scenario:
     """What a script's scenario is: without tables."""
-    return changed(scenario([table("t", 1)], cluster(**changes)), model=None, batch_size=0)
+    return change(scenario([table("t", 1)], cluster(**changes)), model=None, batch_size=0)
 
 
 def as_scenario() -> Scenario:
@@ -48,7 +48,7 @@ def as_scenario() -> Scenario:
         for name, ids in IDS.items()
     ]
     made = scenario(tables, optimizer="sgd")
-    return changed(made, planner=Recommender.of(asked().workload).planner, batch_size=BATCH)
+    return change(made, planner=Recommender.of(request().workload).planner, batch_size=BATCH)
 
 
 def busiest(rows: tuple[PlanRow, ...]) -> float:
@@ -56,7 +56,7 @@ def busiest(rows: tuple[PlanRow, ...]) -> float:
 
 
 def test_ours_is_that_of_program_dlrm_and_both_are_rated() -> None:
-    found = rate_plans(described(), asked())
+    found = rate_plans(describe(), request())
     assert found.own == plan_tables(as_scenario()).rows
     costs = ("perf_ms", "ids_per_step", "forward_ms", "backward_ms", "look_up_bytes", "update_bytes")
     free: dict[str, Any] = dict.fromkeys(costs, 0.0)
@@ -74,9 +74,9 @@ def test_ours_is_that_of_program_dlrm_and_both_are_rated() -> None:
 
 
 def test_a_table_without_shards_leaves_the_plan_as_it_is() -> None:
-    found = described()
+    found = describe()
     found["rows"] = [each for each in found["rows"] if each["table"] != "t1"]
-    plan = rate_plans(found, asked())
+    plan = rate_plans(found, request())
     assert (plan.rows, plan.own) == ((row("t0", 0),), ())
     assert plan.notes == ("not planned anew: no shard of t1 was seen",)
 
@@ -92,24 +92,24 @@ def test_a_copied_table_has_the_size_of_its_own_module() -> None:
 
 
 def test_weighted_bags_are_rated_so_in_either_plan() -> None:
-    tables = described(row("t0", 0))["tables"]
-    weighted = rate_plans(described(row("t0", 0), tables=[{**tables[0], "is_weighted": True}]), asked(hosts=1, gpus=1))
+    tables = describe(row("t0", 0))["tables"]
+    weighted = rate_plans(describe(row("t0", 0), tables=[{**tables[0], "is_weighted": True}]), request(hosts=1, gpus=1))
     assert not weighted.own  # of 8 ranks there is one
     one = {"rows": [asdict(row("t0", 0))], "ranks": [1]}
     on_one = rate_plans(
-        {**described(row("t0", 0), tables=[{**tables[0], "is_weighted": True}]), **one}, asked(hosts=1, gpus=1)
+        {**describe(row("t0", 0), tables=[{**tables[0], "is_weighted": True}]), **one}, request(hosts=1, gpus=1)
     )
-    plain = rate_plans({**described(row("t0", 0)), **one}, asked(hosts=1, gpus=1))
+    plain = rate_plans({**describe(row("t0", 0)), **one}, request(hosts=1, gpus=1))
     assert busiest(on_one.rows) > busiest(plain.rows)
     assert busiest(on_one.own) <= busiest(on_one.rows)
 
 
 def test_assumptions_are_noted() -> None:
-    tables = described()["tables"]
+    tables = describe()["tables"]
     tables[0] |= {"dtype": "FP16", "features": {"a": None, "b": 3.0}}
     tables[1] |= {"dtype": None, "features": {}, "is_pooled": False}
     rows = (row("t0", 0, compute_kernel="key_value"), row("t1", 0))
-    found = rate_plans(described(*rows, tables=tables, optimizers=["ADAM", "SHAMPOO"]), asked())
+    found = rate_plans(describe(*rows, tables=tables, optimizers=["ADAM", "SHAMPOO"]), request())
     assert found.notes == (
         "elements of type FP16 and unknown are planned as float16",
         "kernel key_value is rated as fused",
@@ -130,12 +130,12 @@ def test_assumptions_are_noted() -> None:
     ],
 )
 def test_without_what_a_planner_needs_the_script_s_stays_as_it_is(changes: dict[str, Any], said: str) -> None:
-    found = rate_plans(described(**changes), asked())
+    found = rate_plans(describe(**changes), request())
     assert (found.rows, found.own, found.notes) == ((row("t0", 0), row("t1", 0)), (), (said,))
 
 
 def test_tables_that_fit_nowhere_are_a_sentence() -> None:
-    found = rate_plans(described(row("t0", 0, rows=10**9)), asked(memory_bytes=MIB))
+    found = rate_plans(describe(row("t0", 0, rows=10**9)), request(memory_bytes=MIB))
     assert not found.own
     assert busiest(found.rows) > 0
     assert "TorchRec's plan does not fit: rank 0 holds" in found.notes[2]
@@ -145,7 +145,7 @@ def test_tables_that_fit_nowhere_are_a_sentence() -> None:
 
 def test_a_place_that_no_sharding_type_has_is_a_sentence() -> None:
     rows = (row("t0", 0), row("t0", 1), row("t1", 2))
-    found = rate_plans(described(*rows), asked())
+    found = rate_plans(describe(*rows), request())
     assert found.rows == rows
     assert found.own
     assert found.notes[2].endswith("table 't0' (table_wise): expected one shard, not 2")

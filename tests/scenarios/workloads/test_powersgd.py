@@ -9,7 +9,7 @@ from scenarios.config.scenario import Buckets, Compression, GradientReduction, G
 from scenarios.seam.program import Program
 from scenarios.workloads.powersgd.program import PowerSGDProgram, Products, draw_pool, update_sgd, weight_gradient
 from tests.lockstep import Lockstep, play
-from tests.scenarios.compression.helpers import GPU_BYTES, a_scenario, issued
+from tests.scenarios.compression.helpers import GPU_BYTES, a_scenario, list_issued
 
 SHAPES = ((16, 8), (16,), (4, 16), (4,), (3, 2, 4))
 NUMEL = sum(map(prod, SHAPES))
@@ -27,7 +27,7 @@ def scenario(compression: Compression = LAYERWISE, *, flops: float = 2.0 * NUMEL
     )
 
 
-def played(given: Scenario, device: str = "cpu", seed: int = 0) -> Lockstep:
+def play_steps(given: Scenario, device: str = "cpu", seed: int = 0) -> Lockstep:
     return play(PowerSGDProgram(given), given.cluster.world_size, device=device, seed=seed)[1]
 
 
@@ -56,7 +56,7 @@ def test_the_norm_is_that_of_the_mean_of_all_ranks_gradients(flops: float) -> No
         ]
         expected.append(float(torch.cat([mean.reshape(-1) for mean in means]).norm()))
     assert len({round(norm, 3) for norm in expected}) == given.run.steps  # every step has gradients of its own
-    fabric = played(given)
+    fabric = play_steps(given)
     for rank in range(3):
         assert norms(fabric, rank) == pytest.approx(expected, rel=1e-5)
 
@@ -81,7 +81,7 @@ def test_gradients_vary_by_about_one_whatever_the_work() -> None:
 
 @pytest.mark.parametrize("compression", [LAYERWISE, BATCHED], ids=lambda compression: compression.kind)
 def test_compression_starts_at_its_step_and_all_ranks_agree(compression: Compression) -> None:
-    fabric, exact = played(scenario(compression)), norms(played(scenario(Compression())))
+    fabric, exact = play_steps(scenario(compression)), norms(play_steps(scenario(Compression())))
     assert norms(fabric)[:2] == exact[:2]
     assert all(ours != pytest.approx(true, rel=1e-4) for ours, true in zip(norms(fabric)[2:], exact[2:], strict=True))
     assert norms(fabric, 0) == norms(fabric, 1) == norms(fabric, 2)
@@ -91,22 +91,22 @@ def test_compression_starts_at_its_step_and_all_ranks_agree(compression: Compres
 
 @pytest.mark.parametrize("compression", [Compression(), LAYERWISE, BATCHED], ids=lambda compression: compression.kind)
 def test_a_meta_run_issues_the_same_as_one_with_values(compression: Compression) -> None:
-    values, sizes = played(scenario(compression)), played(scenario(compression), device="meta")
+    values, sizes = play_steps(scenario(compression)), play_steps(scenario(compression), device="meta")
     for rank in range(3):
-        assert issued(sizes, rank) == issued(values, rank)
+        assert list_issued(sizes, rank) == list_issued(values, rank)
     assert not sizes.records
 
 
 def test_no_interleaving_changes_a_bit() -> None:
-    first = played(scenario())
+    first = play_steps(scenario())
     for seed in (1, 2, 3):
-        again = played(scenario(), seed=seed)
+        again = play_steps(scenario(), seed=seed)
         assert [norms(again, rank) for rank in range(3)] == [norms(first, rank) for rank in range(3)]
 
 
 def test_the_backward_passes_take_the_flops_that_were_asked_for() -> None:
     flops = 2.0 * NUMEL * 6
-    fabric = played(scenario(flops=flops, steps=2))
+    fabric = play_steps(scenario(flops=flops, steps=2))
     backward = [(label, kernel) for rank, label, kernel in fabric.kernels if rank == 1 and "backward" in label]
     assert [label for label, _ in backward] == [f"backward.{index}" for index in (4, 3, 2, 1, 0)] * 2
     assert sum(kernel.flops for _, kernel in backward) == pytest.approx(2 * flops)

@@ -51,13 +51,13 @@ RECORDED = Recorded(
 )
 
 
-def written(folder: Path, changes: dict[str, Any]) -> Path:
+def write(folder: Path, changes: dict[str, Any]) -> Path:
     path = folder / "recording.json.gz"
     path.write_bytes(gzip.compress(json.dumps({"format": 7, **asdict(RECORDED), **changes}).encode()))
     return path
 
 
-def refused(path: Path) -> str:
+def refuse(path: Path) -> str:
     with pytest.raises(ValueError, match=r"^a recording of a script, but ") as caught:
         read(path)
     return str(caught.value).removeprefix(f"a recording of a script, but {path} ")
@@ -91,15 +91,15 @@ def test_a_recording_is_read_as_it_was_written(tmp_path: Path) -> None:
     ids=str,
 )
 def test_a_wrong_value_is_named(key: str, value: Any, wrong: str, tmp_path: Path) -> None:
-    assert refused(written(tmp_path, {key: value})) == f"is damaged: {key}{wrong}"
+    assert refuse(write(tmp_path, {key: value})) == f"is damaged: {key}{wrong}"
 
 
 def test_a_missing_and_an_unknown_key_are_named(tmp_path: Path) -> None:
-    assert refused(written(tmp_path, {"more": 1})) == "is damaged: 'more': expected no such key"
+    assert refuse(write(tmp_path, {"more": 1})) == "is damaged: 'more': expected no such key"
     path = tmp_path / "recording.json.gz"
     content = {name: value for name, value in asdict(RECORDED).items() if name != "ranks"}
     path.write_bytes(gzip.compress(json.dumps({"format": 7, **content}).encode()))
-    assert refused(path) == "is damaged: expected ranks"
+    assert refuse(path) == "is damaged: expected ranks"
 
 
 @pytest.mark.parametrize(
@@ -133,10 +133,10 @@ def test_a_missing_and_an_unknown_key_are_named(tmp_path: Path) -> None:
     ids=str,
 )
 def test_a_wrong_line_is_named(line: Any, tmp_path: Path) -> None:
-    path = written(tmp_path, {"lines": [RECORDED.lines[0], line, *RECORDED.lines[2:]]})
+    path = write(tmp_path, {"lines": [RECORDED.lines[0], line, *RECORDED.lines[2:]]})
     kind = line[0] if isinstance(line, list) and line and str(line[0]) in EVENTS else None
     expected = "an event of a rank" if kind is None else f"the values of '{kind}'"
-    assert refused(path) == f"is damaged: lines[1] = {reprlib.repr(line)}: expected {expected}"
+    assert refuse(path) == f"is damaged: lines[1] = {reprlib.repr(line)}: expected {expected}"
 
 
 def test_steps_become_the_recorded_compiled_ones() -> None:
@@ -149,9 +149,9 @@ def test_steps_become_the_recorded_compiled_ones() -> None:
 
 
 def test_damaged_bytes_are_said(tmp_path: Path) -> None:
-    path = written(tmp_path, {})
+    path = write(tmp_path, {})
     whole = path.read_bytes()
     path.write_bytes(whole[:12] + bytes([whole[12] ^ 255]) + whole[13:])
-    assert refused(path).startswith("could not be read: not readable as gzip: ")
+    assert refuse(path).startswith("could not be read: not readable as gzip: ")
     path.write_bytes(gzip.compress(b"[" * 200_000))
-    assert refused(path) == "could not be read: nested too deep"
+    assert refuse(path) == "could not be read: nested too deep"

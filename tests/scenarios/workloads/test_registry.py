@@ -75,7 +75,7 @@ def forget_modules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             del sys.modules[name]
 
 
-def written(folder: Path, program: str = "mine:MyStep", options: str = "{elements = 4}", code: str = MINE) -> Path:
+def write(folder: Path, program: str = "mine:MyStep", options: str = "{elements = 4}", code: str = MINE) -> Path:
     (folder / "mine.py").write_text(code)
     path = folder / "own.toml"
     path.write_text(FILE.format(program=program, options=options))
@@ -90,7 +90,7 @@ def sentence(path: Path) -> str:
 
 
 def test_a_program_in_the_scenarios_folder_is_predicted(tmp_path: Path) -> None:
-    scenario = load(written(tmp_path))
+    scenario = load(write(tmp_path))
     assert (scenario.program, scenario.options.elements, scenario.options.rounds) == ("mine:MyStep", 4, 1)
     assert scenario.as_dict()["options"] == {"elements": 4, "rounds": 1}
     recording = simulate(scenario, build(scenario))
@@ -135,7 +135,7 @@ SPEC = ProgramSpec(factory="mine:MyStep", workload=Phases, needs=TABLES[0], may=
 
 
 def test_a_spec_of_ones_own_makes_its_workload_of_its_tables(tmp_path: Path) -> None:
-    path = written(tmp_path, "mine:SPEC", code=PHASES)
+    path = write(tmp_path, "mine:SPEC", code=PHASES)
     text = path.read_text().replace("options = {elements = 4}", "first_phase = {kind = 'long', rounds = 2}")
     path.write_text(text)
     made = load(path)
@@ -146,13 +146,13 @@ def test_a_spec_of_ones_own_makes_its_workload_of_its_tables(tmp_path: Path) -> 
 
 
 def test_options_change_the_digest(tmp_path: Path) -> None:
-    first = load(written(tmp_path)).digest()
-    assert load(written(tmp_path, options="{elements = 5}")).digest() != first
+    first = load(write(tmp_path)).digest()
+    assert load(write(tmp_path, options="{elements = 5}")).digest() != first
 
 
 @pytest.mark.real
 def test_a_program_in_the_scenarios_folder_runs_on_real_ranks(tmp_path: Path) -> None:
-    path, out = written(tmp_path), tmp_path / "run"
+    path, out = write(tmp_path), tmp_path / "run"
     done = subprocess.run(
         [sys.executable, "-m", "real", str(path), "--out", str(out), "--quiet"],
         cwd=ROOT,
@@ -169,17 +169,17 @@ def test_a_program_in_the_scenarios_folder_runs_on_real_ranks(tmp_path: Path) ->
 
 
 def test_without_options_of_its_own_it_is_given_what_the_file_says(tmp_path: Path) -> None:
-    options = load(written(tmp_path, "mine:Loose", "{elements = 3, rounds = 2, name = 'x'}")).options
+    options = load(write(tmp_path, "mine:Loose", "{elements = 3, rounds = 2, name = 'x'}")).options
     assert (options.elements, options.rounds, options.name) == (3, 2, "x")
 
 
 def test_an_entry_point_gives_a_short_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entry = metadata.EntryPoint("my_step", "mine:MyStep", locate.ENTRY_POINTS)
     monkeypatch.setattr(metadata, "entry_points", lambda group: metadata.EntryPoints([entry]))
-    scenario = load(written(tmp_path, "my_step"))
+    scenario = load(write(tmp_path, "my_step"))
     assert scenario.program == "my_step"
     assert len(simulate(scenario, build(scenario)).metrics) == 4
-    path = written(tmp_path, "my_stop")
+    path = write(tmp_path, "my_stop")
     expected = "'dlrm', 'all_to_all', 'collective', 'powersgd', 'script', 'recording', 'chakra' or 'my_step'"
     assert sentence(path) == f"{path}: program = 'my_stop': expected {expected}"
 
@@ -197,7 +197,7 @@ def test_an_entry_point_gives_a_short_name(tmp_path: Path, monkeypatch: pytest.M
     ],
 )
 def test_a_program_that_is_none_is_a_sentence(tmp_path: Path, program: str, expected: str) -> None:
-    path = written(tmp_path, program)
+    path = write(tmp_path, program)
     assert sentence(path).startswith(f"{path}: program = '{program}': expected {expected}")
 
 
@@ -211,18 +211,18 @@ def test_a_program_that_is_none_is_a_sentence(tmp_path: Path, program: str, expe
     ],
 )
 def test_a_wrong_option_is_a_sentence(tmp_path: Path, options: str, expected: str) -> None:
-    path = written(tmp_path, options=options)
+    path = write(tmp_path, options=options)
     assert sentence(path) == f"{path}: {expected}"
 
 
 def test_missing_options_are_a_sentence(tmp_path: Path) -> None:
-    path = written(tmp_path)
+    path = write(tmp_path)
     path.write_text(path.read_text().replace("options = {elements = 4}\n", ""))
     assert sentence(path) == f"{path}: options: missing; expected a table, because program = 'mine:MyStep'"
 
 
 def test_a_module_that_raises_is_a_sentence(tmp_path: Path) -> None:
-    path = written(tmp_path, code="raise RuntimeError('not\\ntoday')")
+    path = write(tmp_path, code="raise RuntimeError('not\\ntoday')")
     raised = f"importing mine raised RuntimeError: not today (at {tmp_path / 'mine.py'}:1)"
     assert sentence(path) == f"{path}: program = 'mine:MyStep': expected a module that can be imported, but {raised}"
 
@@ -230,19 +230,19 @@ def test_a_module_that_raises_is_a_sentence(tmp_path: Path) -> None:
 def test_two_modules_of_one_name_are_not_taken_for_each_other(tmp_path: Path) -> None:
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
-    load(written(tmp_path / "first"))
-    path = written(tmp_path / "second")
+    load(write(tmp_path / "first"))
+    path = write(tmp_path / "second")
     assert f"mine is {tmp_path / 'first' / 'mine.py'}, not {path.with_name('mine.py')}" in sentence(path)
 
 
 def test_options_are_no_key_of_our_programs(tmp_path: Path) -> None:
-    path = written(tmp_path, "all_to_all")
+    path = write(tmp_path, "all_to_all")
     path.write_text(path.read_text() + "[exchange]\nsize = '1 MiB'\n")
     assert sentence(path).startswith(f"{path}: options = {{elements = 4}}: unknown key; expected one of name, ")
 
 
 def test_the_documented_program_runs(tmp_path: Path) -> None:
-    page = (ROOT / "docs/scenario.md").read_text().partition("## Your own program")[2]
+    page = (ROOT / "docs/reference/scenario.md").read_text().partition("## Your own program")[2]
     code, file = (page.partition(f"```{kind}\n")[2].partition("```")[0] for kind in ("python", "toml"))
     (tmp_path / "train_step.py").write_text(code)
     (tmp_path / "my.toml").write_text(file)

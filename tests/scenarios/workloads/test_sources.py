@@ -14,14 +14,14 @@ from reports.writer import write
 from scenarios.config.load import load
 from scenarios.workloads.build import build
 from sim.run import simulate
-from tests.scenarios.workloads.own import sentences, train, written
+from tests.scenarios.workloads.own import sentences, train, write_scenario
 
 BESIDE = "from layers.dense import ELEMENTS\nimport extra, json, torch"
 
 
 def program(folder: Path, elements: int = 4) -> Path:
     """A program that imports a package and a module beside it; a further module is nobody's."""
-    path = written(folder, train(BESIDE))
+    path = write_scenario(folder, train(BESIDE))
     (folder / "layers").mkdir(exist_ok=True)
     (folder / "layers/__init__.py").write_text("")
     (folder / "layers/dense.py").write_text("from .sizes import ELEMENTS\n")
@@ -58,7 +58,7 @@ def test_two_files_of_one_name_with_modules_of_one_name_are_two_programs(tmp_pat
 
 
 def test_a_module_that_python_has_already_is_not_taken_for_the_one_beside(tmp_path: Path) -> None:
-    path = written(tmp_path, train("import textwrap\nELEMENTS = 4"))
+    path = write_scenario(tmp_path, train("import textwrap\nELEMENTS = 4"))
     (tmp_path / "textwrap.py").write_text("")
     (sentence,) = sentences(path)
     assert "a module whose name is not taken, but textwrap is " in sentence
@@ -70,7 +70,7 @@ def test_a_module_that_python_finds_has_its_files_too(tmp_path: Path, monkeypatc
     (tmp_path / "own_package/sizes.py").write_text("ELEMENTS = 4")
     (tmp_path / "own_package/step.py").write_text(train("from own_package.sizes import ELEMENTS"))
     monkeypatch.syspath_prepend(tmp_path)
-    scenario = load(written(tmp_path / "scenarios", program="own_package.step:Train"))
+    scenario = load(write_scenario(tmp_path / "scenarios", program="own_package.step:Train"))
     assert [source.name for source in scenario.sources] == [
         "own_package/__init__.py",
         "own_package/sizes.py",
@@ -80,7 +80,7 @@ def test_a_module_that_python_finds_has_its_files_too(tmp_path: Path, monkeypatc
 
 def test_an_absolute_path_and_a_file_that_includes_the_scenario(tmp_path: Path) -> None:
     path = program(tmp_path / "programs")
-    absolute = written(tmp_path / "scenarios", program=f"{path.with_name('train_step.py')}:Train")
+    absolute = write_scenario(tmp_path / "scenarios", program=f"{path.with_name('train_step.py')}:Train")
     assert len(load(absolute).sources) == 5
     including = tmp_path / "including.toml"
     including.write_text("name = 'x'\ninclude = 'programs/my.toml'\n")
@@ -112,7 +112,7 @@ def test_reading_a_scenario_of_our_own_loads_no_torch() -> None:
 
 def test_a_process_that_only_unpickles_the_scenario_finds_the_program(tmp_path: Path) -> None:
     above = "from dataclasses import dataclass\nELEMENTS = 4\n@dataclass\nclass S:\n    x: int = 3"
-    path = written(tmp_path, train(above, "Options = S"))
+    path = write_scenario(tmp_path, train(above, "Options = S"))
     code = "import pickle, sys; print(pickle.loads(sys.stdin.buffer.read()).options.x)"
     done = subprocess.run([sys.executable, "-c", code], input=pickle.dumps(load(path)), check=True, capture_output=True)
     assert done.stdout == b"3\n"

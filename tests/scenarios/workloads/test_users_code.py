@@ -12,12 +12,12 @@ from scenarios.config.load import load
 from scenarios.seam.errors import ProgramError
 from scenarios.workloads.build import build
 from sim.run import simulate
-from tests.scenarios.workloads.own import sentences, stepless, train, written
+from tests.scenarios.workloads.own import sentences, stepless, train, write_scenario
 
 NAMED = "program = './train_step.py:Train': expected "
 
 
-def predicted(path: Path) -> subprocess.CompletedProcess[str]:
+def predict(path: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "sim", path.name]
     return subprocess.run(command, capture_output=True, text=True, cwd=path.parent, check=False)
 
@@ -36,7 +36,7 @@ def predicted(path: Path) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_a_file_without_a_program(tmp_path: Path, code: str, expected: str) -> None:
-    path = written(tmp_path, code)
+    path = write_scenario(tmp_path, code)
     (sentence,) = sentences(path)
     shown = NAMED + expected.replace("{file}", str(tmp_path / "train_step.py"))
     before, _, after = shown.partition("{}")  # what Python's parser says
@@ -46,7 +46,7 @@ def test_a_file_without_a_program(tmp_path: Path, code: str, expected: str) -> N
 
 def test_exceptions_of_a_constructor_show_only_the_users_lines(tmp_path: Path) -> None:
     above = "ELEMENTS = 4\ndef helper(scenario):\n    return scenario.options.absent"
-    path = written(tmp_path, train(above).replace("self.scenario = ", "self.scenario = helper(scenario) or "))
+    path = write_scenario(tmp_path, train(above).replace("self.scenario = ", "self.scenario = helper(scenario) or "))
     first, *lines = sentences(path)[0].splitlines()
     place = f"{tmp_path / 'train_step.py'}:7"
     assert first == (
@@ -59,7 +59,7 @@ def test_exceptions_of_a_constructor_show_only_the_users_lines(tmp_path: Path) -
 
 
 def test_a_class_without_call_is_no_program(tmp_path: Path) -> None:
-    (sentence,) = sentences(written(tmp_path, train().replace("__call__", "call")))
+    (sentence,) = sentences(write_scenario(tmp_path, train().replace("__call__", "call")))
     assert sentence.startswith(f"{NAMED}a program made of the scenario, but Train raised TypeError: Can't instantiate")
 
 
@@ -90,7 +90,7 @@ def test_a_class_without_call_is_no_program(tmp_path: Path) -> None:
     ],
 )
 def test_a_call_that_is_no_coroutine(tmp_path: Path, old: str, new: str, sentence: str | None) -> None:
-    path = written(tmp_path, train().replace(old, new))
+    path = write_scenario(tmp_path, train().replace(old, new))
     if sentence is None:
         assert "SyntaxError: 'await' outside async function" in sentences(path)[0]
         return
@@ -103,7 +103,7 @@ def test_a_call_that_is_no_coroutine(tmp_path: Path, old: str, new: str, sentenc
 
 def test_alike_needs_host_classes(tmp_path: Path) -> None:
     run = ', library = "nccl", fidelity = "links"'
-    path = written(tmp_path, train(), run=run)
+    path = write_scenario(tmp_path, train(), run=run)
     path.write_text(path.read_text().replace("cpu_local", "dgx_h100"))
     (sentence,) = sentences(path, ranks="alike")
     assert sentence.startswith("run.ranks = 'alike': expected 'each', because program './train_step.py:Train' sets no")
@@ -117,17 +117,17 @@ def test_alike_needs_host_classes(tmp_path: Path) -> None:
 
 
 def test_the_commands_say_it_in_one_line_and_exit_as_for_ours(tmp_path: Path) -> None:
-    path = written(
+    path = write_scenario(
         tmp_path, train("ELEMENTS = 4").replace("with rank", "raise KeyError('no key')\n            with rank")
     )
-    done = predicted(path)
+    done = predict(path)
     place = f"{tmp_path / 'train_step.py'}:14"
     assert (done.returncode, done.stderr) == (1, f"rank 0 raised KeyError: 'no key' (at {place})\n")
 
 
 def test_a_run_without_steps_says_how_to_enter_one(tmp_path: Path) -> None:
-    path = written(tmp_path, stepless())
-    done = predicted(path)
+    path = write_scenario(tmp_path, stepless())
+    done = predict(path)
     assert "no rank completed a step; the program enters none: expected 'with rank.step(index):'" in (
         " ".join(done.stdout.split())
     )

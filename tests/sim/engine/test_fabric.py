@@ -13,32 +13,32 @@ LINKS = ((0, 2, 0, 0), (2, 0, 1, 0), (0, 1, 0, 1), (0, 0, 1, 0))
 MESH = Inside(kind="nvlink_mesh", link=Link(bytes_per_s=25e9, latency_ns=700), bridge_bytes_per_s=12e9, links=LINKS)
 
 
-def crossed(fabric: Fabric, *way: int) -> list[tuple[str, float]]:
+def cross(fabric: Fabric, *way: int) -> list[tuple[str, float]]:
     return [(link.name, link.per_s) for link in fabric.path(*way).links]
 
 
 def test_a_pair_of_a_mesh_has_one_link_per_direction() -> None:
     fabric = Fabric(cluster(2, 4, inside=MESH))
-    assert crossed(fabric, 0, 1) == [("gpu0.nvlink1.out", 50e9)]
-    assert crossed(fabric, 1, 0) == [("gpu1.nvlink0.out", 50e9)]
-    assert crossed(fabric, 6, 5) == [("gpu6.nvlink1.out", 25e9)]
+    assert cross(fabric, 0, 1) == [("gpu0.nvlink1.out", 50e9)]
+    assert cross(fabric, 1, 0) == [("gpu1.nvlink0.out", 50e9)]
+    assert cross(fabric, 6, 5) == [("gpu6.nvlink1.out", 25e9)]
     assert fabric.path(6, 5).latency_ns == 700
 
 
 def test_a_pair_without_links_shares_the_hosts_bridge_unless_a_third_passes_its_bytes_on() -> None:
     fabric = Fabric(cluster(2, 4, inside=MESH))
     bridge = [("host1.bridge.out", 12e9), ("host1.bridge.in", 12e9)]
-    assert crossed(fabric, 4, 6) == crossed(fabric, 7, 4) == bridge
-    assert crossed(fabric, 4, 6, 5) == [("gpu4.nvlink1.out", 50e9), ("gpu5.nvlink2.out", 25e9)]
+    assert cross(fabric, 4, 6) == cross(fabric, 7, 4) == bridge
+    assert cross(fabric, 4, 6, 5) == [("gpu4.nvlink1.out", 50e9), ("gpu5.nvlink2.out", 25e9)]
     assert fabric.path(4, 6, 5).latency_ns == 1400
 
 
 def test_relayed_bytes_leave_by_the_relays_nic() -> None:
     fabric = Fabric(cluster(2, 4, inside=MESH))
-    names = [name for name, _ in crossed(fabric, 0, 5, 1)]
+    names = [name for name, _ in cross(fabric, 0, 5, 1)]
     assert names == ["gpu0.nvlink1.out", "host0.nic1.out", "host1.nic1.in"]
     switched = Fabric(cluster(2, 4))
-    names = [name for name, _ in crossed(switched, 0, 5, 1)]
+    names = [name for name, _ in cross(switched, 0, 5, 1)]
     assert names == ["gpu0.out", "gpu1.in", "host0.nic1.out", "host1.nic1.in"]
     assert switched.path(0, 5, 1).latency_ns == switched.path(0, 5).latency_ns + 1000
 

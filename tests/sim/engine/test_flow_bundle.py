@@ -77,7 +77,7 @@ class Played:
                 flow = Activity(uses, amount, self._end(place, row), is_flow=self.is_flow)
                 self.sharing.start(flow, self.now_ns)
         else:
-            self.sharing.start_all(made(self.capacities, one.flows, self._tell(place), self.merged_share), self.now_ns)
+            self.sharing.start_all(make(self.capacities, one.flows, self._tell(place), self.merged_share), self.now_ns)
 
     def _end(self, place: int, row: int) -> Callable[[], None]:
         return lambda: self._tell(place)(np.array([row]))
@@ -91,7 +91,7 @@ class Played:
         return tell
 
 
-def made(
+def make(
     capacities: list[Capacity], flows: Flows, ended: Callable[[Array], None], merged_share: float = bundles.MERGED_SHARE
 ) -> Bundle:
     used = sorted({index for crossed, _ in flows for index in crossed})
@@ -185,7 +185,7 @@ MOVED_SHARE = 2 * bundles.MERGED_SHARE
 def test_merging_moves_an_end_by_less_than_a_thousandth_of_the_bundles_time(case: Case, is_alone: bool) -> None:
     case = dataclasses.replace(case, begun=case.begun[:1]) if is_alone else case
     single, merged = Played(case, None), Played(case, bundles.MERGED_SHARE)
-    needed_ns = made(single.capacities, case.begun[0].flows, _nothing, 1.0).within_ns
+    needed_ns = make(single.capacities, case.begun[0].flows, _nothing, 1.0).within_ns
     for key, end_ns in single.ends.items():
         assert merged.ends[key] == pytest.approx(end_ns, abs=MOVED_SHARE * needed_ns + 3)
 

@@ -23,7 +23,7 @@ from tests.small import CORE, TCP, Play, cluster, scenario
 MESSAGES = st.lists(st.tuples(st.integers(0, 50_000), st.sampled_from([40, 1448, 5000, 60_000]), st.booleans()))
 
 
-def carried(messages: list[tuple[int, int, bool]]) -> Machine:
+def carry(messages: list[tuple[int, int, bool]]) -> Machine:
     """Those of rank 0, after the last of them has arrived."""
     machine = Machine(cluster(2, 2))
     for begin_ns, size_bytes, is_far in messages:
@@ -43,7 +43,7 @@ def by_link(rows: list[LoadRow]) -> dict[str, list[LoadRow]]:
 @examples(60)
 @given(MESSAGES)
 def test_periods_are_all_of_the_busy_time_and_all_of_the_bytes(messages: list[tuple[int, int, bool]]) -> None:
-    machine = carried(messages)
+    machine = carry(messages)
     links = machine.fabric.rows()
     found = by_link(machine.fabric.loads({link.link: 1 for link in links}, machine.clock.now_ns))
     for link in links:
@@ -57,7 +57,7 @@ def test_periods_are_all_of_the_busy_time_and_all_of_the_bytes(messages: list[tu
 
 def test_a_period_lasts_as_long_as_there_is_no_pause():
     rows = [(0, 60_000, True), (1_000, 40, True), (2_000, 5_000, True), (200_000, 40, True), (200_010, 40, True)]
-    machine = carried(rows)
+    machine = carry(rows)
     found = machine.fabric.loads({"host0.nic0.out": 1}, machine.clock.now_ns)
     assert found == [
         LoadRow("host0.nic0.out", "out", 0, 52_000, 65_040.0),  # 65,000 bytes at 1.25 bytes/ns
@@ -95,7 +95,7 @@ def test_links_with_few_periods_keep_them_all():
     assert len(many.periods) < 300 - LEAST_PERIODS + 1
 
 
-def played() -> Recording:
+def play() -> Recording:
     """Collectives over TCP."""
 
     async def program(rank: Rank) -> None:
@@ -106,9 +106,9 @@ def played() -> Recording:
 
 
 def test_segments_of_tcp_count_and_few_periods_are_as_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = played()
+    whole = play()
     monkeypatch.setattr(loads.Loads.__init__, "__defaults__", (1,))
-    fewer = played()
+    fewer = play()
     assert fewer.spans == whole.spans
     assert len(fewer.loads) < len(whole.loads)
     for recording in (whole, fewer):

@@ -38,7 +38,7 @@ def _nothing() -> None:
     pass
 
 
-def started(case: Case) -> tuple[list[Capacity], list[Activity], Sharing]:
+def start(case: Case) -> tuple[list[Capacity], list[Activity], Sharing]:
     capacities, activities = build(case)
     sharing = Sharing()
     for activity in activities:
@@ -52,7 +52,7 @@ def use(capacity: Capacity, rates: dict[Activity, float]) -> float:
 
 @given(cases())
 def test_no_capacity_is_overbooked(case: Case) -> None:
-    capacities, activities, _ = started(case)
+    capacities, activities, _ = start(case)
     rates = max_min_rates(activities)
     for capacity in capacities:
         assert use(capacity, rates) <= capacity.per_ns * (1 + 1e-9)
@@ -61,7 +61,7 @@ def test_no_capacity_is_overbooked(case: Case) -> None:
 @given(cases())
 def test_no_activity_can_gain_without_another_losing(case: Case) -> None:
     """Each has a full capacity on which nobody has more than it has, by weight: the definition of max-min fairness."""
-    _, activities, _ = started(case)
+    _, activities, _ = start(case)
     rates = max_min_rates(activities)
     for activity in activities:
         level = rates[activity] / activity.weight
@@ -74,7 +74,7 @@ def test_no_activity_can_gain_without_another_losing(case: Case) -> None:
 
 @given(cases())
 def test_every_activity_completes_its_amount(case: Case) -> None:
-    _, activities, sharing = started(case)
+    _, activities, sharing = start(case)
     ended: dict[Activity, int] = {}
     now_ns = 0
     while len(ended) < len(activities):
@@ -96,7 +96,7 @@ def test_every_activity_completes_its_amount(case: Case) -> None:
 def test_an_activity_alone_runs_at_its_narrowest_capacity(case: Case) -> None:
     rates, described = case
     for uses, amount, weight in described:
-        _, (alone,), sharing = started((rates, [(uses, amount, weight)]))
+        _, (alone,), sharing = start((rates, [(uses, amount, weight)]))
         sharing.resolve(0)
         narrowest = min(rates[index] / per_unit for index, per_unit in uses.items())
         assert sharing.next_end_ns() == math.ceil(amount / (narrowest / 1e9) - 1e-6) or math.isclose(
@@ -106,7 +106,7 @@ def test_an_activity_alone_runs_at_its_narrowest_capacity(case: Case) -> None:
 
 
 def test_weights_divide_a_capacity() -> None:
-    _, (light, heavy), _ = started(([1e9], [({0: 1.0}, 10.0, 1.0), ({0: 1.0}, 10.0, 3.0)]))
+    _, (light, heavy), _ = start(([1e9], [({0: 1.0}, 10.0, 1.0), ({0: 1.0}, 10.0, 3.0)]))
     rates = max_min_rates([light, heavy])
     assert math.isclose(rates[light], 0.25)
     assert math.isclose(rates[heavy], 0.75)
@@ -114,14 +114,14 @@ def test_weights_divide_a_capacity() -> None:
 
 def test_unused_share_goes_to_other_activities() -> None:
     """Two share a link, and one of them is held back elsewhere to a tenth."""
-    _, (held, free), _ = started(([1e9, 1e8], [({0: 1.0, 1: 1.0}, 1.0, 1.0), ({0: 1.0}, 1.0, 1.0)]))
+    _, (held, free), _ = start(([1e9, 1e8], [({0: 1.0, 1: 1.0}, 1.0, 1.0), ({0: 1.0}, 1.0, 1.0)]))
     rates = max_min_rates([held, free])
     assert math.isclose(rates[held], 0.1)
     assert math.isclose(rates[free], 0.9)
 
 
 def test_busy_time_counts_while_anything_is_carried() -> None:
-    (link,), _, sharing = started(([1e9], [({0: 1.0}, 100.0, 1.0), ({0: 1.0}, 100.0, 1.0)]))
+    (link,), _, sharing = start(([1e9], [({0: 1.0}, 100.0, 1.0), ({0: 1.0}, 100.0, 1.0)]))
     sharing.resolve(0)
     assert len(sharing.finish_due(200)) == 2
     assert (link.busy_ns, link.used) == (200, 200.0)
@@ -136,14 +136,14 @@ def test_users_that_rounding_hides_still_get_a_rate() -> None:
         ({1: 3.25e-6}, 1.0, 6.9e-6),
         ({2: 1.0, 1: 1.0}, 1.0, 7.9e-12),
     ]
-    _, activities, _ = started(([1e9] * 4, described))
+    _, activities, _ = start(([1e9] * 4, described))
     rates = max_min_rates(activities)
     assert set(rates) == set(activities)
     assert min(rates.values()) > 0
 
 
 def test_passing_bytes_are_counted_and_busy_their_link_for_their_time() -> None:
-    (link,), _, sharing = started(([1e9], [({0: 1.0}, 100.0, 1.0)]))
+    (link,), _, sharing = start(([1e9], [({0: 1.0}, 100.0, 1.0)]))
     link.pass_by(30, 0)  # beside an activity: no time of its own
     sharing.resolve(0)
     sharing.finish_due(100)

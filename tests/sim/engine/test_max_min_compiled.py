@@ -38,12 +38,12 @@ def activities_of(crossed: Array, counts: Array, sizes: Array, speeds: Array) ->
     links = [Capacity(f"link{number}", speed * 1e9) for number, speed in enumerate(speeds)]
     described = zip(crossed, counts, sizes, strict=True)
     return [
-        started({links[int(c)]: float(n) for c, n in zip(row, each, strict=True) if c >= 0}, size)
+        start({links[int(c)]: float(n) for c, n in zip(row, each, strict=True) if c >= 0}, size)
         for row, each, size in described
     ]
 
 
-def started(uses: dict[Capacity, float], amount: float, weight: float = 1.0) -> Activity:
+def start(uses: dict[Capacity, float], amount: float, weight: float = 1.0) -> Activity:
     activity = Activity(uses, amount, lambda: None, weight)
     for link, per_unit in activity.uses.items():
         link.join(activity, per_unit, 0)
@@ -146,11 +146,11 @@ def test_activities_of_any_weight_share_with_rows(
     rates = compiled.set_rates(flows, others, more)
     links = [Capacity(f"link{number}", speed * 1e9) for number, speed in enumerate([*speeds, 7.0])]
     ours = [
-        started({links[int(c)]: float(n) for c, n in zip(row, each, strict=True) if c >= 0}, 1.0)
+        start({links[int(c)]: float(n) for c, n in zip(row, each, strict=True) if c >= 0}, 1.0)
         for row, each in zip(crossed, counts, strict=True)
     ]
     theirs = [
-        started({links[number]: per_unit for number in each}, 1.0, weight)
+        start({links[number]: per_unit for number in each}, 1.0, weight)
         for each, (per_unit, weight) in zip(numbers, described, strict=True)
     ]
     expected = max_min_rates([*ours, *theirs])

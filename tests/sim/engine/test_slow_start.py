@@ -21,24 +21,24 @@ from tests.small import Play, cluster, scenario
 WINDOW, ROUND_TRIP_NS, PER_NS = 10_000.0, 1e6, 1.0  # a round trip carries 100 first windows
 
 
-def lost(*sizes: float, window: float = WINDOW, now_ns: int = 0) -> list[int]:
+def lose(*sizes: float, window: float = WINDOW, now_ns: int = 0) -> list[int]:
     """Of messages sent one after the other."""
     slow_start = SlowStart(window, ROUND_TRIP_NS, PER_NS)
     return [slow_start.lost_ns(size, now_ns) for size in sizes]
 
 
 def test_the_first_window_loses_nothing_and_the_second_one_round_trip() -> None:
-    assert lost(WINDOW) == [0]
-    assert lost(3 * WINDOW) == [round(ROUND_TRIP_NS - 2 * WINDOW)]
-    assert lost(7 * WINDOW) == [round(2 * ROUND_TRIP_NS - 6 * WINDOW)]
+    assert lose(WINDOW) == [0]
+    assert lose(3 * WINDOW) == [round(ROUND_TRIP_NS - 2 * WINDOW)]
+    assert lose(7 * WINDOW) == [round(2 * ROUND_TRIP_NS - 6 * WINDOW)]
 
 
 def test_a_wide_first_window_loses_nothing() -> None:
-    assert lost(1e9, window=ROUND_TRIP_NS * PER_NS) == [0]
+    assert lose(1e9, window=ROUND_TRIP_NS * PER_NS) == [0]
 
 
 def test_a_fully_grown_window_loses_no_time() -> None:
-    first, *others = lost(1e9, 1e9, 5.0)
+    first, *others = lose(1e9, 1e9, 5.0)
     assert first == pytest.approx((math.log2(100 / math.log(2)) - 1 - 1 / math.log(2) + 0.02) * ROUND_TRIP_NS, rel=1e-3)
     assert others == [0, 0]
 
@@ -53,9 +53,9 @@ def test_slow_start_begins_anew_after_a_pause() -> None:
 
 @given(st.lists(st.floats(1, 1e7), min_size=1, max_size=20), st.floats(1, 1e6))
 def test_a_message_in_pieces_loses_as_much_time_as_at_once(sizes: list[float], window: float) -> None:
-    pieces = lost(*sizes, window=window)
+    pieces = lose(*sizes, window=window)
     assert all(piece >= 0 for piece in pieces)
-    assert sum(pieces) == pytest.approx(lost(sum(sizes), window=window)[0], abs=len(sizes))
+    assert sum(pieces) == pytest.approx(lose(sum(sizes), window=window)[0], abs=len(sizes))
 
 
 def slow(library: str, *, gpu_kind: str = "cpu", **of: Any) -> Scenario:

@@ -32,7 +32,7 @@ def groups_of_calls(draw: st.DrawFn) -> list[Call]:
     if kind == "broadcast":
         return make.broadcast(count, ranks, root)
     if kind in ROOTED:
-        return make.rooted(kind, count, ranks, root)
+        return make.make_rooted(kind, count, ranks, root)
     if kind in ("barrier", "monitored_barrier"):
         return make.barrier(ranks, kind)
     if kind == "p2p":
@@ -74,7 +74,7 @@ def _leaves_segments_empty(calls: list[Call]) -> bool:
         return False
     sizes = reduced_parts(first) if first.op in IN_PARTS else (first.bytes_in,)
     parts = [cut[first.op](size, first.element_size, len(calls)) for size in sizes if size]
-    return any(each.filled(0, each.count) < each.count for each in parts)
+    return any(each.count_filled(0, each.count) < each.count for each in parts)
 
 
 @given(any_calls())

@@ -54,12 +54,12 @@ def with_graph(topology: GroupTopology, **changes: Any) -> GroupTopology:
     return replace(topology, graphs=graphs)
 
 
-def compared() -> Iterator[tuple[str, float, float]]:
+def compare() -> Iterator[tuple[str, float, float]]:
     """What, ours, published."""
     for compute_capability, nodes in product(CAPABILITIES, (1, 2, 3, 9)):
-        yield from _caps(unlimited(compute_capability, nodes))
+        yield from _caps(unlimited_topology(compute_capability, nodes))
     for cpu, nodes in product(OVERHEADS_US, (1, 2, 3)):
-        yield _ring_ll(unlimited(90, nodes, cpu))
+        yield _ring_ll(unlimited_topology(90, nodes, cpu))
     for protocol, place in product(TREE_SIZES, range(-1, 25)):
         yield _size(HOPPER, "tree", protocol, place)
     for place in range(-1, 25):
@@ -69,7 +69,7 @@ def compared() -> Iterator[tuple[str, float, float]]:
     yield from _batches()
 
 
-def unlimited(compute_capability: int, nodes: int, cpu: Cpu = "intel") -> GroupTopology:
+def unlimited_topology(compute_capability: int, nodes: int, cpu: Cpu = "intel") -> GroupTopology:
     """Eight GPUs a node."""
     topology = replace(HOPPER, compute_capability=compute_capability, nodes=nodes, ranks=8 * nodes, cpu=cpu)
     return with_graph(topology, intra_gb_per_s=1e6, inter_gb_per_s=1e6)
@@ -91,13 +91,13 @@ def _caps(topology: GroupTopology) -> Iterator[tuple[str, float, float]]:
         ("nvls_tree", "Simple"): 8 * _cap(topology, "nvls_tree") * ring,
     }
     for (algorithm, protocol), published in expected.items():
-        yield _named(topology, algorithm, protocol), gb_per_s(topology, "all_reduce", algorithm, protocol), published
+        yield _name(topology, algorithm, protocol), gb_per_s(topology, "all_reduce", algorithm, protocol), published
     yield _ring_ll(topology)
 
 
 def _ring_ll(topology: GroupTopology) -> tuple[str, float, float]:
     ours = gb_per_s(topology, "all_reduce", "ring", "LL")
-    return _named(topology, "ring", "LL"), ours, _ll_cap(topology) * _of_ring(topology)
+    return _name(topology, "ring", "LL"), ours, _ll_cap(topology) * _of_ring(topology)
 
 
 def _ll_cap(topology: GroupTopology) -> float:
@@ -110,7 +110,7 @@ def _of_ring(topology: GroupTopology) -> float:
     return topology.ranks / ring_steps("all_reduce", topology.ranks)
 
 
-def _named(topology: GroupTopology, algorithm: Algorithm, protocol: Protocol) -> str:
+def _name(topology: GroupTopology, algorithm: Algorithm, protocol: Protocol) -> str:
     return f"{algorithm} {protocol} on {topology.nodes} nodes, {topology.compute_capability}, {topology.cpu}"
 
 

@@ -74,14 +74,14 @@ def test_the_load_of_routes_is_the_sum_over_paths() -> None:
     assert together.uses == each.uses
     assert together.weight == each.weight
     passing = phases._passing(phase)
-    assert dict(enumerate(arrays.touched(len(ranks)).tolist())) == pytest.approx(passing)
+    assert dict(enumerate(arrays.touched_bytes(len(ranks)).tolist())) == pytest.approx(passing)
     assert arrays.of_members(len(ranks)).tolist() == [
         sum((source == member) + (target == member) for source, target, _ in phase.transfers)
         for member in range(len(ranks))
     ]
 
 
-def exchanged(on: Cluster, *, fidelity: str = "flows", beside: bool = False) -> Recording:
+def exchange(on: Cluster, *, fidelity: str = "flows", beside: bool = False) -> Recording:
     """An uneven all-to-all of all ranks; `beside` one in each half of them, and a kernel on each rank."""
 
     def sizes(size: int) -> list[list[int]]:
@@ -114,9 +114,9 @@ def test_an_all_to_all_in_arrays_takes_as_long_as_single_flows(
     on = CLUSTERS[name]
     multiprocessors = dataclasses.replace(on.host.gpu, multiprocessors=100)
     on = dataclasses.replace(on, host=dataclasses.replace(on.host, gpu=multiprocessors))
-    together = exchanged(on, beside=beside)
+    together = exchange(on, beside=beside)
     monkeypatch.setattr(phases, "MOST_SINGLE", 10**9)
-    single = exchanged(on, beside=beside)
+    single = exchange(on, beside=beside)
     whole_ns = max(span.end_ns for span in single.spans)
     assert together.spans != single.spans, "arrays are used"
     for one, other in zip(together.spans, single.spans, strict=True):
@@ -132,6 +132,6 @@ def test_an_all_to_all_in_arrays_takes_as_long_as_single_flows(
 
 def test_the_transfers_of_16_ranks_are_an_activity_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """So their ends are exact, to the ns."""
-    as_it_is = exchanged(cluster(2, 8))
+    as_it_is = exchange(cluster(2, 8))
     monkeypatch.setattr(phases, "MOST_SINGLE", 10**9)
-    assert exchanged(cluster(2, 8)).spans == as_it_is.spans
+    assert exchange(cluster(2, 8)).spans == as_it_is.spans

@@ -264,8 +264,8 @@ def test_more_peers_than_a_batch_wait_for_more_rounds() -> None:
 def test_rooted_operations_are_flows_from_or_to_the_root() -> None:
     layout = (0, 0, 1)
     size = 1 << 20
-    gather = only_phase(nccl.plan(make.rooted("gather", size, 3, 1), layout, HOPPER))
-    scatter = only_phase(nccl.plan(make.rooted("scatter", size, 3, 1), layout, HOPPER))
+    gather = only_phase(nccl.plan(make.make_rooted("gather", size, 3, 1), layout, HOPPER))
+    scatter = only_phase(nccl.plan(make.make_rooted("scatter", size, 3, 1), layout, HOPPER))
     send = only_phase(nccl.plan(make.send_recv(size, 3, 2, 0), layout, HOPPER))
     inside = size * overhead(True, HOPPER)
     assert gather.transfers == ((0, 1, inside), (2, 1, float(size)))

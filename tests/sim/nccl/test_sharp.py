@@ -23,7 +23,7 @@ PROFILE = FILE.with_name("p6_b200_sharp.toml")
 LARGE = 1 << 30
 
 
-def planned(profile: str, hosts: int, size_bytes: int, *, sharp: bool = True, op: str = "all_reduce") -> NcclPlan:
+def plan_call(profile: str, hosts: int, size_bytes: int, *, sharp: bool = True, op: str = "all_reduce") -> NcclPlan:
     costs: NcclCosts = replace(costs_of(load_profile(profile)), hosts=hosts, sharp=sharp)
     layout = tuple(rank // 8 for rank in range(8 * hosts))
     return nccl.plan(make.reduction(op, size_bytes, len(layout)), layout, costs)
@@ -36,7 +36,7 @@ def planned(profile: str, hosts: int, size_bytes: int, *, sharp: bool = True, op
 def test_with_sharp_a_nic_sends_its_part_once_and_receives_the_sum_once(
     profile: str, algorithm: str, hosts: int
 ) -> None:
-    plan = planned(profile, hosts, LARGE)
+    plan = plan_call(profile, hosts, LARGE)
     if profile == "dgx_h100" and hosts == 2:
         assert plan.algorithm == "nvls_tree"  # between two hosts a tree sends no more, and NCCL takes it
         return
@@ -54,7 +54,7 @@ def test_with_sharp_a_nic_sends_its_part_once_and_receives_the_sum_once(
 
 @given(size_bytes=st.integers(1, LARGE // 64).map(lambda count: 64 * count), hosts=st.integers(3, 12))
 def test_more_hosts_take_no_longer(size_bytes: int, hosts: int) -> None:
-    few, many = (planned("dgx_a100", count, size_bytes) for count in (hosts, hosts + 1))
+    few, many = (plan_call("dgx_a100", count, size_bytes) for count in (hosts, hosts + 1))
     if few.algorithm == many.algorithm == "collnet_direct":
         assert (few.phases[0].latency_ns, few.phases[0].least_s) == (many.phases[0].latency_ns, many.phases[0].least_s)
     else:
@@ -63,12 +63,12 @@ def test_more_hosts_take_no_longer(size_bytes: int, hosts: int) -> None:
 
 @pytest.mark.parametrize("op", ["all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor"])
 def test_only_all_reduces_over_hosts_are_offloaded(op: str) -> None:
-    assert planned("dgx_a100", 1, LARGE, op=op) == planned("dgx_a100", 1, LARGE, op=op, sharp=False)
-    several = [planned("dgx_a100", 4, LARGE, op=op, sharp=sharp) for sharp in (True, False)]
+    assert plan_call("dgx_a100", 1, LARGE, op=op) == plan_call("dgx_a100", 1, LARGE, op=op, sharp=False)
+    several = [plan_call("dgx_a100", 4, LARGE, op=op, sharp=sharp) for sharp in (True, False)]
     assert (several[0] == several[1]) is (op != "all_reduce")
 
 
-def predicted(row: dict[str, str]) -> PredictedCollective:
+def predict_row(row: dict[str, str]) -> PredictedCollective:
     return predict(
         op=row["op"],
         library=row["library"],
@@ -84,6 +84,6 @@ def test_published_times_by_sharp() -> None:
     """One row, of 4 nodes, has set what switches reach; the others are as far off as these bars say."""
     with FILE.open() as stream:
         rows = list(csv.DictReader(stream))
-    errors = [predicted(row).predicted_us / float(row["time_us"]) - 1 for row in rows]
+    errors = [predict_row(row).predicted_us / float(row["time_us"]) - 1 for row in rows]
     assert max(map(abs, errors)) < 0.04
     assert sum(map(abs, errors)) / len(errors) < 0.02

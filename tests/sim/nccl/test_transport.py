@@ -40,7 +40,7 @@ OPS: tuple[Op, ...] = ("all_to_all", "all_reduce", "reduce_scatter", "all_gather
 MIB = 1 << 20
 
 
-def simulated(made: Scenario, program: Callable[[Rank], Awaitable[None]]) -> Recording:
+def simulate_program(made: Scenario, program: Callable[[Rank], Awaitable[None]]) -> Recording:
     """In "links" as if every group were too large for flows."""
     with pytest.MonkeyPatch.context() as patch:
         for module, name in ((phases, "MOST_EXACT"), (phases, "MOST_MERGED"), (gloo_library, "MOST_RANKS")):
@@ -74,7 +74,7 @@ def takes_ns(op: Op, library: str, fidelity: str, shape: tuple[int, int], elemen
 
     network = Network(kind="leaf_spine", hosts_per_leaf=2, oversubscription=2.0)
     made = scenario(cluster(*shape, network=network), library=library, fidelity=fidelity, payload="sizes")
-    return max(span.end_ns for span in simulated(made, program).spans)
+    return max(span.end_ns for span in simulate_program(made, program).spans)
 
 
 @pytest.mark.parametrize("library", ["gloo", "nccl"])
@@ -158,7 +158,7 @@ def beside_another(*, library: str, fidelity: str, late_ns: int = 0) -> Recordin
             await rank.all_to_all_single(empty, empty.clone(), label="exchanged")
 
     on = cluster(4, 1)
-    return simulated(scenario(on, library=library, fidelity=fidelity, payload="sizes"), program)
+    return simulate_program(scenario(on, library=library, fidelity=fidelity, payload="sizes"), program)
 
 
 @pytest.mark.parametrize("fidelity", ["flows", "links"])
@@ -200,7 +200,7 @@ def mesh_takes_ns(hosts: int, group: list[int], size_bytes: int, fidelity: str) 
             await rank.all_reduce(torch.empty(size_bytes, dtype=torch.int8, device="meta"), group=members)
 
     made = scenario(on, library="nccl", fidelity=fidelity, payload="sizes")
-    spans = simulated(made, program).spans
+    spans = simulate_program(made, program).spans
     return max(span.end_ns for span in spans) - min(span.start_ns for span in spans)
 
 
@@ -236,7 +236,7 @@ def test_a_ring_over_all_of_a_mesh_loads_every_nvlink_alike() -> None:
     assert carried["host0.bridge.out"] == 0
 
 
-def exchanged(inside: Inside, nics: Nics, sizes: list[list[int]], fidelity: str) -> dict[str, float]:
+def exchange(inside: Inside, nics: Nics, sizes: list[list[int]], fidelity: str) -> dict[str, float]:
     """Bytes on each link of an all-to-all over hosts of three GPUs."""
     ranks = len(sizes)
 
@@ -247,7 +247,7 @@ def exchanged(inside: Inside, nics: Nics, sizes: list[list[int]], fidelity: str)
 
     on = cluster(ranks // 3, 3, inside=inside, nics=nics)
     made = scenario(on, library="nccl", fidelity=fidelity, payload="sizes")
-    return {row.link: row.bytes_carried for row in simulated(made, program).links}
+    return {row.link: row.bytes_carried for row in simulate_program(made, program).links}
 
 
 SWITCH = Inside(kind="nvlink", link=Link(bytes_per_s=1e11, latency_ns=1000))
@@ -278,7 +278,7 @@ def test_point_to_point_leaves_by_the_rail_of_its_target_where_nvlinks_lead_ther
     ranks = 3 * hosts
     whole = st.lists(st.sampled_from((0, 20_000, 1 << 20)), min_size=ranks, max_size=ranks)
     sizes = data.draw(st.lists(whole, min_size=ranks, max_size=ranks))
-    carried = exchanged(inside, nics, sizes, fidelity)
+    carried = exchange(inside, nics, sizes, fidelity)
     expected: dict[str, int] = {}
     for source, row in enumerate(sizes):
         for target, size_bytes in enumerate(row):
@@ -299,7 +299,7 @@ def test_point_to_point_leaves_by_the_rail_of_its_target_where_nvlinks_lead_ther
 def test_bytes_for_another_rail_cross_the_nvlinks_to_its_gpu() -> None:
     sizes = [[0] * 6 for _ in range(6)]
     sizes[0][4] = 1 << 20
-    carried = exchanged(SWITCH, OWN, sizes, "flows")
+    carried = exchange(SWITCH, OWN, sizes, "flows")
     assert {link: count for link, count in carried.items() if count} == pytest.approx(
         dict.fromkeys(("gpu0.out", "gpu1.in", "host0.nic1.out", "host1.nic1.in"), 1 << 20)
     )
@@ -308,7 +308,7 @@ def test_bytes_for_another_rail_cross_the_nvlinks_to_its_gpu() -> None:
 def test_all_to_all_on_a_mesh_relays_between_gpus_without_nvlinks() -> None:
     sizes = [[0] * 3 for _ in range(3)]
     sizes[0][2] = 1 << 20
-    carried = exchanged(CHAIN, OWN, sizes, "links")
+    carried = exchange(CHAIN, OWN, sizes, "links")
     assert {link for link, count in carried.items() if count} == {"gpu0.nvlink1.out", "gpu1.nvlink2.out"}
     assert carried["gpu0.nvlink1.out"] == carried["gpu1.nvlink2.out"]
 
@@ -324,4 +324,4 @@ def test_collectives_as_loads_deliver_the_right_values(library: str) -> None:
         assert (await rank.all_reduce(torch.full((3,), float(me)))).tolist() == [sum(range(size))] * 3
         assert (await rank.broadcast(torch.full((2,), float(me)), 2)).tolist() == [2.0, 2.0]
 
-    simulated(scenario(cluster(2, 2), library=library, fidelity="links"), program)
+    simulate_program(scenario(cluster(2, 2), library=library, fidelity="links"), program)

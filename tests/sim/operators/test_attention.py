@@ -107,7 +107,7 @@ def test_attention_meets_the_measured_rows_of_an_h200() -> None:
 def test_attention_meets_the_wheels_rows_on_every_gpu() -> None:
     for name in SYSTEMS:
         pairs = [
-            (seconds(_served(row), system(name)), float(row["us"]) * 1e-6)
+            (seconds(_serve(row), system(name)), float(row["us"]) * 1e-6)
             for row in rows("wheel_attention")
             if row["gpu"] == name
         ]
@@ -121,7 +121,7 @@ def _of(row: dict[str, str]) -> Attention:
     return dataclasses.replace(attention, dtype=dtype, is_backward=row["kind"] == "sdpa_backward")
 
 
-def _served(row: dict[str, str]) -> Attention:
+def _serve(row: dict[str, str]) -> Attention:
     names = ("batch", "heads", "key_heads", "queries", "head_size")
     attention = _attention(*(int(row[name]) for name in names), is_causal=row["causal"] == "1")
     return dataclasses.replace(attention, window=int(row["window"]) or None, is_serving=True)

@@ -41,7 +41,7 @@ def row(*operations: Operation, over_law: float, is_cold: bool = False, calls: i
     return MeasuredOperator(operations=operations, us=over_law * law_s * 1e6, is_cold=is_cold, calls=calls)
 
 
-def corrected(operation: Operation, *rows: MeasuredOperator) -> float:
+def correct(operation: Operation, *rows: MeasuredOperator) -> float:
     return correction([OperatorTable(surfaces={}, nearest=Nearest(rows, GPU))], operation).factor
 
 
@@ -53,41 +53,41 @@ def test_a_measured_operator_takes_its_measured_time() -> None:
         BagsForward(bags=uniform(tables=8, rows=1000, dim=128, bags=512, length=3)),
     ]
     rows = [row(each, over_law=2.0 + place) for place, each in enumerate(operations)]
-    assert [corrected(each, *rows) for each in operations] == pytest.approx([2.0, 3.0, 4.0, 5.0])
+    assert [correct(each, *rows) for each in operations] == pytest.approx([2.0, 3.0, 4.0, 5.0])
 
 
 def test_an_operator_within_two_percent_of_a_measured_one_is_taken_for_it() -> None:
     operations = [dataclasses.replace(LAYER, rows=LAYER.rows * size // 100) for size in (98, 99, 101, 102, 104)]
-    factors = [corrected(each, row(LAYER, over_law=2.0)) for each in operations]
+    factors = [correct(each, row(LAYER, over_law=2.0)) for each in operations]
     assert factors == pytest.approx([2.0, 2.0, 2.0, 2.0, 1.0])
 
 
 def test_cold_measurements_are_compared_with_cold_laws() -> None:
-    assert corrected(LAYER, row(LAYER, over_law=1.5, is_cold=True)) == pytest.approx(1.5)
+    assert correct(LAYER, row(LAYER, over_law=1.5, is_cold=True)) == pytest.approx(1.5)
 
 
 def test_rows_of_one_operator_are_averaged_over_their_calls() -> None:
     rows = [row(LAYER, over_law=1.0, calls=3), row(LAYER, over_law=2.0)]
-    assert corrected(LAYER, *rows) == pytest.approx(1.25)
+    assert correct(LAYER, *rows) == pytest.approx(1.25)
 
 
 def test_cold_and_warm_rows_of_one_operator_are_not_mixed_those_of_most_calls_count() -> None:
     rows = [row(LAYER, over_law=1.0, calls=2), row(LAYER, over_law=3.0, is_cold=True, calls=5)]
-    assert corrected(LAYER, *rows) == pytest.approx(3.0)
-    assert corrected(LAYER, *rows, row(LAYER, over_law=2.0, calls=6)) == pytest.approx(1.75)
+    assert correct(LAYER, *rows) == pytest.approx(3.0)
+    assert correct(LAYER, *rows, row(LAYER, over_law=2.0, calls=6)) == pytest.approx(1.75)
 
 
 def test_a_call_of_several_operators_corrects_each_of_them_unless_one_was_measured_alone() -> None:
     addition = contiguous("add_", 1 << 22, "bfloat16")
     both = row(LAYER, addition, over_law=3.0)
-    assert corrected(addition, both) == pytest.approx(3.0)
-    assert corrected(LAYER, both, row(LAYER, over_law=1.1)) == pytest.approx(1.1)
+    assert correct(addition, both) == pytest.approx(3.0)
+    assert correct(LAYER, both, row(LAYER, over_law=1.1)) == pytest.approx(1.1)
 
 
 def test_only_the_16_bit_types_share_measurements() -> None:
     rows = [row(LAYER, over_law=2.0)]
-    assert corrected(dataclasses.replace(LAYER, dtype="float16"), *rows) == pytest.approx(2.0)
-    assert corrected(dataclasses.replace(LAYER, dtype="tf32"), *rows) == 1.0
+    assert correct(dataclasses.replace(LAYER, dtype="float16"), *rows) == pytest.approx(2.0)
+    assert correct(dataclasses.replace(LAYER, dtype="tf32"), *rows) == 1.0
 
 
 def alike(over_law: float) -> list[MeasuredOperator]:
@@ -97,7 +97,7 @@ def alike(over_law: float) -> list[MeasuredOperator]:
 
 def test_a_correction_fades_with_distance() -> None:
     scales = (32, 40, 64, 1024, 1 << 20)
-    factors = [corrected(dataclasses.replace(LAYER, rows=LAYER.rows * scale), *alike(4.0)) for scale in scales]
+    factors = [correct(dataclasses.replace(LAYER, rows=LAYER.rows * scale), *alike(4.0)) for scale in scales]
     assert factors[0] == pytest.approx(4.0)
     assert factors[1] > 2.5
     assert factors == sorted(factors, reverse=True)
@@ -107,14 +107,14 @@ def test_a_correction_fades_with_distance() -> None:
 def test_with_fewer_than_five_rows_only_exact_matches_count() -> None:
     rows = alike(4.0)[:4]
     between = dataclasses.replace(LAYER, rows=LAYER.rows * 3 // 2)
-    assert [corrected(each, *rows) for each in (LAYER, between)] == pytest.approx([4.0, 1.0])
+    assert [correct(each, *rows) for each in (LAYER, between)] == pytest.approx([4.0, 1.0])
 
 
 def test_a_different_layout_counts_as_one_octave() -> None:
     layout = dataclasses.replace(LAYER, right_is_transposed=False)
     octave = dataclasses.replace(LAYER, columns=2 * LAYER.columns, right_alignment=16)
-    assert 1.5 < corrected(layout, *alike(4.0)) < 4.0
-    assert corrected(layout, *alike(4.0)) == pytest.approx(corrected(octave, *alike(4.0)), rel=1e-6)
+    assert 1.5 < correct(layout, *alike(4.0)) < 4.0
+    assert correct(layout, *alike(4.0)) == pytest.approx(correct(octave, *alike(4.0)), rel=1e-6)
 
 
 def products(count: int, seed: int) -> list[Product]:
@@ -165,7 +165,7 @@ def test_measurements_that_say_nothing_of_each_other_leave_the_law_alone() -> No
     draw = Random(3)
     rows = [row(each, over_law=draw.choice([0.5, 2.0])) for each in dict.fromkeys(products(60, 4))]
     measured = {each.operations[0] for each in rows}
-    assert {corrected(each, *rows) for each in products(60, 5) if each not in measured} == {1.0}
+    assert {correct(each, *rows) for each in products(60, 5) if each not in measured} == {1.0}
 
 
 def test_an_operator_with_a_size_that_others_leave_out_is_of_another_family() -> None:
@@ -174,7 +174,7 @@ def test_an_operator_with_a_size_that_others_leave_out_is_of_another_family() ->
         for step in (128, 256, 512, 1024, 2048, 4096)
     ]
     rows = [row(each, over_law=2.0) for each in attentions]
-    assert corrected(dataclasses.replace(attentions[3], window=128, is_serving=True), *rows) == 1.0
+    assert correct(dataclasses.replace(attentions[3], window=128, is_serving=True), *rows) == 1.0
 
 
 def test_unknown_ids_of_a_trace_are_taken_from_the_predicted_operator() -> None:
@@ -185,10 +185,10 @@ def test_unknown_ids_of_a_trace_are_taken_from_the_predicted_operator() -> None:
         (BagsBackward(bags=bags), BagsBackward(bags=unknown)),
     ):
         measured = MeasuredOperator(operations=(partial,), us=3e6 * seconds(known, GPU))
-        assert corrected(known, measured) == pytest.approx(3.0)
+        assert correct(known, measured) == pytest.approx(3.0)
     gather = Gather(rows=8192, dim=768, dtype="float32", unique=100)
     measured = MeasuredOperator(operations=(dataclasses.replace(gather, unique=0),), us=3e6 * seconds(gather, GPU))
-    assert corrected(gather, measured) == pytest.approx(3.0)
+    assert correct(gather, measured) == pytest.approx(3.0)
 
 
 def test_a_table_overrides_earlier_ones_by_its_weight() -> None:

@@ -39,7 +39,7 @@ def mixed_add(elements: int) -> Pointwise:
     )
 
 
-def strided(name: str, dtype: str, operands: tuple[tuple[int, int], ...], dims: int) -> Pointwise:
+def make_strided(name: str, dtype: str, operands: tuple[tuple[int, int], ...], dims: int) -> Pointwise:
     """Operands as (elements, stride), the result last."""
     *inputs, output = (Operand(dtype=dtype, elements=elements, stride=stride) for elements, stride in operands)
     return Pointwise(name=name, elements=output.elements, inputs=tuple(inputs), outputs=(output,), dims=dims)
@@ -75,12 +75,12 @@ KERNELS = [
     (contiguous("mul", 38633472, "float32"), 74.6),
     (contiguous("threshold_backward", 8388608, "float32", inputs=2), 23.1),
     (contiguous("clamp_min", 8388608, "float32"), 15.6),
-    (strided("copy_", "bfloat16", ((37748736, 1), (37748736, 1)), 5), 117.7),
-    (strided("add", "float32", ((12582912, 1), (786432, 1), (12582912, 1)), 2), 41.95),
-    (strided("add_", "float32", ((28311552, 1), (28311552, 27), (28311552, 1)), 3), 161.5),
-    (strided("copy_", "float32", ((2875392, 1), (2875392, 1)), 2), 10.4),
+    (make_strided("copy_", "bfloat16", ((37748736, 1), (37748736, 1)), 5), 117.7),
+    (make_strided("add", "float32", ((12582912, 1), (786432, 1), (12582912, 1)), 2), 41.95),
+    (make_strided("add_", "float32", ((28311552, 1), (28311552, 27), (28311552, 1)), 3), 161.5),
+    (make_strided("copy_", "float32", ((2875392, 1), (2875392, 1)), 2), 10.4),
     (by_strides("add", (4096, 3456), [("bfloat16", (3456, 1)), ("float32", (0, 1))], [("float32", (3456, 1))]), 62.2),
-    (strided("add", "float32", ((1048576, 1), (1048576, 1), (1048576, 1)), 2), 5.9),
+    (make_strided("add", "float32", ((1048576, 1), (1048576, 1), (1048576, 1)), 2), 5.9),
 ]
 # fp32 operators of an A100 PCIe 40 GB and a V100 PCIe (NeuSight's labels), us; nothing here is fitted on them.
 A100_ROWS = [
@@ -130,20 +130,20 @@ def test_more_elements_never_take_less_time(on: Gpu) -> None:
 def test_strides_and_casts_never_save_time(on: Gpu) -> None:
     n = 1 << 22
     plain = seconds(contiguous("copy_", n, "float32"), on)
-    assert seconds(strided("copy_", "float32", ((n, 1), (n, 1)), 3), on) >= plain
-    assert seconds(strided("copy_", "float32", ((n, 64), (n, 1)), 3), on) >= plain
+    assert seconds(make_strided("copy_", "float32", ((n, 1), (n, 1)), 3), on) >= plain
+    assert seconds(make_strided("copy_", "float32", ((n, 64), (n, 1)), 3), on) >= plain
     assert seconds(mixed_add(n), on) >= seconds(contiguous("add", n, "bfloat16", inputs=2), on)
 
 
 def test_neighbouring_dimensions_are_merged() -> None:
     """The bias of a transposed gradient: [8192, 27, 128] + a view of [8192, 128, 27]."""
     plain, turned = ("float32", (3456, 128, 1)), ("float32", (3456, 1, 27))
-    assert by_strides("add_", (8192, 27, 128), [plain, turned], [plain]) == strided(
+    assert by_strides("add_", (8192, 27, 128), [plain, turned], [plain]) == make_strided(
         "add_", "float32", ((28311552, 1), (28311552, 27), (28311552, 1)), 3
     )
     assert by_strides("add", (8192, 27, 128), [plain, plain], [plain]) == add(28311552)
     row = ("float32", (0, 0, 1))
-    assert by_strides("add", (8192, 27, 128), [plain, row], [plain]) == strided(
+    assert by_strides("add", (8192, 27, 128), [plain, row], [plain]) == make_strided(
         "add", "float32", ((28311552, 1), (128, 1), (28311552, 1)), 2
     )
     number = by_strides("mul", (16,), [("float32", (1,)), ("float32", (0,))], [("float32", (1,))])

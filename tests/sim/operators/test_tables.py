@@ -21,7 +21,7 @@ from scenarios.seam.operations.attention import Attention
 from scenarios.seam.operations.convolution import Convolution
 from scenarios.seam.operations.products import linear
 from sim.operators.laws import seconds
-from sim.operators.tables.making import _kept, table_of
+from sim.operators.tables.making import _points_to_keep, table_of
 from sim.operators.tables.read import about_table
 from sim.operators.tables.read import table_of as named_table
 from sim.operators.tables.surface import surface
@@ -95,8 +95,8 @@ def test_unmeasured_operators_keep_the_laws_time(shipped: OperatorTable) -> None
 
 
 def test_points_are_kept_until_the_others_lie_between_them() -> None:
-    assert _kept(np.arange(5.0), np.zeros(5)) == [0, 4]
-    assert _kept(np.arange(5.0), np.array([0.0, 0.0, 0.5, 0.0, 0.0])) == [0, 1, 2, 3, 4]
+    assert _points_to_keep(np.arange(5.0), np.zeros(5)) == [0, 4]
+    assert _points_to_keep(np.arange(5.0), np.array([0.0, 0.0, 0.5, 0.0, 0.0])) == [0, 1, 2, 3, 4]
 
 
 @pytest.fixture
@@ -106,12 +106,12 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for server, times in (("one", 1.0), ("two", 2.0), ("three", 30.0)):
         layer = {"gemm_dtype": "bfloat16", "m": 64, "n": 256, "k": 512, "latency": times * 1e3 * LAYER_S}
         wider = {**layer, "k": 1024}
-        measured(system / "gemm" / server / "1" / "gemm_perf.parquet", layer, {**layer, "gemm_dtype": "fp8"}, wider)
+        measure(system / "gemm" / server / "1" / "gemm_perf.parquet", layer, {**layer, "gemm_dtype": "fp8"}, wider)
         sizes = {"batch_size": 2, "isl": 512, "num_heads": 8, "num_key_value_heads": 4, "head_dim": 64}
         prefill = {"attn_dtype": "bfloat16", "kv_cache_dtype": "bfloat16", "latency": times * 1e3 * PREFILL_S, **sizes}
         folder = system / "attention" / server / "1"
-        measured(folder / "context_attention_perf.parquet", prefill, {**prefill, "kv_cache_dtype": "fp8"})
-        measured(folder / "generation_attention_perf.parquet", {**prefill, "latency": 1e6})
+        measure(folder / "context_attention_perf.parquet", prefill, {**prefill, "kv_cache_dtype": "fp8"})
+        measure(folder / "generation_attention_perf.parquet", {**prefill, "latency": 1e6})
     (tmp_path / "aiconfigurator_core" / "__init__.py").write_text("raise AssertionError('imported')")
     about = tmp_path / "aiconfigurator_core-0.1.dist-info" / "METADATA"
     about.parent.mkdir()
@@ -120,7 +120,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return system
 
 
-def measured(file: Path, *rows: dict[str, object]) -> None:
+def measure(file: Path, *rows: dict[str, object]) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     pd.DataFrame([{**row, "device": "mine"} for row in rows]).to_parquet(file)
 
@@ -174,7 +174,7 @@ def test_a_table_is_not_compared_with_laws_that_a_gpu_does_not_have(package: Pat
 
 def test_a_left_out_point_is_interpolated_on_its_line() -> None:
     plane = surface(np.array([[1, 4], [1, 8], [1, 16], [2, 4]]), np.array([1.0, 5.0, 3.0, 7.0]))
-    assert list(plane.left_out()) == [(1.0, 2.5), (5.0, 2.0), (3.0, 2.5), (7.0, 0.0)]
+    assert list(plane.leave_one_out()) == [(1.0, 2.5), (5.0, 2.0), (3.0, 2.5), (7.0, 0.0)]
 
 
 @pytest.mark.parametrize("name", SYSTEMS)

@@ -25,7 +25,7 @@ MEMORY = Kernel(kind="test", bytes_read=4e9)  # 4 ms
 NOTHING = Kernel(kind="test", launches=0)
 
 
-def simulated(name: str, **changes: object) -> Recording:
+def simulate_ready(name: str, **changes: object) -> Recording:
     found = load(name, changes)
     return simulate(found, build_simulation(found))
 
@@ -54,8 +54,8 @@ def work(span: Span) -> tuple[float, ...]:
     ],
 )
 def test_balanced_ranks_have_equal_work_and_an_unchanged_total(name: str, changes: dict[str, object]) -> None:
-    own = simulated(name, steps=1, **changes)
-    balanced = simulated(name, steps=1, **{"run.balanced": True}, **changes)
+    own = simulate_ready(name, steps=1, **changes)
+    balanced = simulate_ready(name, steps=1, **{"run.balanced": True}, **changes)
     before, after = by_operation(own.spans), by_operation(balanced.spans)
     assert list(after) == list(before)
     assert any(len({work(span) for span in spans}) > 1 for spans in before.values())
@@ -73,11 +73,13 @@ def totals(spans: list[Span]) -> list[float]:
 
 
 def test_where_ranks_do_the_same_nothing_changes() -> None:
-    own, balanced = (simulated("all_reduce_4x1_200mbit", steps=2, **{"run.balanced": value}) for value in (False, True))
+    own, balanced = (
+        simulate_ready("all_reduce_4x1_200mbit", steps=2, **{"run.balanced": value}) for value in (False, True)
+    )
     assert balanced.spans == own.spans
 
 
-def played(body: Any, **changes: Any) -> dict[str, list[Span]]:
+def play(body: Any, **changes: Any) -> dict[str, list[Span]]:
     found = scenario(cluster(2, 2), balanced=True, **changes)
     spans = defaultdict(list)
     for span in simulate(found, Play(body)).spans:
@@ -97,7 +99,7 @@ def test_a_pair_sends_what_pairs_like_it_send_and_all_values_arrive(library: str
         assert output.tolist() == [float(source) for source, count in enumerate(gets) for _ in range(count)]
 
     (itself, near, far) = (round(total / pairs) for total, pairs in ((9, 4), (10, 4), (27, 8)))
-    spans = played(body, library=library)["x"]
+    spans = play(body, library=library)["x"]
     assert [span.bytes_in for span in spans] == [4 * (itself + near + 2 * far)] * 4
     assert [span.bytes_sent for span in spans] == [4 * (near + 2 * far)] * 4
 
@@ -109,7 +111,7 @@ def test_groups_of_one_size_share_what_they_send(op: str, each: int) -> None:
         tensors = (share, whole) if op == "reduce_scatter_tensor" else (whole, share)
         await getattr(rank, op)(*tensors, group=rank.intra, label="x")
 
-    spans = played(body, library="nccl")["x"]
+    spans = play(body, library="nccl")["x"]
     assert {min(span.bytes_in, span.bytes_out) for span in spans} == {4 * 12}
     assert {max(span.bytes_in, span.bytes_out) for span in spans} == {each * 4 * 12}
 
@@ -123,7 +125,7 @@ def test_a_message_and_a_broadcast_stay_as_they_are() -> None:
         if rank.rank == 3:
             await rank.recv(tensor, 0, label="r")
 
-    spans = played(body)
+    spans = play(body)
     assert [span.bytes_sent for span in spans["b"]] == [0, 32, 0, 0]
     assert [span.bytes_sent for span in (*spans["s"], *spans["r"])] == [32, 0]
 
@@ -135,7 +137,7 @@ def test_kernels_of_all_kinds_take_the_mean_and_nothing_has_its_share() -> None:
         with rank.step(0):
             await rank.compute(of_rank[rank.rank], int, label="x")
 
-    spans = played(body, library="nccl")["x"]
+    spans = play(body, library="nccl")["x"]
     assert {span.end_ns - span.start_ns for span in spans} == {1_000_000}  # a quarter of 4 ms, beside a half of 1 ms
     assert {(span.flops, span.bytes_read, span.kernel) for span in spans} == {(5e9, 1e9, "test")}
 
@@ -146,7 +148,7 @@ def test_measured_times_are_shared_as_well() -> None:
             await rank.compute(NOTHING if rank.rank else ARITHMETIC, int, label="x")
 
     times = ComputeTimes(path=Path("t.csv"), rows=(ComputeTime(label="x", call=None, time_ns=8_000),))
-    spans = played(body, library="nccl", compute_times=times)["x"]
+    spans = play(body, library="nccl", compute_times=times)["x"]
     assert {span.end_ns - span.start_ns for span in spans} == {2_000}
 
 

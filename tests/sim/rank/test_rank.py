@@ -33,6 +33,18 @@ def test_work_between_issue_and_await_overlaps() -> None:
     assert reduce.wait_from_ns == reduce.wait_until_ns == compute.end_ns
 
 
+def test_a_program_computes_on_one_thread_as_a_real_rank_does() -> None:
+    async def program(rank: Rank) -> None:
+        threads.append(torch.get_num_threads())
+
+    threads: list[int] = []
+    torch.set_num_threads(2)
+    play(program, on=cluster(1, 1))
+    threads.append(torch.get_num_threads())
+    torch.set_num_threads(1)
+    assert threads == [1, 2]
+
+
 def test_an_output_is_poisoned_until_its_operation_completes() -> None:
     seen = []
 

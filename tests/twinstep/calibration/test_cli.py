@@ -20,7 +20,7 @@ from tests.small import scenario
 from twinstep.calibration.cli import PROGRAMS, calibrate, nominal
 
 
-def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+def refuse(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     assert calibrate(arguments, simulate) == 2
     return capsys.readouterr().err.strip()
 
@@ -45,7 +45,7 @@ def test_wrong_options_are_one_sentence(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("there.toml").touch()
-    assert refused(arguments, capsys) == sentence
+    assert refuse(arguments, capsys) == sentence
     assert not Path("a.toml").exists()
 
 
@@ -56,7 +56,7 @@ def test_programs_name_functions(name: str) -> None:
 
 def test_more_ranks_than_cores_can_serve_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     most = 4 * cores()
-    sentence = refused(["--out", str(tmp_path / "a.toml"), "--ranks-per-host", str(most + 1)], capsys)
+    sentence = refuse(["--out", str(tmp_path / "a.toml"), "--ranks-per-host", str(most + 1)], capsys)
     assert sentence == f"--ranks-per-host = {most + 1}: expected 1 to {most}, four for each core"
 
 

@@ -20,7 +20,7 @@ from twinstep.calibration.cli import calibrate
 KINDS = set(KERNEL_KINDS)
 
 
-def refused(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str:
+def refuse(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str:
     assert calibrate(["--kernels", *arguments], simulate) == 2
     return capsys.readouterr().err.strip()
 
@@ -41,18 +41,18 @@ def refused(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str
 def test_wrong_kernel_options_are_one_sentence(
     arguments: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert refused(["--out", str(tmp_path / "a.toml"), *arguments], capsys) == sentence
+    assert refuse(["--out", str(tmp_path / "a.toml"), *arguments], capsys) == sentence
 
 
 def test_more_ranks_than_cores_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     most = cores()
     out = ["--out", str(tmp_path / "a.toml"), "--like", "cpu_local"]
-    sentence = refused([*out, "--ranks-per-host", str(most + 1)], capsys)
+    sentence = refuse([*out, "--ranks-per-host", str(most + 1)], capsys)
     assert sentence == f"--ranks-per-host = {most + 1}: expected 1 to {most}, one for each core"
 
 
 def test_missing_profile_has_the_scenarios_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "'dgx_x'" in refused(["--out", str(tmp_path / "a.toml"), "--like", "dgx_x"], capsys)
+    assert "'dgx_x'" in refuse(["--out", str(tmp_path / "a.toml"), "--like", "dgx_x"], capsys)
 
 
 @pytest.mark.slow

@@ -133,7 +133,7 @@ def timer(monkeypatch: pytest.MonkeyPatch) -> LawTimer:
     return made
 
 
-def predicted(profile: Path, operations: list[Operation]) -> list[float]:
+def predict(profile: Path, operations: list[Operation]) -> list[float]:
     prices = Prices(load_profile(str(profile)).host.gpu)
     return [prices.seconds(each) for each in operations]
 
@@ -149,7 +149,7 @@ def test_script_operators_are_measured_by_share_of_time(tmp_path: Path, timer: L
     assert rows == timer.asked
     assert not [each for each in rows if isinstance(each, Pointwise) and each.elements > 64 * 479]
     assert json.loads(said)["share_of_run"] == pytest.approx(1, abs=0.02)
-    alone_s = dict(zip(rows, predicted(out, rows), strict=True))
+    alone_s = dict(zip(rows, predict(out, rows), strict=True))
     for operation in rows:  # as the simulated GPU has it, caches warm
         cold_us = sum(timer.times_us(operation)) / 3
         assert 0.3 < 1e6 * alone_s[operation] / cold_us < 1.05
@@ -226,12 +226,12 @@ def test_a_command_that_was_interrupted_goes_on_where_it_stood(
     out, words = tmp_path / "a.toml", ("--device", "cpu", "--json", "--of", "twrw_2x2")
     take = timer.take
 
-    def interrupted(batch: object) -> object:
+    def interrupt(batch: object) -> object:
         if len(timer.asked) >= 8:
             raise KeyboardInterrupt
         return take(batch)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(timer, "take", interrupted)
+    monkeypatch.setattr(timer, "take", interrupt)
     code, _, error = calibrate(out, *words)
     assert (code, error) == (130, f"{tmp_path / 'a.parquet.part'}: 8 operators are in it; the same command goes on")
     assert [file.name for file in tmp_path.iterdir()] == ["a.parquet.part"]

@@ -19,7 +19,7 @@ from scenarios.workloads.build import build
 from scenarios.workloads.dlrm.tables.shard_price import shard_kernels
 from sim.run import simulate
 from tests.commands import command
-from tests.small import changed, model_of, recommender
+from tests.small import change, model_of, recommender
 from twinstep.plan_choice import choose_plan, with_simulated_plan
 from twinstep.plan_choice.shard_options import column_widths
 
@@ -49,9 +49,7 @@ def test_the_chosen_plan_is_faster_than_the_planners(tmp_path: Path) -> None:
     assert choice.tried[0].step_ns == step_ns(scenario)
     assert choice.best.step_ns == min(tried.step_ns for tried in choice.tried)
     assert choice.gain > 0.03
-    asked = changed(
-        scenario, planner=dataclasses.replace(Recommender.of(scenario.workload).planner, choose="simulated")
-    )
+    asked = change(scenario, planner=dataclasses.replace(Recommender.of(scenario.workload).planner, choose="simulated"))
     with with_simulated_plan(asked) as planned:
         assert step_ns(planned.scenario) == choice.best.step_ns
         assert planned.notes[0].startswith(f"{choice.sentence}; the search took ")

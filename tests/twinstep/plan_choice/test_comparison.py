@@ -33,12 +33,12 @@ def planners_plan(folder: Path) -> Path:
     return folder / "own.json"
 
 
-def compared(scenario: Scenario, times: Iterator[float], seconds: float = 60.0) -> Compared:
+def compare(scenario: Scenario, times: Iterator[float], seconds: float = 60.0) -> Compared:
     limit = TimeLimit(seconds, ProgressLine(quiet=True), lambda: next(times))
-    return compare_plans(scenario, lambda plan: planned(scenario, plan), None, limit)
+    return compare_plans(scenario, lambda plan: apply_plan(scenario, plan), None, limit)
 
 
-def planned(scenario: Scenario, plan: Path) -> Scenario:
+def apply_plan(scenario: Scenario, plan: Path) -> Scenario:
     return load(scenario.path, {"sharding.plan": str(plan), "run.steps": scenario.run.steps})
 
 
@@ -142,13 +142,13 @@ def test_the_plan_that_is_written_is_taken_where_tables_are_pinned(tmp_path: Pat
 def test_a_search_that_runs_out_of_time_has_the_best_plan_so_far(tmp_path: Path) -> None:
     scenario = load(file_of(tmp_path))
     times = count(0.0, 1e-6)
-    whole = compared(scenario, times)
+    whole = compare(scenario, times)
     assert (whole.stopped, len(whole.plans)) == ("", 2)
-    cut = compared(scenario, count(0.0, 120 * 1e-6 / next(times)))  # half of the looks at the clock
+    cut = compare(scenario, count(0.0, 120 * 1e-6 / next(times)))  # half of the looks at the clock
     assert cut.stopped == "stopped after 60 s (--seconds)"
     assert 1 < cut.tried < whole.tried
     assert whole.plans[1].step_ns <= cut.plans[1].step_ns <= cut.plans[0].step_ns
-    none = compared(scenario, count(0.0, 20.0))
+    none = compare(scenario, count(0.0, 20.0))
     assert none.tried == 1
     assert none.plans[0] is none.plans[1]
     shown = verdict(PlansView(none.plans, none.tried, none.stopped, file="", command="", reserved_share=0.15))
@@ -158,8 +158,8 @@ def test_a_search_that_runs_out_of_time_has_the_best_plan_so_far(tmp_path: Path)
 def test_plans_of_many_steps_are_simulated_for_a_few(tmp_path: Path) -> None:
     """Only where all steps would take too much of the time."""
     scenario = load(file_of(tmp_path), {"run.steps": 6})
-    assert compared(scenario, count(0.0, 1e-6)).steps == 6
-    cut = compared(scenario, count(0.0, 5.0))
+    assert compare(scenario, count(0.0, 1e-6)).steps == 6
+    cut = compare(scenario, count(0.0, 5.0))
     assert cut.steps == STEPS
     assert cut.plans[0].step_ns == step_time_ns(twinstep.predict(scenario.with_run(steps=STEPS)))
 
@@ -174,7 +174,7 @@ def test_ctrl_c_keeps_the_best_plan_so_far(tmp_path: Path) -> None:
     now = times()
     limit = TimeLimit(60, ProgressLine(quiet=True), lambda: next(now))
     scenario = load(file_of(tmp_path))
-    cut = compare_plans(scenario, lambda plan: planned(scenario, plan), None, limit)
+    cut = compare_plans(scenario, lambda plan: apply_plan(scenario, plan), None, limit)
     assert cut.stopped == "interrupted"
     assert cut.plans[1].step_ns <= cut.plans[0].step_ns
 

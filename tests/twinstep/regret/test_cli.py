@@ -69,7 +69,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     return jobs
 
 
-def found(study: Path, *words: object, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+def find(study: Path, *words: object, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     assert regret([str(study), "--json", *map(str, words)]) == 0
     printed: dict[str, Any] = json.loads(capsys.readouterr().out)
     return printed
@@ -79,17 +79,17 @@ def test_points_are_predicted_and_measured_and_nothing_twice(
     study: Path, launched: list[Job], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two of six points are the scenarios of two others; what the simulator measures agrees with itself at once."""
-    first = found(study, "--rounds", 2, capsys=capsys)
+    first = find(study, "--rounds", 2, capsys=capsys)
     assert len(launched) == 4 * 2
     assert all(job.check == "never" and job.scenario.run.payload == "values" for job in launched)
     assert [point["index"] for point in first["points"]] == [1, 2, 3, 4]
     assert (first["regret"], first["predicted_best"], first["kendall"]) == (0, 2, 1)
     assert [point["rounds"] for point in first["points"]] == [2] * 4
     assert json.loads(Path("runs/study-regret/regret.json").read_text()) == first
-    assert found(study, "--rounds", 3, "--draws", 0, capsys=capsys)["pairs"] == first["pairs"]
+    assert find(study, "--rounds", 3, "--draws", 0, capsys=capsys)["pairs"] == first["pairs"]
     assert len(launched) == 4 * 2
     study.write_text(STUDY.replace('"64 KiB"', '"2 MiB", "64 KiB"'))
-    assert [point["index"] for point in found(study, capsys=capsys)["points"]] == [1, 2, 3, 4, 5, 6]
+    assert [point["index"] for point in find(study, capsys=capsys)["points"]] == [1, 2, 3, 4, 5, 6]
     assert len(launched) == 6 * 2
     measured = twinstep.study("runs/study-regret/measured")
     assert measured["index"].tolist() == [1, 2, 3, 4, 5, 6]
@@ -111,7 +111,7 @@ def test_a_command_that_is_interrupted_goes_on_where_it_stopped(
     said = capsys.readouterr().err
     assert said == "runs/study-regret: interrupted; python -m real regret study.toml --quiet goes on\n"
     monkeypatch.setattr(twinstep.regret.cli, "launch", plays)
-    found(study, capsys=capsys)
+    find(study, capsys=capsys)
     assert len(launched) == 4 * 2
     assert len({(job.scenario.digest(), job.out.name) for job in launched}) == 4 * 2
 
@@ -141,7 +141,7 @@ def test_failed_point_is_reported_and_measured_again_with_again(
     assert len(lost) == 2
     assert len(launched) == 2 * 2
     capsys.readouterr()
-    assert len(found(study, "--again", capsys=capsys)["points"]) == 4
+    assert len(find(study, "--again", capsys=capsys)["points"]) == 4
     assert capsys.readouterr().err == ""
 
 
@@ -220,7 +220,7 @@ def test_missing_root_is_one_sentence(
 def test_on_emulated_hosts_the_quicker_link_is_the_best(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """2 MiB each way: at 50 Mbit/s a step takes 168 ms of wire, at 200 Mbit/s 42 ms."""
     study.write_text(STUDY.replace('"64 KiB", "1 MiB", "65536 bytes"', '"2 MiB"').replace("100 Mbit/s", "50 Mbit/s"))
-    shown = found(study, "--emulate", "--rounds", 1, capsys=capsys)
+    shown = find(study, "--emulate", "--rounds", 1, capsys=capsys)
     assert (shown["measured_best"], shown["predicted_best"], shown["regret"]) == (2, 2, 0)
     assert shown["pairs"][1] == {"difference": 0.1, "count": 1, "right": 1, "share": 1}
     run = run_folder.load(Path("runs/study-regret/measured") / twinstep.study("runs/study-regret/measured")["run"][0])

@@ -33,7 +33,7 @@ def play_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweep, "play_all", play_all)
 
 
-def counted(path: str) -> int:
+def count(path: str) -> int:
     """Count a call in a file."""
     with Path(path).open("a") as stream:
         stream.write(".")
@@ -42,13 +42,13 @@ def counted(path: str) -> int:
 
 def killed_at_first(path: str) -> str:
     """As by the system: the first call's worker dies."""
-    if counted(path) == 1:
+    if count(path) == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     return "whole"
 
 
-def killed(path: str) -> str:
-    counted(path)
+def kill(path: str) -> str:
+    count(path)
     os.kill(os.getpid(), signal.SIGKILL)
     return "never"
 

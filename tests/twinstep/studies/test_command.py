@@ -53,7 +53,7 @@ enumerate_below = 0
 """
 
 
-def started(*words: object, command: str = "sweep") -> subprocess.Popen[str]:
+def start(*words: object, command: str = "sweep") -> subprocess.Popen[str]:
     line = [sys.executable, "-m", "sim", command, *map(str, words)]
     return subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -71,7 +71,7 @@ def wait_for_rows(process: subprocess.Popen[str], out: Path, count: int) -> None
 def test_after_ctrl_c_and_kill_the_same_command_goes_on_and_plays_nothing_twice(study: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     words = [study, "--out", out, "--jobs", "1", "--json"]
-    process = started(*words)
+    process = start(*words)
     wait_for_rows(process, out, 2)
     process.send_signal(signal.SIGINT)
     said = process.communicate(timeout=60)
@@ -80,13 +80,13 @@ def test_after_ctrl_c_and_kill_the_same_command_goes_on_and_plays_nothing_twice(
     assert said[1].startswith(f"{out}: interrupted with ")
     assert f" of {POINTS} points; python -m sim sweep {study} --out {out} --jobs 1 --json goes on" in said[1]
     before = twinstep.study(out)
-    process = started(*words)
+    process = start(*words)
     wait_for_rows(process, out, len(before) + 2)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate(timeout=60)
     killed = twinstep.study(out)
     assert len(before) < len(killed) < POINTS
-    process = started(*words)
+    process = start(*words)
     printed, said_then = process.communicate(timeout=120)
     assert (process.returncode, said_then) == (0, "")
     content = json.loads(printed)
@@ -116,19 +116,19 @@ def test_a_search_goes_on_and_its_front_are_scenarios_that_run_anywhere(
     study, out = tmp_path / "study.toml", tmp_path / "out"
     study.write_text(SEARCH)
     words = [study, "--out", out, "--jobs", "1", "--json"]
-    process = started(*words, command="search")
+    process = start(*words, command="search")
     wait_for_rows(process, out, 3)
     process.send_signal(signal.SIGINT)
     said = process.communicate(timeout=60)
     assert (process.returncode, said[0]) == (130, "")
     assert f" of 25 points; python -m sim search {study} --out {out} --jobs 1 --json goes on" in said[1]
     before = twinstep.study(out)
-    process = started(*words, command="search")
+    process = start(*words, command="search")
     wait_for_rows(process, out, len(before) + 3)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate(timeout=60)
     killed = twinstep.study(out)
-    process = started(*words, command="search")
+    process = start(*words, command="search")
     printed, said_then = process.communicate(timeout=120)
     assert (process.returncode, said_then) == (0, "")
     frame, front = twinstep.study(out), twinstep.front(out)

@@ -16,7 +16,7 @@ from distributed import Client
 
 from scenarios.seam.errors import ScenarioError
 from tests.real.pool import PRELOADED
-from tests.twinstep.studies.players import counted, killed, killed_at_first
+from tests.twinstep.studies.players import count, kill, killed_at_first
 from twinstep.studies import engine
 from twinstep.studies.engine import Died, Where, WorkItem, play_all, workers
 
@@ -44,19 +44,19 @@ def test_a_worker_that_dies_is_replaced_and_its_call_made_again(client: Client, 
     seen: list[int] = []
     found = dict(play_all(client, killed_at_first, iter(calls[:2]), seen.append))
     assert found == {0: "whole", 1: "whole"}
-    assert dict(play_all(client, counted, iter(calls[2:]), seen.append)) == dict.fromkeys(range(2, 12), 1)
+    assert dict(play_all(client, count, iter(calls[2:]), seen.append)) == dict.fromkeys(range(2, 12), 1)
 
 
 def test_a_call_of_which_workers_die_ends_and_says_so(client: Client, tmp_path: Path) -> None:
     calls = [WorkItem(str(tmp_path / "bad"), "bad")]
-    ((name, died),) = play_all(client, killed, iter(calls), lambda workers: None)
+    ((name, died),) = play_all(client, kill, iter(calls), lambda workers: None)
     assert name == "bad"
     assert isinstance(died, Died)
     assert died.sentence.startswith(
         "expected a worker to play it to its end, but 3 workers died of it, the last one at"
     )
     assert (tmp_path / "bad").stat().st_size == engine.DEATHS
-    assert dict(play_all(client, counted, iter([WorkItem(str(tmp_path / "good"), 1)]), lambda workers: None)) == {1: 1}
+    assert dict(play_all(client, count, iter([WorkItem(str(tmp_path / "good"), 1)]), lambda workers: None)) == {1: 1}
 
 
 def test_workers_of_a_scheduler_that_is_there_are_used(client: Client, tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_workers_of_a_scheduler_that_is_there_are_used(client: Client, tmp_path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "_load", engine.cores)
         with workers(Where(jobs=1, scheduler=address)) as other:
-            assert dict(play_all(other, counted, iter([WorkItem(str(tmp_path / "one"), 1)]), print)) == {1: 1}
+            assert dict(play_all(other, count, iter([WorkItem(str(tmp_path / "one"), 1)]), print)) == {1: 1}
 
 
 def test_wrong_scheduler_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,6 +101,6 @@ def test_jobs_of_slurm_are_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(engine, "PRELOAD", "signal")
     slurm = {"queue": "cpu", "memory": "1 GiB", "log_directory": str(tmp_path), "interface": "lo"}
     with workers(Where(jobs=1, slurm=slurm)) as client:
-        found = dict(play_all(client, counted, iter([WorkItem(str(tmp_path / "one"), 1)]), lambda workers: None))
+        found = dict(play_all(client, count, iter([WorkItem(str(tmp_path / "one"), 1)]), lambda workers: None))
     assert found == {1: 1}
     assert "#SBATCH -p cpu" in (tmp_path / "job.sh").read_text()

@@ -30,7 +30,7 @@ TYPES = 'sharding.types = ["row_wise", "table_row_wise", "table_wise"]'
 TABLES = [(100_000, 50), (5_000_000, 20), (5_000_000, 4), (5_000_000, 4), (100_000, 1), (10_000, 20)]
 
 
-def written(folder: Path, *, of_first: str = "") -> Path:
+def write(folder: Path, *, of_first: str = "") -> Path:
     file = folder / "moving.toml"
     tables = [
         f'name = "t{at}"\nrows = {rows}\nids_per_sample = {ids}\n{"" if at else of_first}'
@@ -42,7 +42,7 @@ def written(folder: Path, *, of_first: str = "") -> Path:
 
 @pytest.mark.slow
 def test_a_faster_network_keeps_the_plan_though_the_planner_would_move_a_table(tmp_path: Path) -> None:
-    file, run = written(tmp_path), tmp_path / "run"
+    file, run = write(tmp_path), tmp_path / "run"
     planned = [places(plan_tables(load(file, values)).rows) for values in ({}, FASTER)]
     assert count_moved(*planned) == 1
     done = command("sim", file, "--what-if", "--json", "--out", run)
@@ -69,7 +69,7 @@ def test_a_faster_network_keeps_the_plan_though_the_planner_would_move_a_table(t
 
 
 def test_tables_that_do_not_fit_as_they_lie_are_placed_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = written(tmp_path)
+    file = write(tmp_path)
     scenario, tree = load(file), read_tree(str(file), Overrides({})).tree
     before = places(plan_tables(scenario).rows)
 
@@ -106,7 +106,7 @@ def test_tables_of_a_program_of_ones_own_lie_somewhere_whatever_it_calls_their_s
 
 @pytest.mark.parametrize("pin", ["ranks = [3]\n", "hosts = [1]\n"])
 def test_pinned_tables_stay_in_a_plan_that_is_kept(pin: str, tmp_path: Path) -> None:
-    file = written(tmp_path, of_first=pin)
+    file = write(tmp_path, of_first=pin)
     before = plan_tables(load(file))
     kept = plan_tables(load(file, kept_plan(load(file), tmp_path)))
     assert [table.shards for table in kept.tables] == [table.shards for table in before.tables]
@@ -114,7 +114,7 @@ def test_pinned_tables_stay_in_a_plan_that_is_kept(pin: str, tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_a_plan_found_by_simulation_is_kept_as_it_was_found(tmp_path: Path) -> None:
-    file, run = written(tmp_path), tmp_path / "run"
+    file, run = write(tmp_path), tmp_path / "run"
     simulated = "sharding.choose=simulated"
     done = command("sim", file, "--what-if", "--json", "--set", simulated, "--out", run)
     assert done.returncode == 0, done.stderr

@@ -18,7 +18,7 @@ from scenarios.config.scenario import Scenario
 from scenarios.workloads.build import build
 from scenarios.workloads.dlrm.ids.id_cache import DRAWN, ArrayCache
 from sim.run import simulate
-from tests.scenarios.workloads.own import NO_STEP, stepless, written
+from tests.scenarios.workloads.own import NO_STEP, stepless, write_scenario
 from twinstep.studies.play import play_point
 from twinstep.studies.task import Result, Task
 
@@ -28,18 +28,18 @@ def small() -> Scenario:
     return twinstep.scenario("criteo_small_2x2", steps=3)
 
 
-def played(scenario: Scenario, *, fidelity: str = "flows", timeout_s: float = math.inf, keep: str = "rows") -> Result:
+def play(scenario: Scenario, *, fidelity: str = "flows", timeout_s: float = math.inf, keep: str = "rows") -> Result:
     return play_point(Task(scenario=scenario, fidelity=fidelity, timeout_s=timeout_s, keep=keep))  # type: ignore[arg-type]
 
 
-def known(result: Result) -> dict[str, float]:
+def known_values(result: Result) -> dict[str, float]:
     """Return the measures that are numbers."""
     numbers = {name: value for name, value in result.measures.items() if isinstance(value, float)}
     return {name: value for name, value in numbers.items() if not math.isnan(value)}
 
 
 def test_a_points_numbers_are_those_of_a_prediction(small: Scenario) -> None:
-    result = played(small)
+    result = play(small)
     assert (result.status, result.sentence, result.folder) == ("done", "", b"")
     run = twinstep.predict(small)
     steady = run.steps[run.steps["steady"]]
@@ -62,10 +62,10 @@ def test_a_points_step_is_the_median_of_all_its_draws() -> None:
 
 
 def test_ids_that_are_kept_are_those_that_would_be_drawn(small: Scenario) -> None:
-    first = played(small)
-    assert played(small).measures == pytest.approx(first.measures, rel=0, abs=0, nan_ok=True)
+    first = play(small)
+    assert play(small).measures == pytest.approx(first.measures, rel=0, abs=0, nan_ok=True)
     DRAWN.__init__()  # type: ignore[misc]
-    assert played(small).measures == pytest.approx(first.measures, rel=0, abs=0, nan_ok=True)
+    assert play(small).measures == pytest.approx(first.measures, rel=0, abs=0, nan_ok=True)
 
 
 def test_kept_ids_are_bounded_and_copied() -> None:
@@ -92,7 +92,7 @@ def test_kept_ids_are_bounded_and_copied() -> None:
 def test_run_folders_have_the_spans_of_keep(small: Scenario, tmp_path: Path) -> None:
     whole = set(twinstep.predict(small).spans["kind"])
     for keep, kinds in (("runs", {"step"}), ("spans", whole)):
-        with tarfile.open(fileobj=io.BytesIO(played(small, keep=keep).folder)) as archive:
+        with tarfile.open(fileobj=io.BytesIO(play(small, keep=keep).folder)) as archive:
             archive.extractall(tmp_path / keep, filter="data")
         run = twinstep.load(tmp_path / keep)
         assert set(run.spans["kind"]) == kinds
@@ -103,32 +103,32 @@ def test_run_folders_have_the_spans_of_keep(small: Scenario, tmp_path: Path) -> 
 def test_errors_have_a_kind_and_a_sentence(small: Scenario) -> None:
     gpu = dataclasses.replace(small.cluster.host.gpu, memory_bytes=1 << 16)
     cluster = dataclasses.replace(small.cluster, host=dataclasses.replace(small.cluster.host, gpu=gpu))
-    result = played(dataclasses.replace(small, cluster=cluster))
+    result = play(dataclasses.replace(small, cluster=cluster))
     assert result.status == "scenario error"
     assert result.sentence
-    result = played(small, timeout_s=0.0)
+    result = play(small, timeout_s=0.0)
     assert result.status == "timed out"
     assert ": expected to end within 0 s; interrupted after" in result.sentence
-    result = played(twinstep.scenario("all_to_all_4x2"), fidelity="estimate")
+    result = play(twinstep.scenario("all_to_all_4x2"), fidelity="estimate")
     assert result.status == "scenario error"
     assert result.sentence.endswith("expected one with tables to place, as an estimate is the planner's")
 
 
 def test_a_point_without_a_step_is_a_program_error(tmp_path: Path) -> None:
-    result = played(twinstep.scenario(written(tmp_path, stepless())))
+    result = play(twinstep.scenario(write_scenario(tmp_path, stepless())))
     assert (result.status, result.sentence) == ("program error", NO_STEP)
 
 
 def test_an_estimate_is_the_planners(small: Scenario) -> None:
-    result = played(small, fidelity="estimate")
+    result = play(small, fidelity="estimate")
     plan = twinstep.predict(small).plan
     assert result.status == "done"
     assert result.measures["step_ns"] == pytest.approx(plan.groupby("rank")["perf_ms"].sum().max() * 1e6)
     assert (
-        not {"usd_per_1e9_samples", "kwh_per_1e9_samples"} & known(result).keys()
+        not {"usd_per_1e9_samples", "kwh_per_1e9_samples"} & known_values(result).keys()
     )  # nobody asks a price for CPU cores
     priced = dataclasses.replace(small.cluster, cost=Cost(usd_per_gpu_hour=0.5, watts_per_gpu=100))
-    measures = known(played(dataclasses.replace(small, cluster=priced), fidelity="estimate"))
+    measures = known_values(play(dataclasses.replace(small, cluster=priced), fidelity="estimate"))
     gpu_hours = measures["world_size"] * 1e9 / measures["samples_per_s"] / 3600
     assert measures["usd_per_1e9_samples"] == pytest.approx(0.5 * gpu_hours)
     assert measures["kwh_per_1e9_samples"] == pytest.approx(0.1 * gpu_hours)

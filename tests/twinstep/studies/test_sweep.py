@@ -37,7 +37,7 @@ class Watched:
     def stage(self, words: str, total: int) -> None:
         self.stages.append((words, total))
 
-    def ended(self, row: object) -> None:
+    def count_ended(self, row: object) -> None:
         self.rows += 1
 
     def tick(self, workers: int) -> None:
@@ -50,7 +50,7 @@ def without_workers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def swept(text: str, player: Callable[[Task], Any] = quick, *, again: bool = False) -> tuple[Study, Sweep]:
+def run_sweep(text: str, player: Callable[[Task], Any] = quick, *, again: bool = False) -> tuple[Study, Sweep]:
     Path("study.toml").write_text(text)
     study = read_study("study.toml")
     about = {
@@ -66,7 +66,7 @@ def swept(text: str, player: Callable[[Task], Any] = quick, *, again: bool = Fal
 
 
 def test_failed_points_are_rows_with_kind_and_sentence() -> None:
-    _, sweep = swept(STUDY)
+    _, sweep = run_sweep(STUDY)
     frame = study_frame(Path("out")).set_index("index")
     assert len(frame) == 13
     ends = frame.groupby("run.batch_size", dropna=False)["status"].unique().map(list).to_dict()
@@ -80,24 +80,24 @@ def test_failed_points_are_rows_with_kind_and_sentence() -> None:
 
 
 def test_no_point_is_simulated_twice() -> None:
-    swept(STUDY)
+    run_sweep(STUDY)
     first = study_frame(Path("out"))
-    _, sweep = swept(STUDY)
+    _, sweep = run_sweep(STUDY)
     assert sweep.played == 0
     assert study_frame(Path("out")).equals(first)
-    _, sweep = swept(STUDY.replace("[2, 4, 1]", "[8, 4, 2]"))
+    _, sweep = run_sweep(STUDY.replace("[2, 4, 1]", "[8, 4, 2]"))
     assert sweep.played == 3
     frame = study_frame(Path("out"))
     assert len(frame) == 13
     assert frame.loc[frame["run.batch_size"] == 1024, "cluster.hosts"].tolist() == [8, 4, 2]
     assert {row["index"] for row in stored_rows(Path("out"))} >= {-1}
-    _, sweep = swept(STUDY)
+    _, sweep = run_sweep(STUDY)
     assert sweep.played == 0
 
 
 def test_points_of_one_digest_are_played_once() -> None:
     text = STUDY.replace("[1024, 13, 17, 0]", "[8192]").replace("[2, 4, 1]", "[2, 4]")
-    _, sweep = swept(text + '"cluster.nic.rate" = ["400 Gbit/s", "50 GB/s"]\n')
+    _, sweep = run_sweep(text + '"cluster.nic.rate" = ["400 Gbit/s", "50 GB/s"]\n')
     frame = study_frame(Path("out"))
     assert sweep.played == 2
     assert frame["played"].tolist() == [True, False, False, True, False]
@@ -109,16 +109,16 @@ def test_points_of_one_digest_are_played_once() -> None:
 def test_an_interrupted_sweep_goes_on_where_it_stopped(ends_at: int) -> None:
     played: list[Task] = []
 
-    def interrupted(task: Task) -> Result:
+    def interrupt(task: Task) -> Result:
         if len(played) == ends_at:
             raise KeyboardInterrupt
         played.append(task)
         return quick(task)
 
     with pytest.raises(KeyboardInterrupt):
-        swept(STUDY, interrupted)
+        run_sweep(STUDY, interrupt)
     assert (study_frame(Path("out"))["played"].sum()) == ends_at
-    _, sweep = swept(STUDY)
+    _, sweep = run_sweep(STUDY)
     assert sweep.played == 10 - ends_at
     assert len(study_frame(Path("out"))) == 13
 
@@ -137,30 +137,30 @@ def test_a_full_disk_ends_the_sweep_with_a_sentence_and_loses_nothing(monkeypatc
     with monkeypatch.context() as filled:
         filled.setattr(os, "replace", full)
         with pytest.raises(ReportError, match=r"^out/rows/part-00000005.parquet: could not be written: No space left"):
-            swept(STUDY)
+            run_sweep(STUDY)
     assert len(list(Path("out/rows").iterdir())) == 4
     played = int(study_frame(Path("out"))["played"].sum())
-    _, sweep = swept(STUDY)
+    _, sweep = run_sweep(STUDY)
     assert sweep.played == 10 - played
     assert len(study_frame(Path("out"))) == 13
 
 
 def test_a_worker_that_is_lost_is_a_row_that_can_be_played_again() -> None:
-    def lost(task: Task) -> Any:
+    def lose(task: Task) -> Any:
         return Died("3 workers died of it") if task.scenario.run.batch_size == 17 else quick(task)
 
-    swept(STUDY, lost)
+    run_sweep(STUDY, lose)
     frame = study_frame(Path("out"))
     assert set(frame.loc[frame["status"] == "worker lost", "sentence"]) == {"3 workers died of it"}
-    assert swept(STUDY)[1].played == 0
-    assert swept(STUDY, again=True)[1].played == 3
+    assert run_sweep(STUDY)[1].played == 0
+    assert run_sweep(STUDY, again=True)[1].played == 3
 
 
 def test_stages_pass_the_best_on_and_the_baseline() -> None:
     stages = '[[stages]]\nfidelity = "estimate"\nkeep = 2\n[[stages]]\nfidelity = "links"\nkeep = 0.4\n'
     stages += '[[stages]]\nfidelity = "flows"\n'
     text = STUDY.replace("[1024, 13, 17, 0]", "[1024, 13]")
-    _, sweep = swept(text + stages)
+    _, sweep = run_sweep(text + stages)
     assert isinstance(sweep.watch, Watched)
     assert sweep.watch.stages == [("stage 1: estimate", 7), ("stage 2: links", 3), ("stage 3: flows", 2)]
     frame = study_frame(Path("out")).set_index("index")
@@ -168,13 +168,13 @@ def test_stages_pass_the_best_on_and_the_baseline() -> None:
     assert frame.loc[frame["fidelity"] == "flows"].index.tolist()[0] == 0
     assert len(frame) == 7
     assert len(study_frame(Path("out"), stages=True)) == 7 + 3 + 2
-    assert swept(text + stages)[1].played == 0
+    assert run_sweep(text + stages)[1].played == 0
 
 
 def test_stage_without_successful_points_is_the_last() -> None:
     stages = '[[stages]]\nfidelity = "links"\nkeep = 2\n[[stages]]\nfidelity = "flows"\n'
     text = "baseline = false\n" + STUDY.replace("[1024, 13, 17, 0]", "[13, 17]") + stages
-    assert swept(text)[1].played == 6
+    assert run_sweep(text)[1].played == 6
     frame = study_frame(Path("out"))
     assert frame["status"].tolist() == ["scenario error", "program error"] * 3
     assert (frame["fidelity"] == "links").all()
@@ -192,7 +192,7 @@ def test_several_goals_and_constraints_choose_whole_fronts_first() -> None:
     Path("study.toml").write_text(text)
     study = read_study("study.toml")
 
-    def kept(count: int) -> list[int]:
+    def keep(count: int) -> list[int]:
         return [point.index for point in choose_points(rows, StudyStage("links", count), study)]
 
-    assert [kept(count) for count in (1, 3, 4, 5, 6)] == [[5], [1, 2, 5], [1, 2, 4, 5], [1, 2, 3, 4, 5], list(rates)]
+    assert [keep(count) for count in (1, 3, 4, 5, 6)] == [[5], [1, 2, 5], [1, 2, 4, 5], [1, 2, 3, 4, 5], list(rates)]

@@ -63,7 +63,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def imported(body: str, *words: object) -> tuple[list[str], list[str]]:
+def run_import(body: str, *words: object) -> tuple[list[str], list[str]]:
     """The lines of the table file, and what is said beside it."""
     Path("models.py").write_text(ALIKE + body)
     done = command("twinstep", "import", "torchrec", "models.py:tables", *words)
@@ -71,7 +71,7 @@ def imported(body: str, *words: object) -> tuple[list[str], list[str]]:
     return done.stdout.splitlines(), done.stderr.splitlines()
 
 
-def refused(body: str, *words: object) -> str:
+def refuse(body: str, *words: object) -> str:
     Path("models.py").write_text(ALIKE + body)
     done = command("twinstep", "import", "torchrec", *(words or ["models.py:tables"]))
     assert (done.returncode, done.stdout) == (2, "")
@@ -92,7 +92,7 @@ def refused(body: str, *words: object) -> str:
     ],
 )
 def test_tables_are_found_wherever_they_are(body: str) -> None:
-    lines, said = imported(body)
+    lines, said = run_import(body)
     assert lines == ["name,rows,dim,ids_per_sample", "a,5,64,", "b,6,64,"]
     assert [line for line in said if line != "making"] == [
         "ids per sample of 2 tables are not known, as configs do not have them: fill in the column ids_per_sample, or"
@@ -102,7 +102,7 @@ def test_tables_are_found_wherever_they_are(body: str) -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_what_a_table_file_cannot_have_is_named_with_its_tables() -> None:
-    lines, said = imported(
+    lines, said = run_import(
         "tables = [Config(f't{n}', 5, data_type=DataType.INT8, use_virtual_table=True) for n in range(5)], {"
         "'t0': Constraints(['row_wise', 'spiral'], ['key_value', 'dense'], [2.5]),"
         "'t1': Constraints(cache_params=object(), num_poolings=[2]),"
@@ -134,7 +134,7 @@ def test_equal_names_are_told_apart_and_rows_of_half_precision_say_what_to_set()
     body = (
         "tables = [Collection([Config('a', n, feature_names=['f'], data_type=DataType.BF16)], n > 5) for n in (5, 6)]"
     )
-    lines, said = imported(body)
+    lines, said = run_import(body)
     assert lines == [
         "name,rows,dim,ids_per_sample,features,weighted,# data_type",
         *("a_0,5,64,,f@a_0,,BF16", "a_1,6,64,,f@a_1,true,BF16"),
@@ -148,10 +148,10 @@ def test_equal_names_are_told_apart_and_rows_of_half_precision_say_what_to_set()
 
 def test_a_file_is_written_once_and_has_what_comes_next(folder: Path) -> None:
     words = ("--out", "tables.csv")
-    said, _ = imported("tables = [Config('a', 5_000), Config('b', 6_000)]", *words)
+    said, _ = run_import("tables = [Config('a', 5_000), Config('b', 6_000)]", *words)
     assert said[0] == "tables.csv: 2 tables with 11,000 rows"
     assert said[-1] == "next: twinstep init --tables tables.csv --profile dgx_h100 --hosts 2 --out job.toml"
-    assert refused("tables = [Config('a', 5)]", "models.py:tables", *words).startswith(
+    assert refuse("tables = [Config('a', 5)]", "models.py:tables", *words).startswith(
         "--out = tables.csv: exists already"
     )
     assert (folder / "tables.csv").read_text() == "name,rows,dim,ids_per_sample\na,5000,64,\nb,6000,64,\n"
@@ -161,15 +161,15 @@ def test_a_users_mistake_is_a_sentence_with_its_line(folder: Path) -> None:
     line = ALIKE.count("\n") + 1
     raised = f"RuntimeError: no GPU (at {folder / 'models.py'}:{line})"
     body = "def tables(): raise RuntimeError('no GPU')"
-    assert refused(body) == f"models.py:tables: expected a function that returns, but it raised {raised}"
-    option = refused(f"{body}\nmine = [Config('a', 5)]", "models.py:mine", "--constraints", "models.py:tables")
+    assert refuse(body) == f"models.py:tables: expected a function that returns, but it raised {raised}"
+    option = refuse(f"{body}\nmine = [Config('a', 5)]", "models.py:mine", "--constraints", "models.py:tables")
     assert option == f"--constraints = models.py:tables: expected a function that returns, but it raised {raised}"
-    assert refused("tables = []") == f"models.py:tables: expected {EXPECTED}, but found no table"
-    assert refused("tables = [3]") == f"models.py:tables: expected {EXPECTED}, but found int"
-    assert "it raised SystemExit: 1" in refused("import sys\ndef tables(): sys.exit(1)")
+    assert refuse("tables = []") == f"models.py:tables: expected {EXPECTED}, but found no table"
+    assert refuse("tables = [3]") == f"models.py:tables: expected {EXPECTED}, but found int"
+    assert "it raised SystemExit: 1" in refuse("import sys\ndef tables(): sys.exit(1)")
     wanted = "models.py:table: expected tables, or a function that returns some, in models.py, but"
-    assert refused("tables = 3", "models.py:table").startswith(wanted)
-    assert refused("", "nothing:tables").endswith("there is no module nothing")
+    assert refuse("tables = 3", "models.py:table").startswith(wanted)
+    assert refuse("", "nothing:tables").endswith("there is no module nothing")
 
 
 def test_a_written_table_file_is_read_again(folder: Path) -> None:

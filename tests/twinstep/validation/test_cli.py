@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from reports.compare.comparison import compare
 from reports.store import run_folder as store
 from scenarios.workloads.build import build
 from sim.run import simulate
-from tests.scenarios.workloads.own import NO_STEP, stepless, written
+from tests.scenarios.workloads.own import NO_STEP, stepless, write_scenario
 from tests.twinstep.validation.small import scenario_file
 from twinstep.validation.cli import validate
 
@@ -49,7 +50,7 @@ def command(*words: object) -> subprocess.CompletedProcess[str]:
 
 def without_notes(said: str) -> str:
     """Return what is beside notes on the machine that the tests run on."""
-    return "".join(line for line in said.splitlines(keepends=True) if not line.startswith("note: "))
+    return re.sub(r"^note: .*\n(?: {6}.*\n)*", "", said, flags=re.MULTILINE)
 
 
 def test_a_scenario_is_predicted_measured_and_compared(tmp_path: Path) -> None:
@@ -230,7 +231,7 @@ def test_a_prediction_without_a_step_is_not_measured(tmp_path: Path, capsys: pyt
         'program = "script"\nscript = {path = "train.py"}\ncluster = {profile = "cpu_local", hosts = 1,'
         " gpus_per_host = 2}\n"
     )
-    files = [str(written(tmp_path, stepless())), str(of_script)]
+    files = [str(write_scenario(tmp_path, stepless())), str(of_script)]
     assert validate([*files, "--out", str(tmp_path / "out")]) == 1
     (first, second) = without_notes(capsys.readouterr().err).splitlines()
     assert first == f"my: {NO_STEP}"

@@ -64,7 +64,7 @@ features = [{name = "a", ids_per_sample = 2, ids = {zipf = 1.1}}, {name = "b", i
 """
 
 
-def refused(file: Path) -> list[str]:
+def refuse(file: Path) -> list[str]:
     """Return the proposals that the scenario cannot have."""
     scenario, tree = load(file), read_tree(str(file), Overrides({})).tree
     what_if = WhatIf(load=lambda values: load(file, values), plan={}, places={}, draws=0, gain=lambda _: (1, 1, 1))
@@ -76,13 +76,13 @@ def refused(file: Path) -> list[str]:
 
 @pytest.mark.parametrize("file", library_files(), ids=lambda file: file.stem)
 def test_a_ready_scenario_accepts_each_change_that_is_proposed(file: Path) -> None:
-    assert refused(file) == []
+    assert refuse(file) == []
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "examples").glob("*.toml")), ids=lambda file: file.stem)
 def test_an_example_accepts_each_change_that_is_proposed(file: Path) -> None:
     if file.stem != "study":
-        assert refused(file) == []
+        assert refuse(file) == []
 
 
 @pytest.mark.parametrize("cluster", ON)
@@ -91,7 +91,7 @@ def test_a_program_is_offered_no_key_that_it_does_not_have(program: str, cluster
     (tmp_path / "own.py").write_text(OWN)
     file = tmp_path / "program.toml"
     file.write_text(f'program = "{program}"\n{ON[cluster]}{PROGRAMS[program]}')
-    assert refused(file) == []
+    assert refuse(file) == []
     names = {one.name for one in counterfactuals(load(file), read_tree(str(file), Overrides({})).tree)}
     assert "twice the batch per rank" not in names
     if (program, cluster) == ("powersgd", "dgx_h100"):  # the quickest of those that compute
@@ -104,7 +104,7 @@ def test_ids_of_a_file_are_drawn_evenly_with_as_many_in_a_bag(tmp_path: Path) ->
     file = tmp_path / "file_ids.toml"
     (tmp_path / "ids.csv").write_text("1 2 3\n4\n")
     file.write_text(recommender(READ, OF_FEATURES, batch_size=8, profile="cpu_local"))
-    assert refused(file) == []
+    assert refuse(file) == []
     changes = {one.name: one for one in counterfactuals(load(file), read_tree(str(file), Overrides({})).tree)}
     values = changes["no skew of ids"].values
     assert values == {

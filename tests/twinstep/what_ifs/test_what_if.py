@@ -93,7 +93,7 @@ def test_changes_are_shown_in_a_table_and_on_the_page(scenario: Path, tmp_path: 
     assert "plan chosen by simulation: --set sharding.choose=simulated" in " ".join(done.stdout.split())
     assert "largest single gains: free: " in done.stdout
     titles = [line for line in lines if line.startswith("One change at a time")]
-    section = CHANGES.shown(RunView.of(twinstep.load(run)), "page")
+    section = CHANGES.show(RunView.of(twinstep.load(run)), "page")
     assert section is not None
     tables = [one for one in section.blocks if isinstance(one, ReportTable)]
     assert [table.title for table in tables] == titles

@@ -69,7 +69,7 @@ def tensor_of(case: Case, values: list[Any], rows: int) -> Tensor:
 Held = tuple[str, tuple[int, ...], list[int]]
 
 
-def held(tensor: Tensor) -> Held:
+def count_held(tensor: Tensor) -> Held:
     """Dtype, shape and bytes: as tensors, not every dtype travels from a process in a pickle."""
     return str(tensor.dtype), tuple(tensor.shape), bits(tensor)
 
@@ -84,14 +84,14 @@ async def exchange(rank: Rank, case: Case) -> tuple[Held, list[Held]]:
     outputs = [given.new_empty(rows, *case["trailing"]) for rows in receives]
     inputs = [part.clone() for part in given.split(sends)]
     assert await rank.all_to_all(outputs, inputs) is outputs
-    return held(output), [held(part) for part in outputs]
+    return count_held(output), [count_held(part) for part in outputs]
 
 
 def check(case: Case, outcome: Callable[[], Outcome]) -> None:
     for mine, (single, listed) in zip(case["ranks"], outcome().returned, strict=True):
         expected = tensor_of(case, mine["output"], sum(mine["output_splits"]))
-        assert single == held(expected)
-        assert listed == [held(part) for part in expected.split(mine["output_splits"])]
+        assert single == count_held(expected)
+        assert listed == [count_held(part) for part in expected.split(mine["output_splits"])]
 
 
 def bits(tensor: Tensor) -> list[int]:

@@ -84,7 +84,7 @@ def option_of(case: Case, topology: Topology) -> ShardingOption:
     )
 
 
-def estimated(case: Case) -> ShardingOption:
+def estimate(case: Case) -> ShardingOption:
     topology = Topology(case["world_size"], case["compute_device"], local_world_size=case["local_world_size"])
     constraints = {
         "t": ParameterConstraints(
@@ -100,7 +100,7 @@ def estimated(case: Case) -> ShardingOption:
 
 
 def check(case: Case) -> None:
-    option = estimated(case)
+    option = estimate(case)
     expected = [run[1:] for run in case["shards_rle"] for _ in range(run[0])]
     assert [list(shard.size) for shard in option.shards] == [size for size, _, _ in expected]
     for shard, (_, perf, storage) in zip(option.shards, expected, strict=True):

@@ -89,7 +89,7 @@ CASE = Fields(
 )
 
 
-def padded(row: list[Any], length: int) -> list[Any]:
+def pad(row: list[Any], length: int) -> list[Any]:
     """With the zeros at its end that were left out."""
     if len(row) > length:
         raise VectorError(f"the row {row} has {len(row)} numbers, expected at most {length}")
@@ -101,7 +101,7 @@ def rows_of(rows: list[list[Any]], count: int, length: int) -> list[list[Any]]:
     rows = rows * count if len(rows) == 1 else rows
     if len(rows) != count:
         raise VectorError(f"{len(rows)} rows, expected {count}")
-    return [padded(row, length) for row in rows]
+    return [pad(row, length) for row in rows]
 
 
 def option_of(case: Case) -> ShardingOption:
@@ -153,7 +153,7 @@ def check(case: Case, expected: dict[str, Any], release: str, width: int) -> Non
         assert partitioner.partition(proposal, topology, case["hbm_per_device"]) is proposal
         assert [[shard.rank for shard in option.shards] for option in proposal] == expected["ranks"]
         devices = [row_of(device, width) for device in partitioner.devices]
-        assert devices == [padded(row, width) for row in expected["devices"]]
+        assert devices == [pad(row, width) for row in expected["devices"]]
     else:
         with pytest.raises(ERRORS[expected["exception"]]) as caught:
             partitioner.partition(proposal, topology, case["hbm_per_device"])

@@ -1,7 +1,7 @@
 """What a probe is: a call, what torch 2.13 did of it, and what ours do; and tensors that many probes give.
 
 A probe is `same` where torch's value is ours too, `better` where torch raises or gives garbage and ours works,
-`refused` or `disagreed` where ours is one sentence on every rank.
+`refuse` or `disagree` where ours is one sentence on every rank.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ def better(body: Body, theirs: str, *ours: Any) -> Probe:
     return Probe(body, (theirs,) * len(ours), lambda rank, _: ours[rank])
 
 
-def refused(body: Body, theirs: str, kind: str, sentence: str, ranks: int = 2) -> Probe:
+def refuse(body: Body, theirs: str, kind: str, sentence: str, ranks: int = 2) -> Probe:
     """A mistake in the arguments of every rank: each one's sentence names itself."""
     told = (theirs,) * ranks
     return Probe(body, told, lambda rank, _: Refusal(kind, f"rank {rank}: {sentence}"))
 
 
-def disagreed(body: Body, sentence: str, *theirs: str) -> Probe:
+def disagree(body: Body, sentence: str, *theirs: str) -> Probe:
     """Arguments that do not fit together: the same sentence on every rank."""
     return Probe(body, theirs, lambda *_: Refusal(COLLECTIVE, f"group world: {sentence}"))
 

@@ -17,7 +17,7 @@ Body: TypeAlias = Callable[[Rank], Awaitable[Any]]
 Given: TypeAlias = Callable[[int], tuple[Any, ...]]
 
 
-def listed(given: Given) -> Body:
+def list_form(given: Given) -> Body:
     """The list form, awaited."""
 
     async def body(rank: Rank) -> Any:
@@ -39,7 +39,7 @@ def single(given: Given) -> Body:
     return body
 
 
-def returned(given: Given) -> Body:
+def collect_results(given: Given) -> Body:
     """What awaiting gives: torch's blocking call gives None."""
 
     async def body(rank: Rank) -> Any:
@@ -102,11 +102,11 @@ async def one_sided_group(rank: Rank) -> Any:
 
 async def three_ways(rank: Rank) -> Any:
     """A world of one: the list form, the single form, and the single form with splits."""
-    listed, plain, split = torch.zeros(3), torch.zeros(3), torch.zeros(3)
-    await rank.all_to_all([listed], [torch.arange(3.0)])
+    list_form, plain, split = torch.zeros(3), torch.zeros(3), torch.zeros(3)
+    await rank.all_to_all([list_form], [torch.arange(3.0)])
     await rank.all_to_all_single(plain, torch.arange(3.0))
     await rank.all_to_all_single(split, torch.arange(3.0), [3], [3])
-    return [listed.tolist(), plain.tolist(), split.tolist()]
+    return [list_form.tolist(), plain.tolist(), split.tolist()]
 
 
 async def twice_differently_cut(rank: Rank) -> Any:

@@ -14,10 +14,10 @@ from tests.vectors.formats.probe import (
     Probe,
     better,
     columns,
-    disagreed,
+    disagree,
     doc_single,
     ramp,
-    refused,
+    refuse,
     same,
     zeros,
 )
@@ -51,102 +51,102 @@ def rows_1d(rank: int) -> tuple[Any, ...]:
 
 
 SINGLES: dict[str, Probe] = {
-    "single_indivisible_out": refused(
+    "single_indivisible_out": refuse(
         single(lambda r: (torch.zeros(4), torch.ones(3))),
         "RuntimeError",
         COLLECTIVE,
         "all_to_all_single: the first dimension 4 of output is not divisible by the group's size 3; give split sizes",
         ranks=3,
     ),
-    "single_indivisible_in": refused(
+    "single_indivisible_in": refuse(
         single(lambda r: (torch.zeros(4), torch.ones(4))),
         "RuntimeError",
         COLLECTIVE,
         "all_to_all_single: the first dimension 4 of input is not divisible by the group's size 3; give split sizes",
         ranks=3,
     ),
-    "single_equal_numel_mismatch": disagreed(
+    "single_equal_numel_mismatch": disagree(
         single(lambda r: (torch.zeros(6), torch.ones(4))),
         "all_to_all_single: rank 0 sends 8 bytes to rank 0, which expects 12",
         *["RuntimeError"] * 2,
     ),
-    "single_split_sum_mismatch": refused(
+    "single_split_sum_mismatch": refuse(
         single(lambda r: (torch.zeros(4), torch.ones(4), [2, 3], [2, 2])),
         "RuntimeError",
         COLLECTIVE,
         "all_to_all_single: output split sizes [2, 3] add up to 5, expected the first dimension 4",
     ),
-    "single_split_in_sum_mismatch": refused(
+    "single_split_in_sum_mismatch": refuse(
         single(lambda r: (torch.zeros(4), torch.ones(4), [2, 2], [2, 1])),
         "RuntimeError",
         COLLECTIVE,
         "all_to_all_single: input split sizes [2, 1] add up to 3, expected the first dimension 4",
     ),
-    "single_split_len": refused(
+    "single_split_len": refuse(
         single(lambda r: (torch.zeros(4), torch.ones(4), [2, 1, 1], [2, 1, 1])),
         "RuntimeError",
         COLLECTIVE,
         "all_to_all_single: input has 3 split sizes, expected the group's size 2",
     ),
-    "single_negative_split": refused(
+    "single_negative_split": refuse(
         single(lambda r: (torch.zeros(4), torch.ones(4), [5, -1], [5, -1])),
         "RuntimeError",
         COLLECTIVE,
         "all_to_all_single: input split sizes [5, -1] must not be negative",
     ),
-    "single_tensor_splits": refused(
+    "single_tensor_splits": refuse(
         single(lambda r: (torch.zeros(4), torch.ones(4), torch.tensor([2, 2]), torch.tensor([2, 2]))),
         "TypeError",
         "TypeError",
         "all_to_all_single: input split sizes must be a list of ints, got Tensor",
     ),
-    "single_noncontig_in": refused(
+    "single_noncontig_in": refuse(
         single(lambda r: (torch.zeros(4, 2), columns(r))),
         "ValueError",
         COLLECTIVE,
         "all_to_all_single: input of shape (4, 2) must be contiguous",
     ),
-    "single_noncontig_out": refused(
+    "single_noncontig_out": refuse(
         single(lambda r: (columns(r), torch.zeros(4, 2))),
         "value",
         COLLECTIVE,
         "all_to_all_single: output of shape (4, 2) must be contiguous",
     ),
-    "single_self_mismatch": disagreed(
+    "single_self_mismatch": disagree(
         single(lambda r: (torch.zeros(4), torch.ones(4), ([3, 1], [1, 3])[r], [2, 2])),
         "all_to_all_single: rank 0 sends 8 bytes to rank 0, which expects 12",
         *["RuntimeError"] * 2,
     ),
-    "single_remote_recv_larger": disagreed(
+    "single_remote_recv_larger": disagree(
         single(lambda r: (torch.zeros(5), ramp(0) + 1, ([2, 3], [3, 2])[r], [2, 2])),
         "all_to_all_single: rank 0 sends 8 bytes to rank 1, which expects 12",
         *["value"] * 2,
     ),
-    "single_remote_recv_smaller": disagreed(
+    "single_remote_recv_smaller": disagree(
         single(lambda r: (torch.zeros(3), ramp(0) + 1, ([2, 1], [1, 2])[r], [2, 2])),
         "all_to_all_single: rank 0 sends 8 bytes to rank 1, which expects 4",
         "RuntimeError",
         "CRASH",
     ),
-    "single_cfloat_int64_out": refused(
+    "single_cfloat_int64_out": refuse(
         single(lambda r: (torch.zeros(4, dtype=torch.int64), waves(r))),
         "ValueError",
         "ValueError",
         f"all_to_all_single: {MIXED.format('int64 and complex64')}",
     ),
-    "single_complex_in_float_out_flat": refused(
+    "single_complex_in_float_out_flat": refuse(
         single(lambda r: (torch.zeros(8), waves(r))),
         "value",
         "ValueError",
         f"all_to_all_single: {MIXED.format('float32 and complex64')}",
     ),
-    "single_out_dtype_differs": refused(
+    "single_out_dtype_differs": refuse(
         single(lambda r: (torch.zeros(4), torch.ones(4, dtype=torch.float64))),
         "ValueError",
         "ValueError",
         f"all_to_all_single: {MIXED.format('float32 and float64')}",
     ),
-    "single_list_given": refused(
+    "single_list_given": refuse(
         single(lambda r: (zeros(2), torch.ones(2))),
         "TypeError",
         "TypeError",

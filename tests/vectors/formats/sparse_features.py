@@ -97,7 +97,7 @@ def check_features(got: KeyedJagged | None, expected: dict[str, Any] | None, pos
     assert list(got.keys) == expected["keys"]
     assert got.lengths.tolist() == expected["lengths"]
     assert got.values.tolist() == expected["values"]
-    assert plain(got.weights) == rounded(expected["weights"], got.weights)
+    assert plain(got.weights) == round_values(expected["weights"], got.weights)
     assert got.stride == expected.get("stride")
     by_rank = got.stride_per_key_per_rank
     assert (None if by_rank is None else [list(row) for row in by_rank]) == expected.get("stride_per_key_per_rank")
@@ -110,7 +110,7 @@ def plain(tensor: Tensor | None) -> list[float] | None:
     return None if tensor is None else tensor.tolist()
 
 
-def rounded(values: list[float] | None, like: Tensor | None) -> list[float] | None:
+def round_values(values: list[float] | None, like: Tensor | None) -> list[float] | None:
     """As a floating dtype holds them; whole numbers stay as they were written."""
     if values is None or like is None or not like.is_floating_point():
         return values

@@ -138,7 +138,7 @@ def check_old(case: Case, outcome: Callable[[], Outcome]) -> None:
 
 
 def replays(file: File, where: str, case: Case) -> Iterator[tuple[str, Check]]:
-    is_old = file.said("versions")["torchrec"] == "0.2.0"
+    is_old = file.say("versions")["torchrec"] == "0.2.0"
     (OLD_CASE if is_old else CASE).check(case, where)
     by_rank = {name: case[name] for name in ("features_per_rank", "inputs", "outputs")}
     if is_old:

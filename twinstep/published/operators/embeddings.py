@@ -38,7 +38,7 @@ def describe(cells: Mapping[str, str], *, is_backward: bool) -> Described:
         made = zipf(made, _exponent(exponent))
     made = replace(made, weighted=_is_true(cells.get("weighted", "")))
     kernels = BAGS_BACKWARD_KERNELS if is_backward else BAGS_FORWARD_KERNELS
-    return _passed(made, cells["opt"], EVENTS_S + GAP_S * (kernels - 1), is_backward=is_backward)
+    return _describe_pass(made, cells["opt"], EVENTS_S + GAP_S * (kernels - 1), is_backward=is_backward)
 
 
 def describe_named(cells: Mapping[str, str]) -> Described:
@@ -68,7 +68,7 @@ def describe_named(cells: Mapping[str, str]) -> Described:
     if found := re.search(r"alpha ([\d.]+\d)", notes):
         made = zipf(made, _exponent(found[1]))
     optimizer = re.search(r"optimizer (\w+)", notes)
-    return _passed(
+    return _describe_pass(
         made,
         optimizer[1] if optimizer else "sgd",
         0.0,
@@ -89,7 +89,9 @@ def zipf(bags: Bags, exponent: float) -> Bags:
     return replace(bags, long_runs=bags.tables * min(long_runs, rows), longest=max(1, round(longest)))
 
 
-def _passed(bags: Bags, optimizer: str, beside_s: float, *, is_backward: bool, checks_bounds: bool = True) -> Described:
+def _describe_pass(
+    bags: Bags, optimizer: str, beside_s: float, *, is_backward: bool, checks_bounds: bool = True
+) -> Described:
     name = optimizer.lower().removeprefix("exact_")
     forward = BagsForward(bags=bags, checks_bounds=checks_bounds)
     call = BagsBackward(bags=bags, optimizer=name) if is_backward else forward

@@ -40,7 +40,7 @@ def describe(cells: Mapping[str, str]) -> Described:
     if op.startswith("linear") or "gemm" in op:
         return _linear(cells)
     if op in _TWO_INPUTS or op in _ONE_INPUT:
-        (elements,) = _needed(_shape(cells["shape"]), "n", cells["shape"])
+        (elements,) = _read_numbers(_shape(cells["shape"]), "n", cells["shape"])
         call = _elementwise(op, elements, dtype_of(cells["dtype"]))
         return Described(family=ELEMENTWISE, operations=(call,), beside_s=0.0)
     raise NotDescribedError(f"op '{cells['op']}': no law of such rows")
@@ -57,7 +57,7 @@ def _shape(text: str) -> dict[str, int]:
     return {name.lower(): int(count) for name, count in re.findall(r"([A-Za-z_]+) ?=? ?(\d+)", text)}
 
 
-def _needed(shape: Mapping[str, int], names: str, text: str) -> list[int]:
+def _read_numbers(shape: Mapping[str, int], names: str, text: str) -> list[int]:
     if missing := [name for name in names.split() if not shape.get(name)]:
         raise NotDescribedError(
             f"shape '{text}': no {' and no '.join(missing)}; expected {names}, each before its number"
@@ -66,7 +66,7 @@ def _needed(shape: Mapping[str, int], names: str, text: str) -> list[int]:
 
 
 def _linear(cells: Mapping[str, str]) -> Described:
-    rows, columns, inner = _needed(_shape(cells["shape"]), "m n k", cells["shape"])
+    rows, columns, inner = _read_numbers(_shape(cells["shape"]), "m n k", cells["shape"])
     dtype = dtype_of(cells["dtype"])
     product = linear(rows, inner, columns, dtype, element_bytes=element_bytes(dtype))
     return Described(family=f"linear {dtype}", operations=(product,), beside_s=0.0)
@@ -74,7 +74,7 @@ def _linear(cells: Mapping[str, str]) -> Described:
 
 def _attention(op: str, cells: Mapping[str, str]) -> Described:
     shape, dtype = _shape(cells["shape"]), dtype_of(cells["dtype"])
-    batch, length, heads, head = _needed(shape, "b s heads dim", cells["shape"])
+    batch, length, heads, head = _read_numbers(shape, "b s heads dim", cells["shape"])
     is_backward, is_hstu = "backward" in op, "hstu" in op
     attention = Attention(
         batch=batch,

@@ -223,7 +223,7 @@ def _one_rank(in_place: bool, words: _Description) -> _Made:
     return "collective of one rank", (OneRankCollective(size_bytes=size_bytes, in_place=in_place),)
 
 
-def _ordered(words: _Description) -> _Made:
+def _order(words: _Description) -> _Made:
     (elements,) = sizes(words.sizes, "elements")
     if words.kind == "cumsum":
         return "scan", (Scan(elements=elements),)
@@ -261,5 +261,5 @@ _KINDS: dict[str, Callable[[_Description], _Made]] = {
     **dict.fromkeys(("h2d", "d2h", "h2d_pageable", "d2h_pageable"), _host_copy),
     **dict.fromkeys(("nccl_all_reduce_1rank", "nccl_broadcast_1rank"), partial(_one_rank, True)),
     **{f"nccl_{name}_1rank": partial(_one_rank, False) for name in ("all_to_all", "all_gather", "reduce_scatter")},
-    **dict.fromkeys(("sort", "argsort", "cumsum"), _ordered),
+    **dict.fromkeys(("sort", "argsort", "cumsum"), _order),
 }

@@ -70,11 +70,11 @@ def _profile_of_row(gpu: str, profile: str | None) -> str:
         if profile is None:
             raise ScenarioError(["the row names no GPU: expected --profile"])
         return profile
-    return _named(gpu, profile)
+    return _find_profile(gpu, profile)
 
 
 @cache
-def _named(gpu: str, profile: str | None) -> str:
+def _find_profile(gpu: str, profile: str | None) -> str:
     """Return the profile of a GPU that a row names."""
     if profile is not None:
         # A row with the model's word uses the given profile, even if ready ones have that GPU, too.

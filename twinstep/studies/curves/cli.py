@@ -18,7 +18,7 @@ from reports.study.frame import study_frame
 from reports.study.rows import about_of, open_rows
 from reports.terminal.present import output, print_report
 from scenarios.config.load import report_mistakes
-from scenarios.config.overrides.option import add_set, given_by
+from scenarios.config.overrides.option import add_set, parse_values
 from scenarios.interruption import code_of
 from scenarios.seam.errors import ScenarioError
 from scenarios.versions import version_of
@@ -62,9 +62,9 @@ def curves_command(arguments: Sequence[str], prog: str) -> int:
     """Run the command; return 0 whatever points ended with, 2 for a mistake, or 128 + n for signal n."""
     options = _parser(prog).parse_args(arguments)
     with report_mistakes():
-        of = start(options.scenario, given_by(options.sets), options.batch_key)
+        of = start(options.scenario, parse_values(options.sets), options.batch_key)
         folder = options.out or Path("runs", f"{of.scenario.name}-curves")
-        wanted = _wanted(options, folder)
+        wanted = _choose_curves(options, folder)
     try:
         play_curves(of, wanted, options.jobs, quiet=options.quiet or options.json)
     except KeyboardInterrupt as interruption:
@@ -82,7 +82,8 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=prog,
         description="Simulate how a scenario scales, how sensitive its step time is to each hardware figure, and at"
-        " which batch size communication is hidden (docs/study.md). After an interruption the same command continues.",
+        " which batch size communication is hidden (twinstep docs studies). After an interruption the same command"
+        " continues.",
     )
     parser.add_argument("scenario", help="scenario file, or name of a ready scenario")
     parser.add_argument(
@@ -126,7 +127,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _wanted(options: argparse.Namespace, folder: Path) -> Curves:
+def _choose_curves(options: argparse.Namespace, folder: Path) -> Curves:
     """Return the curves that the options select.
 
     Raises:

@@ -95,12 +95,12 @@ class OptunaSource:
                 self._tell(seen)
             # Near the end of a search the sampler proposes little but known points: leave their neighbourhood.
             if repeats >= _REPEATS:
-                other = self._unseen()
+                other = self._draw_unseen()
                 if other is None:
                     return
                 self._optuna.enqueue_trial(other)
 
-    def ended(self, row: Row) -> None:
+    def take_result(self, row: Row) -> None:
         """Report a point's result to Optuna."""
         if (seen := self._by_index.get(row["index"])) is not None:
             seen.row = row
@@ -148,10 +148,10 @@ class OptunaSource:
             return dict.fromkeys(("status", *self._study.constraints), 1.0)
         return {"status": 0.0, **violations(row, self._study.constraints)}
 
-    def _unseen(self) -> dict[str, int] | None:
+    def _draw_unseen(self) -> dict[str, int] | None:
         """Draw a new point at random; return None if none is found."""
         for _ in range(_DRAWS):
-            params = self._space.drawn(self._draw)
+            params = self._space.draw_point(self._draw)
             values = self._space.values(params)
             if text_of(values) not in self._seen and not self._study.skips(values):
                 return params

@@ -46,27 +46,27 @@ def _text(study: Study, point: Best, into: Path) -> str:
         values["run.fidelity"] = point.fidelity
     lines = [f"# Point {point.index} of {study.file.name}: {point.words}", ""]
     if is_script(Path(study.scenario)):
-        lines += lines_of(Path(study.scenario))
+        lines += lines_of(Path(study.scenario), values.get("cluster.profile"))
     else:
-        lines += [f"include = {toml_value(_included(study.scenario, into))}"]
-    moved = {key: _moved(value, study.file.parent, into) for key, value in values.items()}
+        lines += [f"include = {toml_value(_path_to_include(study.scenario, into))}"]
+    moved = {key: _move_paths(value, study.file.parent, into) for key, value in values.items()}
     lines += ["", "[set]", *(f"{toml_value(key)} = {toml_value(value)}" for key, value in moved.items())]
     return "\n".join(lines) + "\n"
 
 
-def _included(scenario: str, into: Path) -> str:
+def _path_to_include(scenario: str, into: Path) -> str:
     """Return a ready scenario's name, which works on any machine; else the path from the written file."""
     file = Path(scenario).resolve()
     is_ready = any(file == ready.resolve() for ready in library_files())
     return file.stem if is_ready else os.path.relpath(file, into.resolve())
 
 
-def _moved(value: object, beside: Path, into: Path) -> object:
+def _move_paths(value: object, beside: Path, into: Path) -> object:
     """Return a value with its paths, which are relative to the study, relative to the written files."""
     if isinstance(value, list):
-        return [_moved(one, beside, into) for one in value]
+        return [_move_paths(one, beside, into) for one in value]
     if isinstance(value, Mapping):
-        return {key: _moved(one, beside, into) for key, one in value.items()}
+        return {key: _move_paths(one, beside, into) for key, one in value.items()}
     if not isinstance(value, str):
         return value
     path, colon, name = value.partition(":")  # a program is ./file.py:factory

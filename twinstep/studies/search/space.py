@@ -42,7 +42,7 @@ class Space:
         matching = {name: _row_of(axis, values) for name, axis in self._axes.items()}
         return {name: row for name, row in matching.items() if row is not None}
 
-    def drawn(self, draw: random.Random) -> dict[str, int]:
+    def draw_point(self, draw: random.Random) -> dict[str, int]:
         """Draw a point at random."""
         return {name: draw.randrange(len(axis.rows)) for name, axis in self._axes.items()}
 

@@ -67,13 +67,13 @@ def advice(
     changes = [
         one for one in program_changes(scenario, program, observed) if one.saves_at_most_ns >= LEAST_SHARE * step_ns
     ]
-    found = [*_played(scenario, program, changes, times.ns, stop)]
+    found = [*_simulate_changes(scenario, program, changes, times.ns, stop)]
     found.sort(key=lambda one: -one.saved_ns)
     barred = [Advice(change=one.name, made_by=one.barred, saved_ns=0.0, share=0.0) for one in changes if one.barred]
     return (*found, *barred)
 
 
-def _played(
+def _simulate_changes(
     scenario: Scenario, program: Program, changes: Sequence[Counterfactual], steps_ns: Mapping[int, int], stop: Stop
 ) -> Iterator[Advice]:
     """Yield the saving of each change whose simulation completes, if it saves enough of `steps_ns`, by step."""
@@ -83,7 +83,7 @@ def _played(
         new = StepTimes()
         try:
             played, rewrite = one.program or program, one.rewrite or as_it_is
-            recording = play(_changed(scenario, one), played, new.add, rewrite=rewrite, stop=stop)
+            recording = play(_apply_change(scenario, one), played, new.add, rewrite=rewrite, stop=stop)
         except ProgramError:  # the program does not run with this change
             continue
         if not recording.info.complete:
@@ -95,7 +95,7 @@ def _played(
             yield Advice(change=one.name, made_by=one.made_by, saved_ns=float(saved_ns), share=share)
 
 
-def _changed(scenario: Scenario, one: Counterfactual) -> Scenario:
+def _apply_change(scenario: Scenario, one: Counterfactual) -> Scenario:
     """Return the scenario with a change under which its program can be simulated again."""
     launching = replace(scenario.workload.launching, cuda_graphs=True)
     return scenario.with_workload(launching=launching) if one.values else scenario

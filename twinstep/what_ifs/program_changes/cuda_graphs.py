@@ -30,11 +30,11 @@ def proposals(scenario: Scenario, step: Step) -> Iterator[Counterfactual]:
         values={"launching.cuda_graphs": True},
         replays=True,
         saves_at_most_ns=step.host_ns,
-        barred=barred(step) if scenario.program == _SCRIPT else "",
+        barred=why_barred(step) if scenario.program == _SCRIPT else "",
     )
 
 
-def barred(step: Step) -> str:
+def why_barred(step: Step) -> str:
     """Return why a step cannot be launched as graphs, in words; "" if it can."""
     if step.observed.reads_back:
         return _READS

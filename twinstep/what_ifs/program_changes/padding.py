@@ -42,15 +42,15 @@ class Padded:
         left, right, result = _contiguous(operation)
         return replace(
             operation,
-            rows=self._padded(operation.rows),
-            columns=self._padded(operation.columns),
-            inner=self._padded(operation.inner),
+            rows=self._pad(operation.rows),
+            columns=self._pad(operation.columns),
+            inner=self._pad(operation.inner),
             left_alignment=self._alignment(left, each, operation.left_alignment),
             right_alignment=self._alignment(right, each, operation.right_alignment),
             result_alignment=self._alignment(result, each, operation.result_alignment),
         )
 
-    def _padded(self, size: int) -> int:
+    def _pad(self, size: int) -> int:
         return self.to if size == self.size else size
 
     def _alignment(self, contiguous: int, element_bytes: int, before: int) -> int:
@@ -64,7 +64,7 @@ def proposals(step: Step) -> Iterator[Counterfactual]:
     of_size: dict[int, list[tuple[str, Product, int]]] = defaultdict(list)
     for label, operation, times in step.operations:
         if isinstance(operation, Product):
-            for size in _unaligned(operation):
+            for size in _unaligned_sizes(operation):
                 of_size[size].append((label, operation, times))
     for size, products in of_size.items():
         least = max(FULL_ALIGNMENT // _element_bytes(product) for _, product, _ in products)
@@ -106,7 +106,7 @@ def _contiguous(product: Product) -> tuple[int, int, int]:
     return left, right, product.columns
 
 
-def _unaligned(product: Product) -> set[int]:
+def _unaligned_sizes(product: Product) -> set[int]:
     """Return the sizes that keep an operand or the result from being aligned."""
     each = _element_bytes(product)
     aligned = (product.left_alignment, product.right_alignment, product.result_alignment)

@@ -149,7 +149,7 @@ class Arena:
     def _pool(self, dtype: torch.dtype, is_changed: bool) -> Tensor:
         key = dtype, is_changed
         if key not in self._pools:
-            self._pools[key] = _filled(self.size_bytes // dtype.itemsize, dtype, self.device, is_zero=is_changed)
+            self._pools[key] = _fill_tensor(self.size_bytes // dtype.itemsize, dtype, self.device, is_zero=is_changed)
         return self._pools[key]
 
 
@@ -183,7 +183,7 @@ def torch_dtype(name: str) -> torch.dtype:
     return candidate
 
 
-def _filled(elements: int, dtype: torch.dtype, device: torch.device, *, is_zero: bool) -> Tensor:
+def _fill_tensor(elements: int, dtype: torch.dtype, device: torch.device, *, is_zero: bool) -> Tensor:
     """Return numbers around 0, integers from 0 on, or zeros for changed tensors."""
     if is_zero or dtype == torch.bool or device.type == "meta":
         return torch.zeros(elements, dtype=dtype, device=device)

@@ -52,7 +52,7 @@ def pointwise(one: Pointwise, arena: Arena) -> Made:
     if not is_in_place(name):
         for each in one.outputs:
             arena.result(each.elements, torch_dtype(each.dtype))
-    run = _first(name, tensors_given, _named(name, one, laid, arena))
+    run = _first(name, tensors_given, _named_arguments(name, one, laid, arena))
     return Made(run, needed_bytes=arena.taken_bytes)
 
 
@@ -73,7 +73,7 @@ def _factory(name: str, one: Pointwise, arena: Arena) -> Made:
     return Made(lambda: function(size, *more, dtype=dtype, device=arena.device), needed_bytes=arena.taken_bytes)
 
 
-def _named(name: str, one: Pointwise, laid: Laid, arena: Arena) -> dict[str, Any]:
+def _named_arguments(name: str, one: Pointwise, laid: Laid, arena: Arena) -> dict[str, Any]:
     """Return the values of parameters that follow from the description."""
     dtype = torch_dtype(one.outputs[0].dtype) if one.outputs else torch.float32
     if name in _FIXED:

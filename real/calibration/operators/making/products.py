@@ -171,7 +171,7 @@ def convolution(one: Convolution, arena: Arena) -> Made:
     """
     dtype, dims = torch_dtype(one.dtype), len(one.size)
     extents = zip(one.size, one.out_size, one.kernel, one.stride, strict=True)
-    padding, dilation = zip(*(_padded(*each) for each in extents), strict=True)
+    padding, dilation = zip(*(_find_padding(*each) for each in extents), strict=True)
 
     def tensor(*shape: int) -> Tensor:
         return arena.tensor(shape, dtype, _channels_last(shape) if one.is_channels_last else None)
@@ -191,7 +191,7 @@ def convolution(one: Convolution, arena: Arena) -> Made:
     return Made(run, is_tf32=one.dtype == "tf32", needed_bytes=arena.taken_bytes)
 
 
-def _padded(size: int, out: int, kernel: int, stride: int) -> tuple[int, int]:
+def _find_padding(size: int, out: int, kernel: int, stride: int) -> tuple[int, int]:
     """Return the padding and dilation with which a dimension becomes `out` long.
 
     Raises:

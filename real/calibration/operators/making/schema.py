@@ -35,13 +35,13 @@ def calls(
     for with_number in (False, True):
         for each in order:
             overload = getattr(packet, each)
-            filled = _filled(overload._schema.arguments, list(tensors), named or {}, with_number)
+            filled = _fill_arguments(overload._schema.arguments, list(tensors), named or {}, with_number)
             if filled is not None:
                 args, kwargs = filled
                 yield partial(overload, *args, **kwargs)
 
 
-def _filled(
+def _fill_arguments(
     parameters: Sequence[Any], tensors: list[Any], named: Mapping[str, Any], with_number: bool
 ) -> tuple[list[Any], dict[str, Any]] | None:
     """Return positional and named arguments; None if the tensors do not fit.

@@ -81,7 +81,7 @@ def _candidates(call: Pointwise) -> Iterator[tuple[_Strides, tuple[int, ...]]]:
                     yield strides, shape
                 else:
                     places = range(len(strides) if is_given else len(inputs))
-                    yield from ((each, shape) for each in _padded(strides, shape, places))
+                    yield from ((each, shape) for each in _pad(strides, shape, places))
 
 
 def _fits(call: Pointwise, every: Sequence[Operand], shape: Sequence[int], strides: Sequence[tuple[int, ...]]) -> bool:
@@ -125,7 +125,7 @@ def _steps(own: tuple[int, ...], shape: tuple[int, ...], inner: int, may_permute
         if may_permute and inner == 1 and len(own) > 1 and own[-1] == last:  # outer dimensions in another order
             orders.append((*reversed(own[:-1]), last))
         for order in orders:
-            yield _packed(order, shape)
+            yield _pack(order, shape)
         return
     # Other dimensions lie between neighbours of the innermost one as far as they fit, and the rest beyond.
     steps, inside, outside = [0] * len(shape), 1, inner * shape[last]
@@ -138,14 +138,14 @@ def _steps(own: tuple[int, ...], shape: tuple[int, ...], inner: int, may_permute
     yield tuple(steps)
 
 
-def _packed(order: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
+def _pack(order: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
     steps, size = [0] * len(shape), 1
     for axis in reversed(order):
         steps[axis], size = size, size * shape[axis]
     return tuple(steps)
 
 
-def _padded(strides: _Strides, shape: tuple[int, ...], places: Sequence[int]) -> Iterator[_Strides]:
+def _pad(strides: _Strides, shape: tuple[int, ...], places: Sequence[int]) -> Iterator[_Strides]:
     """Yield the strides with one operand, or all operands of its layout, cut out of wider tensors."""
     for steps in dict.fromkeys(strides[place] for place in places):
         order = sorted((axis for axis in range(len(shape)) if steps[axis]), key=lambda axis: -steps[axis])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from scenarios.config.faults import Fault, GpuPart, LeafPart, NicPart, Part, Slowdown
 from scenarios.config.hardware import Cluster
-from scenarios.config.toml.derive import frozen
+from scenarios.config.toml.derive import freeze
 from scenarios.config.toml.hardware.sections import ClusterSection, NetworkSection, SlowSection
 from scenarios.config.toml.section import have
 
@@ -21,7 +21,7 @@ def build_cluster(cluster: ClusterSection) -> Cluster:
         "network": cluster.network or NetworkSection(),
     }
     profile = Path(cluster.profile).stem if cluster.profile else "inline"
-    made = frozen(Cluster, cluster.model_copy(update=given), profile=profile, faults=_faults(cluster.slow or ()))
+    made = freeze(Cluster, cluster.model_copy(update=given), profile=profile, faults=_faults(cluster.slow or ()))
     assert isinstance(made, Cluster)
     return made
 

@@ -182,7 +182,7 @@ def mesh_mistake(links: Sequence[Sequence[int]], gpus_per_host: int | None) -> s
         for j in range(i):
             if links[i][j] != links[j][i]:
                 return f"as many NVLinks from GPU {j} to GPU {i} as back"
-    apart = [gpu for gpu in rows if gpu not in _joined(links)]
+    apart = [gpu for gpu in rows if gpu not in _find_reached(links)]
     return (
         f"NVLinks that join all GPUs, but none lead from GPU 0 to GPU {apart[0]}, not even over others"
         if apart
@@ -190,7 +190,7 @@ def mesh_mistake(links: Sequence[Sequence[int]], gpus_per_host: int | None) -> s
     )
 
 
-def _joined(links: Sequence[Sequence[int]]) -> set[int]:
+def _find_reached(links: Sequence[Sequence[int]]) -> set[int]:
     """Return GPU 0 and all GPUs that it reaches over NVLinks."""
     reached, new = {0}, [0]
     while new:

@@ -35,13 +35,13 @@ def own_figures(document: Document, tree: Tree) -> list[KeyPath]:
     there = {path: tree.at(("cluster", *path)) for path in asked if path in differing}
     counts = [("cluster", key) for key in ("hosts", "gpus_per_host") if key in tree.values["cluster"]]
     given = {path: tree.at(path) for path in counts}
-    plain = _built(tree.profile, given.items())
+    plain = _build_cluster(tree.profile, given.items())
     return [
         path
         for path, value in there.items()
         if _at(profile.cluster, path) is not None
         or plain is None
-        or _built(tree.profile, [*given.items(), (("cluster", *path), value)]) != plain
+        or _build_cluster(tree.profile, [*given.items(), (("cluster", *path), value)]) != plain
     ]
 
 
@@ -53,7 +53,7 @@ def _at(section: Section | None, path: KeyPath) -> object:
     return value
 
 
-def _built(profile: str, values: Iterable[tuple[KeyPath, object]]) -> Cluster | None:
+def _build_cluster(profile: str, values: Iterable[tuple[KeyPath, object]]) -> Cluster | None:
     """Return a profile's cluster with these values in it; None if they are invalid by themselves."""
     mistakes = read_profile_tree(profile)
     for path, value in values:

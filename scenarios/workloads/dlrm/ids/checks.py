@@ -47,7 +47,7 @@ def _check_feature_names(tables: Sequence[Any], mistakes: Mistakes) -> None:
             path: KeyPath = ("model", "tables", index, "features", number)
             if feature.name is not None and first.setdefault(feature.name, path) != path:
                 mistakes.add(
-                    (*path, "name"), f"a name of its own, but {mistakes.called(first[feature.name])} has it already"
+                    (*path, "name"), f"a name of its own, but {mistakes.name_of(first[feature.name])} has it already"
                 )
 
 

@@ -25,6 +25,8 @@ from scenarios.workloads.dlrm.ids.distribution import Zipf, keep_read_only, zipf
 _ALONE = 1 << 12
 
 _CACHED = 128
+# Blocks are named by equal ids again in each pass over rows, and in each point of a study with these tables.
+_CACHED_BLOCKS = 1 << 15
 
 # A feature (the table as that feature sees it), and its number of ids, or of first ids of bags.
 _Drawn = tuple[Table, float]
@@ -32,8 +34,11 @@ _Drawn = tuple[Table, float]
 
 def distinct_rows(table: Table, rows: range, ids: Sequence[float]) -> float:
     """Return the expected number of rows of a block that are named by the ids falling into it; `ids` by feature."""
-    if not rows:
-        return 0.0
+    return _distinct_rows(table, rows, tuple(ids)) if rows else 0.0
+
+
+@lru_cache(maxsize=_CACHED_BLOCKS)
+def _distinct_rows(table: Table, rows: range, ids: tuple[float, ...]) -> float:
     features = zip(table.by_feature, ids, strict=True)
     drawn = [(feature, count / _ids_per_drawn(feature, rows)) for feature, count in features if count > 0]
     by_order: dict[str, list[_Drawn]] = {}

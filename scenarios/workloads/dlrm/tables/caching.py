@@ -61,9 +61,9 @@ class RowCache:
     @cached_property
     def batches(self) -> float:
         """The characteristic time in batches: the cache holds the rows that these batches name; infinite if all fit."""
-        if self._named(math.inf) <= self.capacity:
+        if self._count_named(math.inf) <= self.capacity:
             return math.inf
-        return characteristic_time(self._named, self.capacity, halvings=_HALVINGS)
+        return characteristic_time(self._count_named, self.capacity, halvings=_HALVINGS)
 
     def misses(self, ids: Sequence[Sequence[float]]) -> list[float]:
         """Return by piece how many rows a batch names that are not cached; `ids` are numbers by piece and feature."""
@@ -93,7 +93,7 @@ class RowCache:
             launches=LAUNCHES,
         )
 
-    def _named(self, batches: float) -> float:
+    def _count_named(self, batches: float) -> float:
         """Return the number of rows that `batches` batches name."""
         if math.isinf(batches):
             batches = LONGEST

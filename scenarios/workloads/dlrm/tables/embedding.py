@@ -61,24 +61,24 @@ class Rows:
         """Return the sum of each bag's rows, times weights if there are any; columns in key order."""
         if features.values.is_meta or not self.prices.pieces:
             return features.values.new_empty(self.prices.found_shape(features), dtype=self.prices.travels_as)
-        return self._held.look_up(self._named(features), samples_of(features))
+        return self._held.look_up(self._name_rows(features), samples_of(features))
 
     def fill(self, features: Features) -> None:
         """Fetch the rows that caches miss, before they are looked up."""
         if not features.values.is_meta:
-            self._held.fill(self._named(features))
+            self._held.fill(self._name_rows(features))
 
     def update(self, features: Features, gradient: Tensor) -> None:
         """Run one optimizer step on the rows that were looked up."""
         if not features.values.is_meta and self.prices.pieces:
-            self._held.update(self._named(features), gradient)
+            self._held.update(self._name_rows(features), gradient)
 
     def dense_gradients(self, features: Features, gradient: Tensor) -> Tensor:
         """Return the gradients of all pieces' weights in one flat tensor, for copied tables."""
         if features.values.is_meta:
             return gradient.new_empty(self.prices.elements, dtype=self.prices.dtype)
         assert isinstance(self._held, FlatRows), "copies are flat"
-        return self._held.dense_gradients(self._named(features), gradient)
+        return self._held.dense_gradients(self._name_rows(features), gradient)
 
     def update_dense(self, gradients: Tensor) -> None:
         """Run one optimizer step on all rows, with the `dense_gradients` after reduction, in any dtype."""
@@ -86,7 +86,7 @@ class Rows:
             assert isinstance(self._held, FlatRows), "copies are flat"
             self._held.update_dense(gradients)
 
-    def _named(self, features: Features) -> Named:
+    def _name_rows(self, features: Features) -> Named:
         counts = [round(ids) for ids in features.length_per_key()]
         return Named(features.values, features.lengths, features.weights, self.prices.unpooled, counts)
 

@@ -1,8 +1,8 @@
 """Embedding lookup and update on CPU tensors, compiled by numba; `embedding_fbgemm` serves GPUs.
 
 All pieces' rows lie in one tensor, so one loop serves all tables, like fbgemm's table-batched embeddings on GPUs
-(docs/sparse.md has the times). Updates are applied to rows directly, without repeating gradients for ids. A first call
-compiles for some seconds, and leaves the code on disk for later processes.
+(docs/explanation/sparse.md has the times). Updates are applied to rows directly, without repeating gradients for ids. A
+first call compiles for some seconds, and leaves the code on disk for later processes.
 """
 
 from __future__ import annotations
@@ -201,11 +201,11 @@ def _store(row: Array, kind: int, total: Array) -> None:
         return
     bits = total.view(np.int32)
     for j in range(total.size):
-        row[j] = _rounded(total[j], bits[j], kind)
+        row[j] = _round(total[j], bits[j], kind)
 
 
 @_compiled
-def _rounded(value: Any, bits: Any, kind: int) -> Any:
+def _round(value: Any, bits: Any, kind: int) -> Any:
     """Return the 16 bits nearest to a float32, ties to even; `bits` are those of `value`."""
     sign, size = (bits >> 16) & 0x8000, bits & 0x7FFFFFFF
     if kind == _BFLOAT16:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from scenarios.seam.errors import Note, tell_error
-from scenarios.sparse.keyed_jagged import offsets_of, sent_to
+from scenarios.sparse.keyed_jagged import offsets_of, send_to_device
 from scenarios.workloads.dlrm.tables import embedding_torch, fbgemm_limits
 from scenarios.workloads.dlrm.tables.described import PricedPiece
 from scenarios.workloads.dlrm.tables.embedding_torch import Named, Places, RankRows
@@ -68,7 +68,7 @@ class FbgemmRows:
         """Make the modules; `looks_ahead`: cached rows stay in the cache until they are updated."""
         self._pieces, self._dims, self._unpooled = prices.pieces, prices.dims, prices.unpooled
         of_keys = [number for number, piece in enumerate(prices.pieces) for _ in range(piece.keys)]
-        self._keys = _taken_together(self._dims, unpooled=self._unpooled)
+        self._keys = _group_keys(self._dims, unpooled=self._unpooled)
         self._held = [list(dict.fromkeys(of_keys[key] for key in keys)) for keys in self._keys]  # pieces
         self._modules = []
         for keys, held in zip(self._keys, self._held, strict=True):
@@ -140,7 +140,7 @@ def look_up(rows: RankRows, named: Named, samples: int, dtype: torch.dtype) -> T
     if named.unpooled:  # unsupported by fbgemm's operator for dense gradients on CPUs
         return embedding_torch.look_up(rows, named, samples, dtype)
     with torch.no_grad():
-        return _pooled(rows.weights, rows.places, named, dtype)
+        return _sum_bags(rows.weights, rows.places, named, dtype)
 
 
 def sums(places: Places, named: Named, gradient: Tensor, dtype: torch.dtype) -> Tensor:
@@ -150,12 +150,12 @@ def sums(places: Places, named: Named, gradient: Tensor, dtype: torch.dtype) -> 
     numel = int((places.rows * places.dims).sum())
     with torch.enable_grad():
         weights = torch.empty(numel, dtype=dtype, device=gradient.device, requires_grad=True)
-        found = _pooled(weights, places, named, gradient.dtype)
+        found = _sum_bags(weights, places, named, gradient.dtype)
     (total,) = torch.autograd.grad(found, weights, gradient)
     return total
 
 
-def _pooled(weights: Tensor, places: Places, named: Named, dtype: torch.dtype) -> Tensor:
+def _sum_bags(weights: Tensor, places: Places, named: Named, dtype: torch.dtype) -> Tensor:
     """Return the sums of bags' rows in a flat tensor."""
     _fbgemm()
     sizes = (tuple(each.tolist()) for each in (places.rows, places.dims, places.pieces))
@@ -194,16 +194,16 @@ def _where(rows: tuple[int, ...], dims: tuple[int, ...], keys: tuple[int, ...], 
     first_rows, columns = [0, *accumulate(rows)], [0, *accumulate(dims[key] for key in keys)]
     offsets = [0, *accumulate(count * dim for count, dim in zip(rows, dims, strict=True))]
     return _Where(
-        offsets=sent_to(torch.tensor([offsets[key] for key in keys]), device),
-        columns=sent_to(torch.tensor(columns, dtype=torch.int32), device),
-        rows=sent_to(torch.tensor([*(first_rows[key] for key in keys), first_rows[-1]]), device),
+        offsets=send_to_device(torch.tensor([offsets[key] for key in keys]), device),
+        columns=send_to_device(torch.tensor(columns, dtype=torch.int32), device),
+        rows=send_to_device(torch.tensor([*(first_rows[key] for key in keys), first_rows[-1]]), device),
         width=columns[-1],
         widest=max(dims[key] for key in keys),
         row_bits=int(math.log2(first_rows[-1]) + 1) if first_rows[-1] else 0,
     )
 
 
-def _taken_together(dims: Sequence[int], *, unpooled: bool) -> list[list[int]]:
+def _group_keys(dims: Sequence[int], *, unpooled: bool) -> list[list[int]]:
     """Return the keys for each operator call: all, or for unpooled rows those of one width."""
     if not unpooled:
         return [list(range(len(dims)))]
@@ -229,7 +229,7 @@ def _in_turn(
 
 
 def _offsets(lengths: Tensor, ids: Tensor) -> Tensor:
-    return sent_to(offsets_of(lengths), ids.device).to(ids.dtype)
+    return send_to_device(offsets_of(lengths), ids.device).to(ids.dtype)
 
 
 def _module(

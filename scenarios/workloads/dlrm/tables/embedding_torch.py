@@ -54,7 +54,7 @@ class Places(NamedTuple):
             columns=widths[pieces].cumsum() - widths[pieces],
         )
 
-    def joined(self) -> Places:
+    def join(self) -> Places:
         """Return the layout with adjacent pieces of one width joined, for operations on all rows."""
         runs = [(sum(rows for rows, _ in run), dim) for dim, run in groupby(self.sizes, itemgetter(1))]
         return Places.of([rows for rows, _ in runs], [dim for _, dim in runs])
@@ -146,7 +146,7 @@ def adagrad(rows: RankRows, named: Named, gradient: Tensor, rate: float) -> None
 
 def adagrad_all(rows: RankRows, gradients: Tensor, rate: float) -> None:
     """Run one step of Adagrad on every row; `gradients` are laid out as the weights."""
-    places = rows.places.joined()
+    places = rows.places.join()
     states = states_of(rows.squares, places, by_element=rows.by_element)
     for table, state, given in zip(tables_of(rows.weights, places), states, tables_of(gradients, places), strict=True):
         wide = given.float()

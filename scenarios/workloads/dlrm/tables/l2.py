@@ -20,7 +20,7 @@ _HALVINGS = 18
 _FURTHER = 0.02
 
 
-def rows_fetched(table: Table, rows: range, ids: Sequence[float], room: float) -> float:
+def count_fetched_rows(table: Table, rows: range, ids: Sequence[float], room: float) -> float:
     """Return how many rows these ids (by feature, all in this block) read from memory; L2 has room for `room` rows."""
     named = distinct_rows(table, rows, ids)
     if named <= room:
@@ -36,9 +36,9 @@ def _steady(table: Table, rows: range, room: float) -> tuple[float, float]:
     of_sample = expected_ids(table, rows, 1)
     shares = [count / sum(of_sample) for count in of_sample]
 
-    def named(ids: float) -> float:
+    def count_named(ids: float) -> float:
         return distinct_rows(table, rows, [ids * share for share in shares])
 
-    held = characteristic_time(named, room, shortest=max(room, 1.0), halvings=_HALVINGS)
-    more = named(held * (1 + _FURTHER)) - named(held)
+    held = characteristic_time(count_named, room, shortest=max(room, 1.0), halvings=_HALVINGS)
+    more = count_named(held * (1 + _FURTHER)) - count_named(held)
     return held, more / (held * _FURTHER)

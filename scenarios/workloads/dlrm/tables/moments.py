@@ -51,16 +51,16 @@ class Moments:
             total = torch.zeros(len(named_rows), given.shape[1], device=given.device).index_add_(
                 0, place, given.float()
             )
-            moved = self._moved(_MomentRows(*(one[named_rows] for one in rows)), total)
+            moved = self._move(_MomentRows(*(one[named_rows] for one in rows)), total)
             for one, new in zip(rows, moved, strict=True):
                 one[named_rows] = new.to(one.dtype)
 
     def update_all(self, gradients: Tensor) -> None:
         """Run one step on every row, for any gradient, like torch.optim on a dense parameter."""
         self.steps += 1
-        places = self._places.joined()
+        places = self._places.join()
         for rows, given in zip(self._pieces(places), tables_of(gradients, places), strict=True):
-            for one, new in zip(rows, self._moved(rows, given.float()), strict=True):
+            for one, new in zip(rows, self._move(rows, given.float()), strict=True):
                 one.copy_(new)
 
     def _pieces(self, places: Places) -> list[_MomentRows]:
@@ -68,7 +68,7 @@ class Moments:
         of_elements = (tables_of(each, places) for each in (self._weights, self.means))
         return [_MomentRows(*each) for each in zip(*of_elements, squares, strict=True)]
 
-    def _moved(self, rows: _MomentRows, gradient: Tensor) -> _MomentRows:
+    def _move(self, rows: _MomentRows, gradient: Tensor) -> _MomentRows:
         own, weights = self._optimizer, rows.weights.float()
         square = gradient.square()
         if own.row_numbers:

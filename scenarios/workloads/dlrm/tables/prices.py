@@ -104,7 +104,7 @@ class RowPrices:
 
     def look_up_kernel(self, features: Features) -> Kernel:
         """Return the kernel of a lookup, which reads ids and rows, and writes a row for each bag or unpooled id."""
-        touched, size = self._touched(features), self._element_bytes
+        touched, size = self._count_touched(features), self._element_bytes
         return self._kernel(
             "embedding_lookup",
             flops=touched.elements,
@@ -123,7 +123,7 @@ class RowPrices:
             self.pieces,
             self._ids_of_pieces(features),
             samples=samples_of(features),
-            named=self._rows_named,
+            named=self._count_named_rows,
             runs=self._runs,
             dtype=self.dtype,
             result=self.travels_as,
@@ -158,7 +158,7 @@ class RowPrices:
 
         SGD on CPUs does not sort them.
         """
-        touched, size = self._touched(features), self._element_bytes
+        touched, size = self._count_touched(features), self._element_bytes
         read = touched.naming_bytes + self.travels_as.itemsize * touched.elements
         ordering, moved = 0.0, touched.elements
         rows, hosted = size * (touched.elements - touched.hosted), size * touched.hosted
@@ -166,7 +166,7 @@ class RowPrices:
             ordering, rows, hosted, moved = touched.ordering_bytes, 0.0, 0.0, 0.0
             for piece, ids in zip(self.pieces, self._ids_of_pieces(features), strict=True):
                 dim = len(piece.columns)
-                named, of_row = self._rows_named(piece, ids), self._row_bytes(piece, dim)
+                named, of_row = self._count_named_rows(piece, ids), self._row_bytes(piece, dim)
                 rows, hosted, moved = rows + named * of_row[0], hosted + named * of_row[1], moved + named * dim
         return self._kernel(
             "embedding_update",
@@ -196,7 +196,7 @@ class RowPrices:
             return summed + STEP_FLOPS[self.optimizer.kind] * moved
         return (2 if self.optimizer.kind == "sgd" else 5) * summed
 
-    def _rows_named(self, piece: PricedPiece, ids: Sequence[float]) -> float:
+    def _count_named_rows(self, piece: PricedPiece, ids: Sequence[float]) -> float:
         return sum(ids) if self._distinct is None else self._distinct(piece.table, piece.rows, ids)
 
     def _ids_of_pieces(self, features: Features) -> list[list[float]]:
@@ -206,11 +206,11 @@ class RowPrices:
 
     def dense_gradients_kernel(self, features: Features) -> Kernel:
         """Return the kernel that adds ids' gradients to zeros laid out as the weights; if sorted, once for each row."""
-        touched, size = self._touched(features), self._element_bytes
+        touched, size = self._count_touched(features), self._element_bytes
         read, written = self.travels_as.itemsize * touched.elements, float(size * self.elements)
         if self._sorts_all:
             named = zip(self.pieces, self._ids_of_pieces(features), strict=True)
-            rows = sum(len(piece.columns) * self._rows_named(piece, ids) for piece, ids in named)
+            rows = sum(len(piece.columns) * self._count_named_rows(piece, ids) for piece, ids in named)
             read, written = read + touched.ordering_bytes, written + touched.ordering_bytes + size * rows
         else:
             read, written = read + size * touched.elements, written + size * touched.elements
@@ -257,7 +257,7 @@ class RowPrices:
             operations=operations,
         )
 
-    def _touched(self, features: Features) -> _Touched:
+    def _count_touched(self, features: Features) -> _Touched:
         per_key, bags = features.length_per_key(), _bags_of(features)
         ids = float(sum(per_key))
         by_key = [ids * dim for ids, dim in zip(per_key, self.dims, strict=True)]
@@ -277,7 +277,7 @@ class RowPrices:
     def found_shape(self, features: Features) -> tuple[int, ...]:
         """Return the shape of a lookup's output."""
         if self.unpooled:
-            return (round(self._touched(features).found),)
+            return (round(self._count_touched(features).found),)
         return samples_of(features), sum(self.dims)
 
 

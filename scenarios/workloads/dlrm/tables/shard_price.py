@@ -16,7 +16,7 @@ from scenarios.sparse.expected import ExpectedJagged
 from scenarios.workloads.dlrm.ids.distinct import distinct_rows, expected_ids
 from scenarios.workloads.dlrm.tables.caching import CachedPiece, RowCache
 from scenarios.workloads.dlrm.tables.described import PricedPiece
-from scenarios.workloads.dlrm.tables.l2 import rows_fetched
+from scenarios.workloads.dlrm.tables.l2 import count_fetched_rows
 from scenarios.workloads.dlrm.tables.prices import RowPrices
 
 
@@ -34,14 +34,14 @@ class RowLaws:
 
     def distinct(self, table: int, rows: range, ids: Sequence[float]) -> float:
         """Return the number of rows of a block that these ids name."""
-        return min(sum(ids), distinct_rows(self._tables[table], rows, self._drawn(table, rows, ids)))
+        return min(sum(ids), distinct_rows(self._tables[table], rows, self._count_drawn(table, rows, ids)))
 
-    def fetched(self, table: int, rows: range, ids: Sequence[float], row_bytes: int) -> float:
+    def count_fetched(self, table: int, rows: range, ids: Sequence[float], row_bytes: int) -> float:
         """Return the number of rows of a block that a lookup of these ids reads from memory."""
         room = self._l2_bytes / row_bytes
-        return min(sum(ids), rows_fetched(self._tables[table], rows, self._drawn(table, rows, ids), room))
+        return min(sum(ids), count_fetched_rows(self._tables[table], rows, self._count_drawn(table, rows, ids), room))
 
-    def _drawn(self, table: int, rows: range, ids: Sequence[float]) -> Sequence[float]:
+    def _count_drawn(self, table: int, rows: range, ids: Sequence[float]) -> Sequence[float]:
         """Return the number of drawn ids, if each rank has made the arriving ids distinct; else `ids`."""
         return expected_ids(self._tables[table], rows, self._samples) if self._tables[table].index_dedup else ids
 
@@ -69,7 +69,7 @@ def shard_kernels(
     scenario: Scenario, number: int, kind: ShardingKind, rows: range, columns: range
 ) -> tuple[Kernel, Kernel]:
     """Return the lookup and the update of a shard of table `number`, with the expected ids."""
-    held, features = _held(scenario, number, kind, rows, columns)
+    held, features = _price_shard(scenario, number, kind, rows, columns)
     update = held.dense_gradients_kernel if kind.is_copied else held.update_kernel
     return held.look_up_kernel(features), update(features)
 
@@ -78,7 +78,7 @@ def shard_fill_kernel(
     scenario: Scenario, number: int, kind: ShardingKind, rows: range, columns: range
 ) -> Kernel | None:
     """Return the filling of the shard's cache before a lookup, as if no other table shared it; None without a cache."""
-    held, features = _held(scenario, number, kind, rows, columns)
+    held, features = _price_shard(scenario, number, kind, rows, columns)
     return None if held.cache is None else held.fill_kernel(features)
 
 
@@ -99,7 +99,7 @@ def row_cache(pieces: Sequence[PricedPiece], scenario: Scenario) -> RowCache | N
     return RowCache(cached, scenario.run.batch_size * scenario.sharding_ranks) if cached else None
 
 
-def _held(
+def _price_shard(
     scenario: Scenario, number: int, kind: ShardingKind, rows: range, columns: range
 ) -> tuple[RowPrices, ExpectedJagged]:
     """Return the prices of a single shard of table `number`, and its expected features in a batch."""
@@ -116,7 +116,7 @@ def _held(
         unpooled=table.sequence > 0,
         travels_as=getattr(torch, model.dtype),
         distinct=laws.distinct,
-        fetched=laws.fetched if laws.has_l2 else None,
+        fetched=laws.count_fetched if laws.has_l2 else None,
         cache=row_cache([piece], scenario),
         sorts_all=scenario.cluster.host.gpu.device.sorts_ids,
     )

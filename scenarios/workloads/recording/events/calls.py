@@ -61,11 +61,11 @@ class IssueCall(Request):
         names = (each.name for each in fields(cls))
         return cls(number=0, **dict(zip(names, values, strict=False)))
 
-    def noted(self, counts: Counts) -> RankEvent:
+    def as_line(self, counts: Counts) -> RankEvent:
         counts.call = self.number
         return self
 
-    def replayed(self, counts: Counts, own: OwnGroups) -> RankEvent:
+    def replay(self, counts: Counts, own: OwnGroups) -> RankEvent:
         counts.call += 1
         options = own.options(self.group, self.verb, self.options)
         return replace(self, number=counts.call, group=own.group(self.group), options=options)
@@ -101,7 +101,7 @@ class NewGroup(Request):
 
     ranks: Sequence[int]
 
-    def replayed(self, counts: Counts, own: OwnGroups) -> RankEvent:
+    def replay(self, counts: Counts, own: OwnGroups) -> RankEvent:
         own.add(self.ranks)
         return self
 
@@ -126,7 +126,7 @@ class ReplicaGradients(Request):
     has_hook: bool
     shapes: Sequence[Any]
 
-    def replayed(self, counts: Counts, own: OwnGroups) -> RankEvent:
+    def replay(self, counts: Counts, own: OwnGroups) -> RankEvent:
         return replace(self, group=own.group(self.group))
 
 

@@ -70,15 +70,15 @@ class RankEvent:
         values = [getattr(self, field.name) for field in fields(self)]
         return [values] if self.is_listed else [] if values == [None] else values
 
-    def noted(self, counts: Counts) -> RankEvent:
+    def as_line(self, counts: Counts) -> RankEvent:
         """Update `counts`, and return the event with relative numbers, as a line stores it."""
-        return self._turned(counts)
+        return self._convert(counts)
 
-    def replayed(self, counts: Counts, own: OwnGroups) -> RankEvent:
+    def replay(self, counts: Counts, own: OwnGroups) -> RankEvent:
         """Update `counts`, and return a line's event with absolute numbers and with the replaying rank's own groups."""
-        return self._turned(counts)
+        return self._convert(counts)
 
-    def _turned(self, counts: Counts) -> RankEvent:
+    def _convert(self, counts: Counts) -> RankEvent:
         """Convert `number` between absolute and relative; the subtraction is its own inverse."""
         if not self.since:
             return self

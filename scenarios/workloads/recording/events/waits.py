@@ -75,7 +75,7 @@ class Query(Request):
         """The wait that replaces a polling loop of this query."""
         return _WAITS[self.polled](abs(self.number))
 
-    def _turned(self, counts: Counts) -> RankEvent:
+    def _convert(self, counts: Counts) -> RankEvent:
         last = {"event": counts.event, "call": counts.call}.get(self.polled, 0)
         return replace(self, number=last - self.number)
 

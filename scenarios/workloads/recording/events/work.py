@@ -68,11 +68,11 @@ class RecordEvent(RankEvent):
     def line(self) -> list[Any]:
         return [self.stream]
 
-    def noted(self, counts: Counts) -> RankEvent:
+    def as_line(self, counts: Counts) -> RankEvent:
         counts.event = self.number
         return self
 
-    def replayed(self, counts: Counts, own: OwnGroups) -> RankEvent:
+    def replay(self, counts: Counts, own: OwnGroups) -> RankEvent:
         counts.event += 1
         return replace(self, number=counts.event)
 

@@ -22,17 +22,17 @@ def name_operators_of_gpus() -> None:
     """Make selective checkpoints' policies and lists see a GPU's attention operators, not the one that runs here."""
     usual = checkpoint.create_selective_checkpoint_contexts
 
-    def made(policy: Any, *args: Any, **more: Any) -> Any:
-        return usual(_asked(policy) if callable(policy) else _listed(policy), *args, **more)
+    def make(policy: Any, *args: Any, **more: Any) -> Any:
+        return usual(_translate_policy(policy) if callable(policy) else _translate_list(policy), *args, **more)
 
-    checkpoint.create_selective_checkpoint_contexts = made
+    checkpoint.create_selective_checkpoint_contexts = make
 
 
-def _asked(policy: Callable[..., Any]) -> Callable[..., Any]:
-    def asked(context: Any, operator: Any, *args: Any, **more: Any) -> Any:
+def _translate_policy(policy: Callable[..., Any]) -> Callable[..., Any]:
+    def translate(context: Any, operator: Any, *args: Any, **more: Any) -> Any:
         return policy(context, _of_gpu(args, more) if operator is _STANDS else operator, *args, **more)
 
-    return asked
+    return translate
 
 
 def _of_gpu(args: tuple[Any, ...], more: dict[str, Any]) -> Any:
@@ -40,5 +40,5 @@ def _of_gpu(args: tuple[Any, ...], more: dict[str, Any]) -> Any:
     return _FLASH if args[0].dtype in _OF_FLASH and more.get("attn_mask") is None else _EFFICIENT
 
 
-def _listed(operators: list[Any]) -> list[Any]:
+def _translate_list(operators: list[Any]) -> list[Any]:
     return [*operators, *([_STANDS] if {_FLASH, _EFFICIENT} & {*operators} else [])]

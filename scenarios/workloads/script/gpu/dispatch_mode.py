@@ -161,7 +161,7 @@ class OnGpu(TorchDispatchMode):
             return mark_pinned(self._on_cpu(func, args, kwargs)) if is_pinned else self._on_cpu(func, args, kwargs)
         if self._sparse.takes(func, args, tensors):
             return self._sparse.call(func, args, kwargs)
-        made_of = self._made_of(func)
+        made_of = self._find_composite(func)
         if made_of is not None:
             with self:
                 return made_of(*args, **kwargs)
@@ -187,7 +187,7 @@ class OnGpu(TorchDispatchMode):
         finally:
             torch._C._set_dispatch_mode(mode)
 
-    def _made_of(self, func: Any) -> Callable[..., Any] | None:
+    def _find_composite(self, func: Any) -> Callable[..., Any] | None:
         """Return a function that calls the parts of a composite operator; None if the operator is not composite."""
         if is_functional(func):
             return lambda *args, **_: self._functional.call(func, args)
@@ -247,7 +247,7 @@ class OnGpu(TorchDispatchMode):
         """Return the result of an operator that fails without values: from its `values`, or of a known mask's size."""
         if values is NOT_KNOWN and not isinstance(failed, NotImplementedError):
             raise failed
-        masked = self._computed.masked(func, args) if values is NOT_KNOWN else values
+        masked = self._computed.mask(func, args) if values is NOT_KNOWN else values
         if masked is None:
             raise unknown_sizes(func) from failed
         return tree_map_only(Tensor, self._of_gpu, masked)

@@ -56,7 +56,7 @@ def leave_fakes_alone(shadows: Shadows, current: Callable[[], int]) -> None:
     fake: Any = FakeTensor
     create, own_device = fake.__new__, fake.device.fget
 
-    def created(kind: Any, *args: Any, **kwargs: Any) -> Any:
+    def create_fake(kind: Any, *args: Any, **kwargs: Any) -> Any:
         given = {name: _without_driver(value) for name, value in kwargs.items()}
         return create(kind, *map(_without_driver, args), **given)
 
@@ -66,7 +66,7 @@ def leave_fakes_alone(shadows: Shadows, current: Callable[[], int]) -> None:
         return torch.device("cuda", current()) if is_seen_as_gpu else found
 
     FakeTensorMode.__torch_dispatch__ = honest  # type: ignore[method-assign]
-    fake.__new__ = created
+    fake.__new__ = create_fake
     fake.device = property(device)
 
 
@@ -79,7 +79,7 @@ def find_shapes_of_dtensors(shadows: Shadows) -> None:
     kind: Any = ShardingPropagator
     usual = kind._propagate_tensor_meta_non_cached
 
-    def found(self: Any, call: Any) -> Any:
+    def find(self: Any, call: Any) -> Any:
         is_own = _is_shaped_alike(call.op) and "device" not in call.kwargs_schema and detect_fake_mode() is None
         # A profile function is how calls of Python are counted: these must then be torch's own.
         if not is_own or sys.getprofile() is not None:
@@ -87,12 +87,12 @@ def find_shapes_of_dtensors(shadows: Shadows) -> None:
         before = shadows.now.is_honest
         shadows.now.is_honest = True
         try:
-            with shadows.suspended(), torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+            with shadows.suspend(), torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
                 return _shapes_of(call.op(*map(_empty, call.args_schema), **_empty(call.kwargs_schema)))
         finally:
             shadows.now.is_honest = before
 
-    kind._propagate_tensor_meta_non_cached = found
+    kind._propagate_tensor_meta_non_cached = find
 
 
 @cache

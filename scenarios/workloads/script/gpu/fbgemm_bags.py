@@ -65,12 +65,12 @@ class BagsOnGpu(importlib.abc.MetaPathFinder):
             return None
         load = found.loader.exec_module
 
-        def loaded(module: ModuleType) -> None:
+        def load_changed(module: ModuleType) -> None:
             load(module)
             change(module)
 
         # Patched behind its own execution: the classes exist then, and no script has used them yet.
-        found.loader.exec_module = loaded  # type: ignore[method-assign]
+        found.loader.exec_module = load_changed  # type: ignore[method-assign]
         return found
 
     def _change_bags(self, module: ModuleType) -> None:
@@ -80,14 +80,14 @@ class BagsOnGpu(importlib.abc.MetaPathFinder):
     def _change(self, kind: Any) -> None:
         begin = kind.__init__
 
-        def made(bags: Any, embedding_specs: Any, feature_table_map: Any = None, *args: Any, **more: Any) -> None:
+        def make(bags: Any, embedding_specs: Any, feature_table_map: Any = None, *args: Any, **more: Any) -> None:
             begin(bags, embedding_specs, feature_table_map, *args, **more)
             bags.feature_table_map = list(
                 feature_table_map or range(len(embedding_specs))
             )  # dense bags do not store it
 
         if "Dense" in kind.__name__:
-            kind.__init__ = made
+            kind.__init__ = make
         usual, finder, priced = kind.forward, self, WeakKeyDictionary[Any, _ModuleBags]()
 
         def of(bags: Any) -> _ModuleBags:
@@ -126,7 +126,7 @@ class BagsOnGpu(importlib.abc.MetaPathFinder):
 
     def _change_permuting(self, module: ModuleType) -> None:
         """Replace the permutation of pooled embeddings: fbgemm's operator has no gradient on meta tensors."""
-        known = self._link.known
+        known = self._link.values_of
 
         def forward(permute: Any, pooled_embs: Tensor) -> Tensor:
             places, order = known(permute._offset_dim_list), known(permute._permute)
@@ -175,7 +175,7 @@ class _ModuleBags:
                 unpooled=self._unpooled,
                 travels_as=self.dtype,
                 distinct=self._distinct,
-                fetched=self._fetched if l2_bytes else None,
+                fetched=self._count_fetched if l2_bytes else None,
                 sorts_all=True,
                 is_fbgemms=True,
                 runs=self._runs,
@@ -323,7 +323,7 @@ class _ModuleBags:
     def _runs(self, table: int) -> Runs | None:
         return self._named_often.get(table)
 
-    def _fetched(self, table: int, rows: range, ids: Sequence[float], row_bytes: int) -> float:
+    def _count_fetched(self, table: int, rows: range, ids: Sequence[float], row_bytes: int) -> float:
         """Return the number of rows read from memory: a repeated read hits L2 with the share of distinct rows in L2."""
         named, room = self._distinct(table, rows, ids), self._l2_bytes / row_bytes
         return named + (sum(ids) - named) * max(0.0, 1 - room / named) if named else 0.0
@@ -392,4 +392,4 @@ def _optimizer(module: Any) -> Optimizer:
 def _by_itself(link: SimulatedLink) -> AbstractContextManager[None]:
     """Return a context in which tensors belong to the simulation, not to the script."""
     assert link.shadows is not None, "there is a GPU"
-    return link.shadows.suspended()
+    return link.shadows.suspend()

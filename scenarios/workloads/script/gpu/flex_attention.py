@@ -109,7 +109,7 @@ class FlexAttention:
         """Return the kernel of full attention, with an operation of as many keys as queries see on average."""
         batch, heads, queries, dim = query.shape
         dtype = str(query.dtype).removeprefix("torch.")
-        share, keys = self._seen(mask, queries, key.shape[2]), key.shape[2]
+        share, keys = self._computed_share(mask, queries, key.shape[2]), key.shape[2]
         whole, seen = (
             attention(batch, heads, queries=queries, keys=each, dim=dim, dtype=dtype, backward=is_backward)
             for each in (keys, max(1, round(share * keys)))
@@ -118,9 +118,9 @@ class FlexAttention:
         assert isinstance(operation, Attention), "that is what an attention is"
         return replace(whole, operations=(replace(operation, key_heads=key.shape[1]),))
 
-    def _seen(self, mask: tuple[Any, ...], queries: int, keys: int) -> float:
+    def _computed_share(self, mask: tuple[Any, ...], queries: int, keys: int) -> float:
         """Return the share of query-key pairs in blocks that are computed; 1 if the mask is unknown."""
-        with self._shadows.suspended():  # these operators are not the script's
+        with self._shadows.suspend():  # these operators are not the script's
             partly, fully = (None if each is None else self._shadows.of(each) for each in (mask[_PARTLY], mask[_FULLY]))
             if partly is None or (fully is None and mask[_FULLY] is not None):
                 return 1.0

@@ -33,7 +33,7 @@ class Functional:
         self._works: dict[int, Any] = {}
         usual = AsyncCollectiveTensor.__new__
 
-        def made(kind: Any, elem: Tensor) -> Any:
+        def make(kind: Any, elem: Tensor) -> Any:
             """Create the tensor with its inner tensor's real device, as C++ requires."""
             before, shadows.now.is_honest = shadows.now.is_honest, True
             try:
@@ -41,7 +41,7 @@ class Functional:
             finally:
                 shadows.now.is_honest = before
 
-        AsyncCollectiveTensor.__new__ = made  # type: ignore[method-assign,assignment]
+        AsyncCollectiveTensor.__new__ = make  # type: ignore[method-assign,assignment]
 
     def call(self, func: Any, args: tuple[Any, ...]) -> Any:
         """Issue a functional collective, or wait for one, and return the result.
@@ -87,7 +87,7 @@ class Functional:
                 work = group.alltoall_base(made, tensor.contiguous(), outputs, inputs)
             case _:
                 raise AssertionError(f"{name} is none of them")
-        self._begun(made, work)
+        self._attach_work(made, work)
         return made
 
     def _together(self, name: str, in_place: bool, args: tuple[Any, ...]) -> list[Tensor]:
@@ -111,10 +111,10 @@ class Functional:
             case _:
                 raise AssertionError(f"{name} is none of them")
         for each in made:
-            self._begun(each, work)
+            self._attach_work(each, work)
         return made
 
-    def _begun(self, made: Tensor, work: Any) -> None:
+    def _attach_work(self, made: Tensor, work: Any) -> None:
         key = made.untyped_storage()._cdata
         self._works[key] = work
         # A result that is never waited for must not keep its work: the key, an address, may be used again.

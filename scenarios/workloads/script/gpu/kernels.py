@@ -93,11 +93,11 @@ def _statistics(input: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     return input.new_empty(channels, dtype=dtype), input.new_empty(channels, dtype=dtype)
 
 
-def _gathered(input: Tensor, mean: Tensor, invstd: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+def _gather_statistics(input: Tensor, mean: Tensor, invstd: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     return mean.new_empty(mean.shape[1]), invstd.new_empty(invstd.shape[1])
 
 
-def _reduced(_grad: Tensor, _input: Tensor, mean: Tensor, *_: Any) -> tuple[Tensor, ...]:
+def _reduce_gradients(_grad: Tensor, _input: Tensor, mean: Tensor, *_: Any) -> tuple[Tensor, ...]:
     """Return sums of gradients, of gradients times centered inputs, and the gradients of weight and bias."""
     return tuple(torch.empty_like(mean) for _ in range(4))
 
@@ -110,9 +110,9 @@ _IN_PLACE: dict[str, Callable[..., Any]] = {
 # Result shapes of batch norm's operators, which torch does not implement for meta tensors.
 _OF_BATCH_NORM: dict[str, Callable[..., Any]] = {
     "batch_norm_stats": _statistics,
-    "batch_norm_gather_stats_with_counts": _gathered,
+    "batch_norm_gather_stats_with_counts": _gather_statistics,
     "batch_norm_elemt": lambda input, *_, **__: torch.empty_like(input),
-    "batch_norm_backward_reduce": _reduced,
+    "batch_norm_backward_reduce": _reduce_gradients,
     "batch_norm_backward_elemt": lambda grad, input, *_, **__: torch.empty_like(input),
 }
 

@@ -89,13 +89,13 @@ class Shadows:
         if not is_meta(tensor):
             if not _KEYS(tensor).has(torch._C.DispatchKey.SparseMeta):
                 return None
-            with self.suspended(), torch._C.DisableTorchFunction():  # a sparse tensor counts by its values' storage
+            with self.suspend(), torch._C.DisableTorchFunction():  # a sparse tensor counts by its values' storage
                 tensor = torch.ops.aten._values.default(tensor)
         with torch._C.DisableTorchFunction():  # parameters without a shape refuse torch functions
             return int(tensor.untyped_storage()._cdata)
 
     @contextmanager
-    def suspended(self) -> Iterator[None]:
+    def suspend(self) -> Iterator[None]:
         """Treat tensors within the context as the simulation's own, not the script's."""
         before, self.now.is_suspended = self.now.is_suspended, True
         try:

@@ -72,7 +72,9 @@ def on_gpu(gpu: SeenGpu, link: SimulatedLink) -> Iterator[None]:
 
     @contextmanager
     def modes() -> Iterator[None]:
-        on_gpu = OnGpu(shadows, functional, flex, link.launch, transfers, computed, asked, link.on_cpu, link.dispatched)
+        on_gpu = OnGpu(
+            shadows, functional, flex, link.launch, transfers, computed, asked, link.on_cpu, link.count_dispatch
+        )
         with autocast_here(), Meta(shadows, indexed), on_gpu:
             yield
 
@@ -82,7 +84,7 @@ def on_gpu(gpu: SeenGpu, link: SimulatedLink) -> Iterator[None]:
 
 def _memory_of(shadows: Shadows, current: Current, device: int) -> DeviceMemory:
     """Return the process's use of a GPU's memory, an empty memory for a GPU that it does not use."""
-    memory = shadows.memory.counted()
+    memory = shadows.memory.count_records()
     return memory if device == current.get() or shadows.uses(device) else DeviceMemory(memory.total_bytes)
 
 
@@ -92,11 +94,11 @@ def _in_threads(modes: Callable[[], AbstractContextManager[None]]) -> Iterator[N
     # `run`, not `start`: it is called in the new thread, where the modes must be entered.
     run = threading.Thread.run
 
-    def started(self: threading.Thread) -> None:
+    def start(self: threading.Thread) -> None:
         with modes():
             run(self)
 
-    with mock.patch.object(threading.Thread, "run", started):
+    with mock.patch.object(threading.Thread, "run", start):
         yield
 
 

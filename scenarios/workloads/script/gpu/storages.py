@@ -74,7 +74,7 @@ class Storages:
         read: Any = storage._set_from_file
         methods: dict[str, Callable[..., Any]] = {
             "clone": lambda self: _bytes_of(self).clone().untyped_storage(),
-            "resize_": self._resized,
+            "resize_": self._resize,
             # As torch says of any CUDA storage.
             "is_shared": lambda self: True,
             "data_ptr": lambda self: self._cdata if self.nbytes() else 0,
@@ -86,7 +86,7 @@ class Storages:
             setattr(storage, name, self._either(method, getattr(storage, name)))
 
         def copy(target: Any, source: Any, non_blocking: bool | None = False) -> Any:
-            return self._copied(target, source, is_blocking=not non_blocking)
+            return self._copy(target, source, is_blocking=not non_blocking)
 
         storage.copy_, storage.device = copy, property(self._device)
         storage.is_cuda = property(lambda self: self.device.type == "cuda")
@@ -128,7 +128,7 @@ class Storages:
         return found
 
     def _creating(self, usual: Callable[..., Any]) -> Callable[..., Any]:
-        def created(kind: Any, *args: Any, device: Any = None, **more: Any) -> Any:
+        def create(kind: Any, *args: Any, device: Any = None, **more: Any) -> Any:
             if device is None or torch.device(device).type != "cuda" or self._shadows.now.is_honest:
                 return usual(kind, *args, **more, **({} if device is None else {"device": device}))
             size = args[0] if args else 0
@@ -136,14 +136,14 @@ class Storages:
             made = torch.empty(size, **dtype) if isinstance(size, int) else torch.tensor(size, **dtype)
             return made.untyped_storage()
 
-        return created
+        return create
 
-    def _resized(self, storage: Any, size_bytes: int) -> Any:
+    def _resize(self, storage: Any, size_bytes: int) -> Any:
         torch._C.StorageBase.resize_(storage, size_bytes)  # type: ignore[attr-defined]
         self._shadows.memory.hold(storage._cdata, size_bytes)
         return storage
 
-    def _copied(self, target: Any, source: Any, *, is_blocking: bool) -> Any:
+    def _copy(self, target: Any, source: Any, *, is_blocking: bool) -> Any:
         """Copy bytes between storages, also across the CPU and the GPU."""
         if isinstance(source, torch.storage.TypedStorage):
             source = source._untyped_storage
@@ -166,12 +166,12 @@ class Storages:
         """Write the mark only into the first two bytes of a CPU storage; whoever fills it overwrites them."""
         self._unwritten.add(storage._cdata)
         weakref.finalize(storage, self._unwritten.discard, storage._cdata)
-        with self._shadows.suspended():
+        with self._shadows.suspend():
             _words_of(storage)[:1] = _MARK
 
     def _mark(self, storage: Any) -> None:
         """Fill a CPU storage with the mark."""
-        with self._shadows.suspended():
+        with self._shadows.suspend():
             _bytes_of(storage).fill_(int(UNKNOWN))  # for an odd last byte, which has no room for the mark
             _words_of(storage).fill_(_MARK)
         self._unwritten.discard(storage._cdata)
@@ -182,7 +182,7 @@ class Storages:
         """Return whether a CPU storage is a copy of unknown bytes."""
         if self._shadows.has(storage) or storage.nbytes() < 2 or self._device_usual(storage).type != "cpu":
             return False
-        with self._shadows.suspended():
+        with self._shadows.suspend():
             words = _words_of(storage)
             return bool(words[0] == _MARK and (storage._cdata in self._unwritten or (words == _MARK).all()))
 
@@ -193,7 +193,7 @@ class Storages:
                 self._shadows.forget([tensor])
         elif not is_meta(tensor) and self._is_unknown(storage := tensor.untyped_storage()):
             self._unwritten.discard(storage._cdata)
-            with self._shadows.suspended():
+            with self._shadows.suspend():
                 torch.empty(0, dtype=tensor.dtype).set_(storage).fill_(UNKNOWN)
             self._said()
         return tensor

@@ -38,7 +38,7 @@ def move_tensors(shadows: Shadows, current: Callable[[], int]) -> Callable[[Any]
             found: torch.device = _DEVICE(self)
         return found
 
-    def indexed(device: Any) -> Any:
+    def number_device(device: Any) -> Any:
         """Add the device's number, for which C++ would query the driver."""
         if isinstance(device, int):
             return torch.device("cuda", device)
@@ -55,20 +55,20 @@ def move_tensors(shadows: Shadows, current: Callable[[], int]) -> Callable[[Any]
     tensor.record_stream = lambda *_, **__: None
     tensor.pin_memory = lambda self, device=None: self if is_pinned(self) else mark_pinned(self.clone())
     tensor.is_pinned = lambda self, device=None: is_pinned(self)
-    tensor._make_wrapper_subclass = staticmethod(partial(_wrapped, tensor._make_wrapper_subclass))
-    _move(indexed)
-    _parse(indexed)
-    _follow_default_device(shadows, indexed)
+    tensor._make_wrapper_subclass = staticmethod(partial(_wrap, tensor._make_wrapper_subclass))
+    _move(number_device)
+    _parse(number_device)
+    _follow_default_device(shadows, number_device)
     _group()
     UninitializedTensorMixin._allowed_methods += [
         tensor.to,
         tensor.cuda,
         tensor.get_device,
     ]  # lazy modules refuse other methods
-    return indexed
+    return number_device
 
 
-def _wrapped(make: Callable[..., Tensor], *args: Any, **more: Any) -> Tensor:
+def _wrap(make: Callable[..., Tensor], *args: Any, **more: Any) -> Tensor:
     """Create a tensor of a wrapper subclass; in C++ it is on the meta device, like the tensors that it wraps."""
     given = [torch.device("meta") if isinstance(each, torch.device) and each.type == "cuda" else each for each in args]
     if torch.device(more.get("device") or "cpu").type == "cuda":
@@ -132,7 +132,7 @@ def _move(indexed: Callable[[Any], Any]) -> None:
     tensor: Any = torch.Tensor
     to = tensor.to
 
-    def moved(self: torch.Tensor, *args: Any, **more: Any) -> torch.Tensor:
+    def move(self: torch.Tensor, *args: Any, **more: Any) -> torch.Tensor:
         args, more = _with_indices(args, more, indexed)
         if (on_meta := _of_meta(self, args, more)) is not None:
             return to(self, **on_meta)  # type: ignore[no-any-return]
@@ -151,8 +151,8 @@ def _move(indexed: Callable[[Any], Any]) -> None:
         found: torch.Tensor = to(self, *args, **more)
         return found
 
-    tensor.to = moved
-    tensor.cuda = lambda self, device=None, non_blocking=False, **_: moved(
+    tensor.to = move
+    tensor.cuda = lambda self, device=None, non_blocking=False, **_: move(
         self, "cuda" if device is None else device, non_blocking=non_blocking
     )
 
@@ -176,15 +176,15 @@ def _follow_default_device(shadows: Shadows, indexed: Callable[[Any], Any]) -> N
     context: Any = DeviceContext
     begin, called = context.__init__, context.__torch_function__
 
-    def begun(self: Any, device: Any) -> None:
+    def begin_numbered(self: Any, device: Any) -> None:
         begin(self, indexed(device))
 
-    def created(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def call_for_default_device(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         is_own = self.device.type == "meta" and func in _device_constructors() and not (kwargs or {}).get("device")
         with shadows.wanting_meta() if is_own else nullcontext():
             return called(self, func, types, args, kwargs)
 
-    context.__init__, context.__torch_function__ = begun, created
+    context.__init__, context.__torch_function__ = begin_numbered, call_for_default_device
 
 
 def _parse(indexed: Callable[[Any], Any]) -> None:
@@ -192,13 +192,13 @@ def _parse(indexed: Callable[[Any], Any]) -> None:
     # `Module.to` calls this C++ function by its name, and not the patched `Tensor.to`, for the device.
     parse = torch._C._nn._parse_to
 
-    def parsed(*args: Any, **more: Any) -> Any:
+    def parse_numbered(*args: Any, **more: Any) -> Any:
         args, more = _with_indices(args, more, indexed)
         device, *rest = parse(*args, **more)
         like = args[0] if args else more.get("tensor")
         return (like.device if isinstance(like, torch.Tensor) else device, *rest)
 
-    torch._C._nn._parse_to = parsed
+    torch._C._nn._parse_to = parse_numbered
 
 
 def _group() -> None:
@@ -206,12 +206,12 @@ def _group() -> None:
     # Callers move scalars, such as a learning rate or a norm, to the devices in the result's keys.
     group = torch._C._group_tensors_by_device_and_dtype
 
-    def grouped(lists: Any, *args: Any, **more: Any) -> Any:
+    def group_by_reported_device(lists: Any, *args: Any, **more: Any) -> Any:
         found = group(lists, *args, **more)
         first = {key: next(each for each in members[0] if each is not None) for key, (members, _) in found.items()}
         return {(first[key].device, key[1]): members for key, members in found.items()}
 
-    torch._C._group_tensors_by_device_and_dtype = grouped  # type: ignore[assignment]
+    torch._C._group_tensors_by_device_and_dtype = group_by_reported_device  # type: ignore[assignment]
 
 
 def _with_indices(
@@ -228,13 +228,13 @@ def print_tensors(shadows: Shadows, wait: Callable[[], None]) -> None:
     module: Any = torch._tensor_str
     text, contents = module._str, module._tensor_str
 
-    def printed(self: torch.Tensor, *, tensor_contents: str | None = None) -> str:
+    def print_tensor(self: torch.Tensor, *, tensor_contents: str | None = None) -> str:
         if tensor_contents is not None or wraps(self) or not shadows.is_of_gpu(self):
             return str(text(self, tensor_contents=tensor_contents))
         wait()
         known = shadows.of(self) if self.layout == torch.strided else None
-        with shadows.suspended():
+        with shadows.suspend():
             found = f"..., size={tuple(self.shape)}" if known is None else contents(known, len("tensor("))
         return str(text(self, tensor_contents=found))
 
-    module._str = printed
+    module._str = print_tensor

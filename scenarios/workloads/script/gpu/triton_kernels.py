@@ -82,7 +82,7 @@ class TritonKernels:
         tensors = {id(each): each for each in everything if self._shadows.is_of_gpu(each)}
         if is_of_shapes or not tensors:
             return
-        may_write = _written(function)
+        may_write = _find_written(function)
         written = [each for name, found in given.items() if may_write is None or name in may_write for each in found]
         self._shadows.forget([each for each in written if id(each) in tensors])
         moved = {False: 0, True: 0}
@@ -184,7 +184,7 @@ def _driver(gpu: SeenGpu) -> Any:
 
 
 @cache
-def _written(function: Any) -> frozenset[str] | None:
+def _find_written(function: Any) -> frozenset[str] | None:
     """Return the names of the parameters whose memory a kernel may write; None if its source cannot be read.
 
     Written are the names in its stores and in calls of other functions, and all names that these were computed from.
@@ -197,18 +197,18 @@ def _written(function: Any) -> frozenset[str] | None:
     stored: set[str] = set()
     around = {**vars(builtins), **function.fn.__globals__, **inspect.getclosurevars(function.fn).nonlocals}
     for node in ast.walk(tree):
-        targets, value = _assigned(node)
+        targets, value = _targets_and_value(node)
         for name in {one for target in targets for one in _names(target)} if value else ():
             made_of.setdefault(name, set()).update(_names(value))
         if isinstance(node, ast.Call):
-            stored |= _stored(node, around)
+            stored |= _names_stored(node, around)
     # Until nothing is added: an address may be computed from names that are themselves computed.
     while any(not made_of.get(name, set()) <= stored for name in tuple(stored)):
         stored |= {each for name in tuple(stored) for each in made_of.get(name, ())}
     return frozenset(stored & set(function.arg_names))
 
 
-def _assigned(node: ast.AST) -> tuple[list[ast.expr], Any]:
+def _targets_and_value(node: ast.AST) -> tuple[list[ast.expr], Any]:
     """Return the target expressions and the value of an assignment or a loop."""
     if isinstance(node, ast.Assign):
         return node.targets, node.value
@@ -217,12 +217,12 @@ def _assigned(node: ast.AST) -> tuple[list[ast.expr], Any]:
     return ([node.target], node.iter) if isinstance(node, ast.For) else ([], None)
 
 
-def _stored(call: ast.Call, around: dict[str, Any]) -> set[str]:
+def _names_stored(call: ast.Call, around: dict[str, Any]) -> set[str]:
     """Return the names of what a call may write: a store's address, all names in a call of a function that may store.
 
     Calls of builtins write nothing. `around` maps global and closure names to their values.
     """
-    called, function = _called(call), call.func
+    called, function = _name_called(call), call.func
     root: ast.expr = function
     while isinstance(root, ast.Attribute):
         root = root.value
@@ -241,7 +241,7 @@ def _is_store(called: str) -> bool:
     return called == "store" or called.startswith("atomic_")
 
 
-def _called(node: ast.Call) -> str:
+def _name_called(node: ast.Call) -> str:
     return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
 
 
@@ -249,7 +249,7 @@ def _names(node: ast.AST) -> set[str]:
     """Return the names in an expression that may lead to an address: not names within loads or dtypes."""
     if isinstance(node, ast.Name):
         return {node.id}
-    if (isinstance(node, ast.Call) and _called(node) == "load") or (
+    if (isinstance(node, ast.Call) and _name_called(node) == "load") or (
         isinstance(node, ast.Attribute) and node.attr == "dtype"
     ):
         return set()

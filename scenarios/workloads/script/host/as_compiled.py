@@ -31,8 +31,8 @@ class AsCompiled:
             self._is_backward = is_backward
         if call is not None and isinstance(given, LaunchKernel):
             self._as = given.stream, Label(given.label, given.role)
-            if any(work.computed):  # compiled code saves the rest of the host's work
-                self._given.append(work.computed)
+            if any(work.own_work):  # compiled code saves the rest of the host's work
+                self._given.append(work.own_work)
             self._compiled.note(given.kernel, call, enters=True)
         elif not self._compiled.launch_after(lambda: self._add(given, work)):
             self._add(given, work)

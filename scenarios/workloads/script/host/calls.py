@@ -86,7 +86,7 @@ def without_counting(function: _Function) -> _Function:
     """Decorate a function of the simulation to run without the profile function, which would ignore its many events."""
 
     @wraps(function)
-    def called(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
         count = sys.getprofile()
         if not hasattr(count, "is_of_calls"):
             return function(*args, **kwargs)
@@ -96,7 +96,7 @@ def without_counting(function: _Function) -> _Function:
         finally:
             sys.setprofile(count)
 
-    return called  # type: ignore[return-value]
+    return call  # type: ignore[return-value]
 
 
 class _Kinds(dict[CodeType, int]):

@@ -48,7 +48,7 @@ class Compiled:
         """Count the GPU memory of compiled code in `memory`."""
         self._memory = CompiledMemory(memory, self.flush)
 
-    def dispatched(self) -> None:
+    def defer_count(self) -> None:
         """Defer the memory count before an operator of compiled code runs."""
         if self._memory is not None and self.is_running:
             self._memory.begin()
@@ -104,7 +104,7 @@ class Compiled:
         self._operators.append(operator)
         if self._memory is not None:
             keys = (each.untyped_storage()._cdata for each in written)
-            self._memory.made({key: self._numbers[key] for key in keys})
+            self._memory.assign_numbers({key: self._numbers[key] for key in keys})
 
     def launch_after(self, launch: Callable[[], None]) -> bool:
         """Queue `launch` behind the buffered operators; return False, without a call, if there are none."""
@@ -151,11 +151,11 @@ class Compiled:
         if key not in self._numbers:
             self._numbered += 1
             self._numbers[key] = self._numbered
-            weakref.finalize(storage, _gone, self._numbers, self._freed, key)
+            weakref.finalize(storage, _mark_freed, self._numbers, self._freed, key)
         return self._numbers[key]
 
 
-def _gone(numbers: dict[int, int], freed: set[int], key: int) -> None:
+def _mark_freed(numbers: dict[int, int], freed: set[int], key: int) -> None:
     """Mark a tensor's number as freed once no one holds its storage."""
     number = numbers.pop(key, None)
     if number is not None:

@@ -77,7 +77,7 @@ class CompiledMemory:
         """Defer the memory's counting until `end`."""
         self._memory.journal = self._journal
 
-    def made(self, numbers: Mapping[Hashable, int]) -> None:
+    def assign_numbers(self, numbers: Mapping[Hashable, int]) -> None:
         """Assign numbers of tensors to the storages, given by key, that an operator of compiled code writes."""
         for key, number in numbers.items():
             storage = self._journal.there.get(key)
@@ -104,7 +104,7 @@ class CompiledMemory:
         unneeded: list[int] = []
         if outputs is not None:
             given = {number for key, number in numbers.items() if key in outputs}
-            sources, unneeded = runs.sources(sizes, alive, given), runs.unneeded(alive - given)
+            sources, unneeded = runs.sources(sizes, alive, given), runs.find_unneeded(alive - given)
         keys: dict[int, Hashable] = {number: key for key, number in numbers.items()}
         users = {source: {keys[each] for each in made} for source, made in sources.items()}
         try:
@@ -209,7 +209,7 @@ class _Runs:
                     found.setdefault(root, set()).update(made)
         return found
 
-    def unneeded(self, tensors: set[int]) -> list[int]:
+    def find_unneeded(self, tensors: set[int]) -> list[int]:
         """Return the tensors that are results of matrix products and that no gradient needs."""
         made = (each for each in sorted(tensors) if each in self._makers)
         return [each for each in made if self._makers[each].operator.kernel.kind == "gemm" and self._is_passed_on(each)]

@@ -29,11 +29,11 @@ class LeftOut:
         loader: Any = dataloader._MultiProcessingDataLoaderIter
         advance = loader._next_data
 
-        def watched(self_: Any) -> Any:
+        def call_watched(self_: Any) -> Any:
             self._is_used = True
             return advance(self_)
 
-        loader._next_data = watched
+        loader._next_data = call_watched
 
     def end_step(self) -> None:
         """Report the work of the ending step that is not predicted."""

@@ -99,7 +99,7 @@ def watch_loaders(link: SimulatedLink, on_cpu: OnCpu) -> None:
     process, reset, advance = loader._process_data, loader._reset, own._next_data
     numbers, pid = count(), os.getpid()
 
-    def processed(self: Any, data: Any, *rest: Any, **more: Any) -> Any:
+    def process_timed(self: Any, data: Any, *rest: Any, **more: Any) -> Any:
         if isinstance(data, Timed):
             data, turns = data.data, turns_of(data.cpu_ns)
             if os.getpid() == pid:
@@ -107,14 +107,14 @@ def watch_loaders(link: SimulatedLink, on_cpu: OnCpu) -> None:
                 link.ask(LoadedBatch(self._number, self._num_workers, self._prefetch_factor, turns, place))
         return process(self, data, *rest, **more)
 
-    def begun(self: Any, *args: Any, **more: Any) -> None:
+    def reset_numbered(self: Any, *args: Any, **more: Any) -> None:
         self._number = next(numbers)
         reset(self, *args, **more)
 
-    def watched(self: Any) -> Any:
+    def advance_labelled(self: Any) -> Any:
         with on_cpu.loading():
             return advance(self)
 
-    loader._process_data, loader._reset = processed, begun
-    own._next_data = watched
+    loader._process_data, loader._reset = process_timed, reset_numbered
+    own._next_data = advance_labelled
     _utils.worker._worker_loop = work  # type: ignore[assignment]

@@ -47,7 +47,7 @@ class OnCpu:
         self._freeing = Freeing()
         self._measured_ns = defaultdict[tuple[str, int], float](float)  # since the last step, by line
         self._loading: list[float] | None = None  # stretches while the data loader works in this process
-        link.on_cpu, link.staged, link.measured = self.run, self.stage, self.measured
+        link.on_cpu, link.staged, link.measured = self.run, self.stage, self.count_measured
 
     def end_step(self) -> None:
         """Report the work of the ending step."""
@@ -70,7 +70,7 @@ class OnCpu:
         if self._is_counting:
             self._add(COPIES, HostWork(cpu_bytes=2 * size_bytes))
 
-    def measured(self, cpu_ns: float, frame: FrameType | None) -> None:
+    def count_measured(self, cpu_ns: float, frame: FrameType | None) -> None:
         """Count a measured stretch of the main thread that ends in `frame`, once its line has enough."""
         if self._loading is not None:
             self._loading.append(self._freeing.beyond(cpu_ns, self._link.host.all_dispatches))
@@ -102,7 +102,7 @@ class OnCpu:
             measured_ns, self._loading = sum(self._loading), None
             if self._is_counting:
                 turns = turns_of(measured_ns) if measured_ns >= _LEAST_MEASURED_NS else 0
-                self._link.host.computed(HostWork(turns=turns))
+                self._link.host.count_work(HostWork(turns=turns))
                 after = self._link.host.counts()
                 spent = HostWork(*(max(0, now - then) for now, then in zip(after, before, strict=True)))
                 self._name(LOADING, users_line(sys._getframe()), spent)
@@ -114,7 +114,7 @@ class OnCpu:
         if is_beside:
             what = BESIDE
         else:
-            self._link.host.computed(work)
+            self._link.host.count_work(work)
             self._freeing.add(_USUAL.computes_ns(work) if what != MEASURED else 0)
         if is_beside or self._loading is None:
             is_short = _USUAL.computes_ns(work) < _LEAST_NS

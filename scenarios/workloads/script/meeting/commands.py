@@ -72,7 +72,7 @@ def watch_commands(seats: Seats) -> None:
     commands, own = Commands(seats), os.getpid()
     popen, system = subprocess.Popen.__init__, os.system
 
-    def started(self: Any, args: Any, *given: Any, **more: Any) -> None:
+    def start(self: Any, args: Any, *given: Any, **more: Any) -> None:
         if os.getpid() == own:
             # Popen takes `env` as its eleventh argument; `args` is not among `given`.
             env = more.get("env", given[9] if len(given) > 9 else None)
@@ -84,7 +84,7 @@ def watch_commands(seats: Seats) -> None:
             commands.check(command, None, users_line(sys._getframe().f_back))
         return system(command)
 
-    subprocess.Popen.__init__ = started  # type: ignore[method-assign]
+    subprocess.Popen.__init__ = start  # type: ignore[method-assign]
     os.system = run
 
 

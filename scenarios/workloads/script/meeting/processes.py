@@ -69,7 +69,7 @@ class Processes:
             return
         for process in kept:
             _here(process).returncode = 0
-        for process, given in zip(kept, self._seats.of_first([*map(_given, kept)], len(kept)), strict=True):
+        for process, given in zip(kept, self._seats.of_first([*map(_attributes_of, kept)], len(kept)), strict=True):
             process._args, process._kwargs, attributes = given  # type: ignore[attr-defined]
             vars(process).update(attributes)
         self._seats.run(kept[index].run)
@@ -216,14 +216,14 @@ def _function(process: BaseProcess) -> Any:
     return type(process) if target is None else target
 
 
-def _given(process: BaseProcess) -> tuple[Any, Any, Any]:
+def _attributes_of(process: BaseProcess) -> tuple[Any, Any, Any]:
     """Return a process's positional arguments, keyword arguments, and public attributes of a user's subclass."""
     attributes = {name: value for name, value in vars(process).items() if not name.startswith("_")}
     return process._args, process._kwargs, attributes  # type: ignore[attr-defined]
 
 
 def _is_given(process: BaseProcess, number: int) -> bool:
-    args, by_name, attributes = _given(process)
+    args, by_name, attributes = _attributes_of(process)
     target = process._target  # type: ignore[attr-defined]
     bound = (*target.args, *target.keywords.values()) if isinstance(target, partial) else ()
     return any(

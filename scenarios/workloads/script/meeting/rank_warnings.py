@@ -15,7 +15,7 @@ def show_once(folder: Path, rank: str) -> None:
     """Show only warnings that no other rank has shown; `folder` is that of all ranks, which keeps what they give."""
     show, own = warnings.showwarning, set[Path]()
 
-    def shown(
+    def show_unless_shown(
         message: Warning | str,
         category: type[Warning],
         filename: str,
@@ -37,7 +37,7 @@ def show_once(folder: Path, rank: str) -> None:
         if given in own:
             show(message, category, filename, lineno, file, line)
 
-    warnings.showwarning = shown
+    warnings.showwarning = show_unless_shown
 
 
 def print_counts(folder: Path) -> None:

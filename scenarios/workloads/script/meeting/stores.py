@@ -39,7 +39,7 @@ class AskStore(Request):
 
     stored: StoreRequest
 
-    def noted(self, counts: Counts) -> RankEvent:
+    def as_line(self, counts: Counts) -> RankEvent:
         return MetInStore()
 
 
@@ -200,7 +200,7 @@ class _Store:
         if not self.check(keys):
             raise _WaitsError
 
-    def joined(self, count: int) -> None:
+    def require_joined(self, count: int) -> None:
         """Require that `count` ranks have joined."""
         if int(self._values.get(JOINED, b"0")) < count:
             raise _WaitsError

@@ -29,12 +29,12 @@ def watch_children(started: Callable[[BaseProcess], bool]) -> None:
     """Call `started` before each process that this one starts; do not start the process if `started` returns True."""
     own, start = os.getpid(), BaseProcess.start
 
-    def told(self: BaseProcess) -> None:
+    def tell(self: BaseProcess) -> None:
         # Forked children inherit the patch: what they start in turn is no business of this rank.
         if os.getpid() != own or not started(self):
             start(self)
 
-    BaseProcess.start = told  # type: ignore[method-assign]
+    BaseProcess.start = tell  # type: ignore[method-assign]
 
 
 def end(process: Any) -> None:

@@ -120,7 +120,7 @@ class ScriptClock:
         timeit.default_timer = time.perf_counter
         sleep, own = time.sleep, os.getpid()
 
-        def slept(seconds: Any) -> None:
+        def sleep_simulated(seconds: Any) -> None:
             # Slept for real, too: helpers of the script, such as its loader's workers, live in this machine's time.
             sleep(seconds)
             slept_ns, is_main = round(seconds * 1e9), threading.current_thread() is threading.main_thread()
@@ -131,7 +131,7 @@ class ScriptClock:
             if not (is_main and os.getpid() == own and self._pass_ns(slept_ns)):
                 self._base_ns = max(self._base_ns, self._shown_ns) + slept_ns
 
-        time.sleep = slept
+        time.sleep = sleep_simulated
 
     def _replace(self, name: str, start_ns: int) -> None:
         in_s, in_ns = getattr(time, name), getattr(time, f"{name}_ns")

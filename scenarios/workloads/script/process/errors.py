@@ -23,14 +23,14 @@ def error_message(script: Script, error: BaseException) -> str:
     sentence = f"{place_of(script, error)}: {type(error).__name__}{': ' if first else ''}{first}"
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == "triton":
         sentence += " (pip install triton: no GPU is needed, as its kernels are priced by the bytes of their arguments)"
-    return "\n".join([sentence, *islice(more, _MOST_LINES), *_shown(script, error)])
+    return "\n".join([sentence, *islice(more, _MOST_LINES), *_show_traceback(script, error)])
 
 
-def left(script: Script, end: SystemExit) -> str:
+def tell_exit(script: Script, end: SystemExit) -> str:
     """Return the message for a script that called `sys.exit` with anything but 0."""
     what = f"exit code {end.code}" if isinstance(end.code, int) else str(end.code)
     sentence = f"{script.path} ended with {what} (sys.exit in {place_of(script, end)})"
-    return "\n".join([sentence, *_shown(script, end)])
+    return "\n".join([sentence, *_show_traceback(script, end)])
 
 
 def place_of(script: Script, error: BaseException) -> str:
@@ -42,7 +42,7 @@ def place_of(script: Script, error: BaseException) -> str:
     return f"{own[-1].filename}:{own[-1].lineno}" if own else os.fspath(script.path)
 
 
-def _shown(script: Script, error: BaseException) -> list[str]:
+def _show_traceback(script: Script, error: BaseException) -> list[str]:
     if script.has_traceback:
         return "".join(traceback.format_exception(error)).splitlines()
     frames = _frames(error)

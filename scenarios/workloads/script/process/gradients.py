@@ -23,16 +23,16 @@ def watch_gradients(link: SimulatedLink) -> None:
     numbers, begin = count(), DistributedDataParallel.__init__
     register = DistributedDataParallel.register_comm_hook
 
-    def made(self: Any, *args: Any, **more: Any) -> None:
+    def create_watched(self: Any, *args: Any, **more: Any) -> None:
         begin(self, *args, **more)
         self._twinstep = _WatchedReplica(self, link, next(numbers))
 
-    def registered(self: Any, *args: Any, **more: Any) -> None:
+    def register_hook(self: Any, *args: Any, **more: Any) -> None:
         self._twinstep.has_hook = True
         register(self, *args, **more)
 
-    DistributedDataParallel.__init__ = made  # type: ignore[method-assign]
-    DistributedDataParallel.register_comm_hook = registered  # type: ignore[method-assign]
+    DistributedDataParallel.__init__ = create_watched  # type: ignore[method-assign]
+    DistributedDataParallel.register_comm_hook = register_hook  # type: ignore[method-assign]
 
 
 def _accumulating(parameter: Tensor) -> Any:

@@ -98,7 +98,7 @@ class _Groups:
             "group_name": group_name,
         }
         self._begin(BACKEND, **named, **_without_backends(more))
-        self._made(dist.group.WORLD)
+        self._make(dist.group.WORLD)
 
     def new_group(
         self,
@@ -123,7 +123,7 @@ class _Groups:
             return self._new_group(members, timeout, _FAKE, **_without_backends(more))
         _check_backends("new_group", self._named)
         self._link.ask(NewGroup(members))
-        return self._made(self._new_group(members, timeout, BACKEND, **_without_backends(more)))
+        return self._make(self._new_group(members, timeout, BACKEND, **_without_backends(more)))
 
     def split_group(
         self, parent_pg: Any = None, split_ranks: Sequence[Sequence[int]] | None = None, *given: Any, **more: Any
@@ -144,7 +144,7 @@ class _Groups:
         found = [(ranks, self.new_group(ranks)) for ranks in map(sorted, split_ranks)]
         return next((group for ranks, group in found if dist.get_rank() in ranks), None)
 
-    def _made(self, group: Any) -> Any:
+    def _make(self, group: Any) -> Any:
         world = self._world
         if group in world.pg_map:
             # torch has noted our backend's name: scripts that ask for the group's backend must read their own.

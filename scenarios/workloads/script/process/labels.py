@@ -169,9 +169,9 @@ class Labels:
             node: Any = tensor.grad_fn
             if node is not None and _WATCHED not in node.metadata:
                 node.metadata[_WATCHED] = True
-                node.register_prehook(partial(self._come, self._backward(node)))
+                node.register_prehook(partial(self._reach, self._backward(node)))
 
-    def _come(self, label: Label, _: Any) -> None:
+    def _reach(self, label: Label, _: Any) -> None:
         if not self._here.is_backward:
             self._here.is_backward = True
             # autograd runs it at the end of this backward pass; it refuses callbacks outside of one.

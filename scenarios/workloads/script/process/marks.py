@@ -87,7 +87,7 @@ class Marks:
         self.optimizers, self.calls, self.backward = Counter[str](), Counter[str](), 0
         is_planned = os.environ["RANK"] == "0"  # all ranks have the same plan
         self._look_ups = LookUps(getattr(link, "shadows", None)) if is_planned else None
-        register_optimizer_step_post_hook(self._stepped)
+        register_optimizer_step_post_hook(self._count_step)
         self._losses, self._backwards = losses, self._watch_backward()
         if (
             self._marking is not None and self._marking.word == _FORWARD
@@ -95,10 +95,10 @@ class Marks:
             self._watch_forward()
         if self._marking is not None and self._marking.word == _ONCE:
             self._watch_begin()
-        ScriptGroup.called = staticmethod(self._called)
+        ScriptGroup.called = staticmethod(self._count_call)
         _here[:] = [self]
 
-    def seen(self) -> dict[str, Any]:
+    def as_counts(self) -> dict[str, Any]:
         """Return the counts, ready for a line of a recording."""
         return {"optimizers": dict(self.optimizers), "backward": self.backward, "calls": dict(self.calls)}
 
@@ -148,7 +148,7 @@ class Marks:
                 self._counted = 0
                 self._mark()
 
-    def _stepped(self, optimizer: Any, *_: Any) -> None:
+    def _count_step(self, optimizer: Any, *_: Any) -> None:
         if self._is_each and self._first is not None and optimizer is self._first():
             self._mark()
             return
@@ -188,7 +188,7 @@ class Marks:
         if (found := plan_found(look_ups)) is not None:
             self._link.ask(FoundPlan(found))
 
-    def _called(self, asked: TorchCall) -> None:
+    def _count_call(self, asked: TorchCall) -> None:
         """Count a call that is about to be made, under its verb and its function of torch.distributed."""
         name = _NAMES.get(asked.native[0].replace("_", ""), asked.verb)
         self.calls[name] += 1
@@ -227,7 +227,7 @@ class Marks:
     def _watch_backward(self) -> Replaced:
         backward = torch.autograd.backward
 
-        def counted(*args: Any, **more: Any) -> None:
+        def count(*args: Any, **more: Any) -> None:
             is_outermost = torch._C._current_autograd_node() is None
             backward(*args, **more)
             if is_outermost:
@@ -236,4 +236,4 @@ class Marks:
                 if self.backward == _MOST_UNMARKED and not self._is_marked and os.getpid() == self._pid:
                     self._link.ask(ScriptFailure(f"no step was seen in {_MOST_UNMARKED:,} backward passes: {_MARKED}"))
 
-        return Replaced(torch.autograd, "backward", counted)
+        return Replaced(torch.autograd, "backward", count)

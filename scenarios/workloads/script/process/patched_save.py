@@ -29,12 +29,12 @@ def keep_apart(folder: Path, storages: Storages | None) -> None:
             return None
         return folder / hashlib.sha256(os.path.abspath(file).encode()).hexdigest()
 
-    def saved(obj: object, f: Any, *args: Any, **more: Any) -> None:
+    def save_apart(obj: object, f: Any, *args: Any, **more: Any) -> None:
         kept = in_folder(f)
         with nullcontext() if storages is None or kept is None else storages.filing():
             save(obj, kept or f, *args, **more)
 
-    def loaded(f: Any, *args: Any, **more: Any) -> Any:
+    def load_apart(f: Any, *args: Any, **more: Any) -> Any:
         kept = in_folder(f)
         if kept is None or not kept.is_file():
             return load(f, *args, **more)
@@ -42,4 +42,4 @@ def keep_apart(folder: Path, storages: Storages | None) -> None:
             kept, *args, **{**more, "mmap": False}
         )  # unknown values are notes in the file, which mmap cannot map
 
-    torch.save, torch.load = saved, loaded
+    torch.save, torch.load = save_apart, load_apart

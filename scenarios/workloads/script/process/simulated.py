@@ -67,7 +67,7 @@ class SimulatedLink:
         self.computed = ScriptCpuTimer(Label(KIND))  # on a CPU
         self.launched: list[Launched] | None = None  # on a GPU, since the last request
         self.host = HostCounter()  # beside a GPU
-        self._calls = CountedCalls(self.host, Stretches(self._measured))  # from the first step on
+        self._calls = CountedCalls(self.host, Stretches(self._add_measured))  # from the first step on
         self.compiled = Compiled(self._launch_fused)
         self.as_compiled: AsCompiled | None = None  # of the step that is noted so
         self._steps = 0  # that have begun
@@ -119,7 +119,7 @@ class SimulatedLink:
             if self.launched or callable(request) or isinstance(request, WaitCall):
                 self._idle.clear()
             with self.busy():
-                spent = self._spent(is_cut=is_cut)
+                spent = self._take_spent(is_cut=is_cut)
                 if self.as_compiled is not None:
                     self._asking.ask(Turn((), CompiledStep(self.as_compiled.take())), is_on_gpu=True)
                 request = request() if callable(request) else request
@@ -157,7 +157,7 @@ class SimulatedLink:
         if self.launched is not None:
             self.synchronize(self.stream)
 
-    def _spent(self, *, is_cut: bool) -> Spent:
+    def _take_spent(self, *, is_cut: bool) -> Spent:
         if self.launched is None:
             return self.computed.take(is_cut=is_cut)
         self._note(self.host.take())
@@ -182,10 +182,10 @@ class SimulatedLink:
             self._told_bytes[peak.kind] = peak.peak_bytes
             self.ask(peak)
 
-    def dispatched(self) -> None:
+    def count_dispatch(self) -> None:
         """Count an operator on the script's GPU, before its kernel."""
-        self.host.dispatched()
-        self.compiled.dispatched()
+        self.host.count_dispatch()
+        self.compiled.defer_count()
 
     def launch(self, kernel: Kernel, call: Call | None = None) -> None:
         """Launch a kernel on the script's GPU; `call` is its operator's, None for a library's own function."""
@@ -200,10 +200,10 @@ class SimulatedLink:
         with self._lock:
             if call is not None and self.compiled.is_running:
                 self.has_own_code = True
-                self._note(self.host.take().computed)  # compiled code does not do the rest
+                self._note(self.host.take().own_work)  # compiled code does not do the rest
                 self.compiled.note(kernel, call)
                 return
-            self.host.launched(kernel.kind)
+            self.host.count_launch(kernel.kind)
             given = LaunchKernel(self.stream, kernel, *self.labels.now())
             work = self.host.take()
             if not self.compiled.launch_after(lambda: self._append(given, work)):
@@ -226,7 +226,7 @@ class SimulatedLink:
             self.compiled.flush()
             self._append(event, NO_WORK)
 
-    def _measured(self, cpu_ns: float, frame: FrameType | None) -> None:
+    def _add_measured(self, cpu_ns: float, frame: FrameType | None) -> None:
         self.measured(cpu_ns, frame)
 
     def _note(self, work: HostWork) -> None:
@@ -271,16 +271,16 @@ class SimulatedLink:
         else:
             self.shadows.keep(output, part.view(output.shape))
 
-    def known(self, tensor: Tensor) -> Tensor | None:
+    def values_of(self, tensor: Tensor) -> Tensor | None:
         """Return a tensor's values; None if they are unknown."""
         shadows = self.shadows
         return tensor if shadows is None or not shadows.is_of_gpu(tensor) else shadows.of(tensor)
 
     def pack(self, tensor: Tensor, factor: float | Tensor | None = None) -> Packed:
         """Pack a tensor with its values, times a factor, if they are known."""
-        values = self.known(tensor)
+        values = self.values_of(tensor)
         if values is not None and factor is not None:
-            factor = self.known(factor) if isinstance(factor, Tensor) else factor
+            factor = self.values_of(factor) if isinstance(factor, Tensor) else factor
             values = None if factor is None else (values * factor).to(values.dtype)
         return Packed.shape_of(tensor) if values is None else Packed.of(values)
 

@@ -33,7 +33,7 @@ from scenarios.workloads.script.meeting.seats import Seats
 from scenarios.workloads.script.meeting.spawned import install_spawn
 from scenarios.workloads.script.meeting.store import simulate_stores
 from scenarios.workloads.script.process.children import stand_alone
-from scenarios.workloads.script.process.errors import error_message, left, place_of
+from scenarios.workloads.script.process.errors import error_message, place_of, tell_exit
 from scenarios.workloads.script.process.gradients import watch_gradients
 from scenarios.workloads.script.process.groups import install
 from scenarios.workloads.script.process.labels import Labels
@@ -66,7 +66,7 @@ def main(connection: Connection, script: Script, env: Mapping[str, str], folder:
     link.clock.install()
     on_cpu = LeftOut(link) if gpu is None else OnCpu(link)
 
-    def ended(by_optimizer: bool) -> None:
+    def end(by_optimizer: bool) -> None:
         on_cpu.end_step()
         if not by_optimizer:  # a hook of the optimizer's step comes before the step's last kernels
             link.end_step()
@@ -89,7 +89,7 @@ def main(connection: Connection, script: Script, env: Mapping[str, str], folder:
         watch_gradients(link)
         simulate_stores(link.ask)
         keep_apart(folder, link.storages)
-        play(script, link, before=ended)
+        play(script, link, before=end)
     _exit(0)
 
 
@@ -111,11 +111,11 @@ def play(script: Script, link: ScriptLink, before: Callable[[bool], None] = lamb
         processes.run()
     except SystemExit as end:
         if end.code not in (None, 0):
-            link.ask(ScriptFailure(left(script, end)))
+            link.ask(ScriptFailure(tell_exit(script, end)))
         how = f"by sys.exit in {place_of(script, end)}"
     except BaseException as error:
         link.ask(ScriptFailure(error_message(script, error)))
-    link.ask(ScriptEnd({"how": how, "children": processes.helpers, **marks.seen()}))
+    link.ask(ScriptEnd({"how": how, "children": processes.helpers, **marks.as_counts()}))
 
 
 def _refuse_rpc(link: ScriptLink, *_: Any, **__: Any) -> None:
@@ -127,15 +127,15 @@ def _watch_exit(link: ScriptLink, script: Script, marks: Marks, processes: Proce
     """Replace `os._exit`, so that a call from the user's code first reports the script's end."""
     own = os.getpid()
 
-    def ended(status: int) -> NoReturn:
+    def end(status: int) -> NoReturn:
         line = users_line(sys._getframe().f_back)
         if os.getpid() == own and line:
             if status:
                 link.ask(ScriptFailure(f"{script.path}: its process ended with code {status} (os._exit in {line})"))
-            link.ask(ScriptEnd({"how": f"by os._exit in {line}", "children": processes.helpers, **marks.seen()}))
+            link.ask(ScriptEnd({"how": f"by os._exit in {line}", "children": processes.helpers, **marks.as_counts()}))
         _exit(status)
 
-    os._exit = ended
+    os._exit = end
 
 
 def _record_losses(link: ScriptLink) -> Replaced:
@@ -143,11 +143,11 @@ def _record_losses(link: ScriptLink) -> Replaced:
     backward = torch.Tensor.backward
     inside: list[torch.Tensor] = []
 
-    def recorded(self: torch.Tensor, *args: Any, **more: Any) -> None:
+    def record(self: torch.Tensor, *args: Any, **more: Any) -> None:
         # A torch function mode calls this a second time for the same tensor.
         has_values = not (self.is_meta or isinstance(self, FakeTensor))
         is_loss = has_values and self.numel() == 1 and not any(each is self for each in inside)
-        if is_loss and (known := link.known(self)) is not None:
+        if is_loss and (known := link.values_of(self)) is not None:
             link.ask(RecordMetric("loss", known.detach()))
         inside.append(self)
         try:
@@ -155,4 +155,4 @@ def _record_losses(link: ScriptLink) -> Replaced:
         finally:
             inside.pop()
 
-    return Replaced(torch.Tensor, "backward", recorded)
+    return Replaced(torch.Tensor, "backward", record)

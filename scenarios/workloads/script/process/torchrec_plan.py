@@ -63,18 +63,18 @@ class LookUps:
         if isinstance(parent, parallel.DistributedModelParallel):
             self._models[parent] = None
         if isinstance(module, types.ShardedModule):
-            self._hooks.append(module.register_forward_pre_hook(self._given, with_kwargs=True))
+            self._hooks.append(module.register_forward_pre_hook(self._note_inputs, with_kwargs=True))
 
-    def _given(self, module: Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    def _note_inputs(self, module: Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         kind = sys.modules["torchrec.sparse.jagged_tensor"].KeyedJaggedTensor
-        with nullcontext() if self._shadows is None else self._shadows.suspended():
+        with nullcontext() if self._shadows is None else self._shadows.suspend():
             for each in (*args, *kwargs.values()):
                 if isinstance(each, kind):
                     self._count(module, each)
 
     def _count(self, module: Module, jagged: Any) -> None:
         """Count ids without computing, and so caching, anything in the script's tensor."""
-        lengths, offsets = self._known(jagged.lengths_or_none()), self._known(jagged.offsets_or_none())
+        lengths, offsets = self._find_values(jagged.lengths_or_none()), self._find_values(jagged.offsets_or_none())
         if lengths is None and offsets is not None:
             lengths = offsets.diff()
         keys = jagged.keys()
@@ -89,7 +89,7 @@ class LookUps:
             ids, samples = bags.get(key, (0, 0))
             bags[key] = ids + int(part.sum()), samples + stride
 
-    def _known(self, tensor: Tensor | None) -> Tensor | None:
+    def _find_values(self, tensor: Tensor | None) -> Tensor | None:
         if tensor is None or self._shadows is None or not self._shadows.is_of_gpu(tensor):
             return tensor
         return self._shadows.of(tensor)

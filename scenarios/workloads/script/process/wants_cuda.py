@@ -23,7 +23,7 @@ _TORCHS = os.path.dirname(torch.__file__) + os.sep
 def refuse_cuda(link: SimulatedLink) -> None:
     """End the script with a sentence at its first use of CUDA; torch's own internal queries are ignored."""
 
-    def refused(sentence: str) -> None:
+    def refuse(sentence: str) -> None:
         link.ask(ScriptFailure(sentence))
 
     def watch(module: Any, name: str, what: str) -> None:
@@ -31,13 +31,13 @@ def refuse_cuda(link: SimulatedLink) -> None:
         if function is None:
             return
 
-        def watched(*args: Any, **more: Any) -> Any:
+        def call_watched(*args: Any, **more: Any) -> Any:
             line = _line_of_script(sys._getframe().f_back, is_anywhere=name == "_lazy_init")
             if line:
-                refused(_sentence(line, what))
+                refuse(_sentence(line, what))
             return function(*args, **more)
 
-        setattr(module, name, watched)
+        setattr(module, name, call_watched)
 
     for name in _OF_CUDA:
         watch(torch.cuda, name, "a GPU" if name == "_lazy_init" else f"torch.cuda.{name}")
@@ -45,12 +45,12 @@ def refuse_cuda(link: SimulatedLink) -> None:
         watch(torch.accelerator, name, f"torch.accelerator.{name}")
     join = link.join
 
-    def joined(options: Any, backends: Mapping[str, str]) -> SimulatedGroup:
+    def join_without_nccl(options: Any, backends: Mapping[str, str]) -> SimulatedGroup:
         if set(backends.values()) == {"nccl"}:
-            refused(_sentence(_line_of_script(sys._getframe(), is_anywhere=True), "backend nccl"))
+            refuse(_sentence(_line_of_script(sys._getframe(), is_anywhere=True), "backend nccl"))
         return join(options, backends)
 
-    link.join = joined  # type: ignore[method-assign]
+    link.join = join_without_nccl  # type: ignore[method-assign]
 
 
 def _sentence(line: str, what: str) -> str:

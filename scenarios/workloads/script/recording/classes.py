@@ -30,12 +30,12 @@ class Axis:
         """Return the index of the part of the axis that a rank is in; -1 if the rank is on none of the lines."""
         return bisect_right(self.cuts, self._place_of[rank]) if rank in self._place_of else -1
 
-    def moved(self, rank: int, other: int) -> int | None:
+    def move(self, rank: int, other: int) -> int | None:
         """Return the rank on the line of `rank` at the place of `other`; None if there is none."""
         line, place = self._line_of.get(rank, ()), self._place_of.get(other)
         return line[place] if place is not None and place < len(line) else None
 
-    def between(self, rank: int, other: int) -> Sequence[int]:
+    def ranks_between(self, rank: int, other: int) -> Sequence[int]:
         """Return the ranks between two ranks of one line, both included."""
         ends = sorted((self._place_of[rank], self._place_of[other]))
         return self._line_of[rank][ends[0] : ends[1] + 1]
@@ -56,7 +56,7 @@ class Classes:
         few.play(0)
         hosts = [self._world[first : first + gpus_per_host] for first in self._world[::gpus_per_host]]
         made: list[Sequence[Sequence[int]]] = [
-            [few.made.groups[each] for each in family] for family in few.made.families[1:]
+            [few.created_groups.groups[each] for each in family] for family in few.created_groups.families[1:]
         ]
         lines = [*made, hosts, [self._world[place::gpus_per_host] for place in range(gpus_per_host)], [self._world]]
         self._axes = _unlike(Axis(each) for each in lines)
@@ -87,7 +87,7 @@ class Classes:
     def _compare(self, ranks: Sequence[int]) -> None:
         """Run these ranks, and cut axes until all ranks that ran agree with their parts."""
         self._play(*ranks)
-        while (parted := self._parted()) is not None:
+        while (parted := self._find_differing()) is not None:
             self._cut(*parted)
 
     def _fill(self) -> None:
@@ -97,7 +97,7 @@ class Classes:
 
     def _cut_told(self) -> None:
         """Cut the world's axis between ranks that rank 0's calls set apart and that do differ."""
-        told = self._few.told_apart
+        told = self._few.boundaries
         self._play(*told)
         for one, two in pairwise([self._world[0], *told]):
             if self._few.difference(one, two):
@@ -114,13 +114,13 @@ class Classes:
                 axis = Axis(self._world[place::away] for place in range(away))
                 self._axes = _unlike([axis, *self._axes]) if away > 1 else self._axes
                 found += _if_few(axis.lines[0])
-            elif (family := self._few.made.family(members)) not in taken:
+            elif (family := self._few.created_groups.family(members)) not in taken:
                 taken.add(family)
                 found += _if_few(members)
         return found
 
     def _play(self, *ranks: int) -> None:
-        if len({*self._few.begun, *ranks}) > MOST_PROCESSES:
+        if len({*self._few.running, *ranks}) > MOST_PROCESSES:
             parted = next((each for each in self._few.ranks if self._few.difference(0, each)), 0)
             first = f"ranks 0 and {parted} do not do the same: {self._few.difference(0, parted)}; " if parted else ""
             raise ProgramError(
@@ -147,7 +147,7 @@ class Classes:
                 found.setdefault(key, rank)
         return list(found.values())
 
-    def _parted(self) -> tuple[int, int] | None:
+    def _find_differing(self) -> tuple[int, int] | None:
         """Return two ranks that ran and differ although they are in one part; None if there are none."""
         first = self._first()
         for rank in self._few.ranks:
@@ -159,12 +159,12 @@ class Classes:
     def _cut(self, one: int, two: int) -> None:
         """Cut the first axis that tells two differing ranks apart; the world's axis, the last one, always can."""
         for axis in self._axes:
-            moved = axis.moved(one, two)
+            moved = axis.move(one, two)
             if moved in (None, one):
                 continue
             self._play(moved)
             if self._few.difference(one, moved):
-                axis.cut(self._boundary(axis.between(one, moved)))
+                axis.cut(self._boundary(axis.ranks_between(one, moved)))
                 return
         raise AssertionError("all ranks are on one axis")
 

@@ -37,7 +37,7 @@ class Few:
             played.player.close()
 
     @property
-    def begun(self) -> set[int]:
+    def running(self) -> set[int]:
         """The ranks that have processes."""
         return set(self._of)
 
@@ -47,12 +47,12 @@ class Few:
         return sorted(rank for rank, played in self._of.items() if played.steps or played.is_over)
 
     @property
-    def made(self) -> Families:
+    def created_groups(self) -> Families:
         """The groups that rank 0 has created."""
         return self._of[0].alone.made
 
     @property
-    def told_apart(self) -> list[int]:
+    def boundaries(self) -> list[int]:
         """The ranks, ascending, to which rank 0 sends other sizes than to the rank before them."""
         return sorted(self._of[0].alone.told_apart)
 
@@ -64,7 +64,7 @@ class Few:
     def begin_early(self, *ranks: int) -> None:
         """Start processes of ranks, which compute until their first requests."""
         for rank in ranks:
-            self._started(rank)
+            self._start(rank)
 
     def play(self, *ranks: int, to_end: bool = False) -> None:
         """Run ranks to the end of their first step, or of all, in turns; their processes compute concurrently."""
@@ -89,7 +89,7 @@ class Few:
             for rank in others:
                 if rank not in seen:
                     seen.add(rank)
-                    if self._started(rank).turn(self._steps):
+                    if self._start(rank).turn(self._steps):
                         has_served = True
                     elif not self._of[rank].is_over:
                         waiting.append(rank)
@@ -110,7 +110,7 @@ class Few:
                 self._differences[one, two] = str(error)
         return self._differences[one, two]
 
-    def _started(self, rank: int) -> _PlayedProcess:
+    def _start(self, rank: int) -> _PlayedProcess:
         if rank not in self._of:
             alone = Alone(rank, self.world_size, self._sent)
             self._of[rank] = _PlayedProcess(self._begin(rank), self.logs.begin(rank), alone)
@@ -119,7 +119,7 @@ class Few:
     def _may_send(self, rank: int, is_wanted: bool) -> bool:
         if rank not in self._of and (not is_wanted or len(self._of) == MOST_PROCESSES):
             return False
-        return not self._started(rank).is_over
+        return not self._start(rank).is_over
 
 
 class _PlayedProcess:

@@ -28,7 +28,7 @@ def difference(expected: Replay, found: Replay, *, steps: int | None = None) -> 
     left = -1 if steps is None else steps
     for number in count(1):
         (one, has_one_polled), (two, has_two_polled) = _next(expected), _next(found)
-        if _compared(one.request) != _compared(two.request):
+        if _comparable(one.request) != _comparable(two.request):
             return f"{one.request.in_words()} is not {two.request.in_words()} (request {number})"
         if one.spent != two.spent:
             return f"they compute differently before {one.request.in_words()} (request {number})"
@@ -60,5 +60,5 @@ def _next(replay: Replay) -> tuple[Turn, bool]:
     return Turn(launched, request), has_polled
 
 
-def _compared(request: Request) -> object:
+def _comparable(request: Request) -> object:
     return type(request) if request.is_own else request

@@ -135,7 +135,7 @@ class Replay:
         while self._place < len(self._indices):
             event = self._events[self._indices[self._place]]
             self._place += 1
-            found = event if isinstance(event, HostWork) else event.replayed(self._counts, self._members)
+            found = event if isinstance(event, HostWork) else event.replay(self._counts, self._members)
             if isinstance(found, Request):
                 return Turn(spent, found)
             spent.append(found)

@@ -132,7 +132,7 @@ class Alone:
             case IssueCall():
                 if (mistake := self._mistake(request)) is not None:
                     return mistake
-                self._answers[request.number] = self._begun(request)
+                self._answers[request.number] = self._begin(request)
                 self._tell_apart(request)
             case WaitCall(number):
                 given = self._answers[number]
@@ -147,10 +147,10 @@ class Alone:
                 self._groups.append(Group(f"group{len(self._groups)}", members))
                 return len(self._groups) - 1
             case AskStore(stored):
-                return self._stored(stored, is_last)
+                return self._ask_store(stored, is_last)
         return None
 
-    def _begun(self, call: IssueCall) -> list[Packed] | Callable[[bool], list[Packed] | WaitingFor]:
+    def _begin(self, call: IssueCall) -> list[Packed] | Callable[[bool], list[Packed] | WaitingFor]:
         """Return a call's result, or a function that finds the result once the rank waits for it."""
         group = self._keys[call.group]
         if call.verb in MESSAGES:
@@ -160,13 +160,13 @@ class Alone:
             if is_sent:
                 self._sent.messages[group, self._rank, peer].append(call.inputs[0])
                 return []
-            return partial(self._received, call, peer, self._next(call, peer))
+            return partial(self._receive, call, peer, self._next(call, peer))
         if call.verb == "broadcast":
             source = int(call.options["src"])
             key = group, source, self._next(call, source)
             if source == self._rank:
                 self._sent.broadcasts[key] = list(call.inputs)
-            return partial(self._broadcasted, call, key)
+            return partial(self._broadcast, call, key)
         return self._result(call)
 
     def _tell_apart(self, call: IssueCall) -> None:
@@ -179,7 +179,7 @@ class Alone:
             if len(found) <= _MOST_TOLD and len(self.told_apart.union(found)) <= _MOST_TOLD_IN_ALL:
                 self.told_apart.update(found)
 
-    def _received(self, call: IssueCall, source: int, number: int, is_last: bool) -> list[Packed] | WaitingFor:
+    def _receive(self, call: IssueCall, source: int, number: int, is_last: bool) -> list[Packed] | WaitingFor:
         """Return a received message; if it has many floats, only the shape, as the sender does not know their values.
 
         Raises:
@@ -204,7 +204,7 @@ class Alone:
             else [found]
         )
 
-    def _broadcasted(self, call: IssueCall, key: tuple[Key, int, int], is_last: bool) -> list[Packed] | WaitingFor:
+    def _broadcast(self, call: IssueCall, key: tuple[Key, int, int], is_last: bool) -> list[Packed] | WaitingFor:
         """Return the source's tensors if the source runs; else the rank's own, as if it were the source."""
         found = self._sent.broadcasts.get(key)
         if found is None and not is_last and self._sent.may_send(key[1], False):
@@ -217,7 +217,7 @@ class Alone:
         self._counts[key] += 1
         return self._counts[key] - 1
 
-    def _stored(self, request: StoreRequest, is_last: bool) -> Any:
+    def _ask_store(self, request: StoreRequest, is_last: bool) -> Any:
         if request.verb == "joined":  # peers are assumed to join, too
             return None
         stores = self._sent.stores
@@ -288,7 +288,7 @@ def _alike(
     found = list[Tensor]()
     match call.verb:
         case "all_reduce" | "all_reduce_coalesced" | "reduce":
-            found = [_reduced(each, call.options["op"], size) for each in given]
+            found = [_reduce(each, call.options["op"], size) for each in given]
         case "all_gather_into_tensor" | "all_gather_into_tensor_coalesced":
             both = zip(given, shapes, strict=True)
             found = [each.reshape(-1).repeat(size).view(shape.shape) for each, shape in both]
@@ -299,9 +299,9 @@ def _alike(
         case "reduce_scatter_tensor" | "reduce_scatter_tensor_coalesced":
             both = zip(given, shapes, strict=True)
             owns = [each.reshape(size, -1)[place].view(shape.shape) for each, shape in both]
-            found = [_reduced(each, call.options["op"], size) for each in owns]
+            found = [_reduce(each, call.options["op"], size) for each in owns]
         case "reduce_scatter":
-            found = [_reduced(given[place], call.options["op"], size)]
+            found = [_reduce(given[place], call.options["op"], size)]
         case "scatter":
             found = [given[place]] if given else []
         case "all_to_all":
@@ -314,7 +314,7 @@ def _alike(
     return found if is_whole and (found or not shapes) else None
 
 
-def _reduced(tensor: Tensor, op: str, size: int) -> Tensor:
+def _reduce(tensor: Tensor, op: str, size: int) -> Tensor:
     match op:
         case "SUM":
             return tensor * size

@@ -15,7 +15,7 @@ from scenarios.seam.host_work import HostWork
 _LIKE = Eager()
 
 
-def counted(collectives: int = 0, launches_ns: int = 0, **counts: int) -> Counted:
+def count(collectives: int = 0, launches_ns: int = 0, **counts: int) -> Counted:
     return Counted(
         work=HostWork(**counts), collectives=collectives, launches_ns=launches_ns, moved_bytes=(64.0, 4096.0)
     )
@@ -26,7 +26,7 @@ def machine_times(eager: Eager, **noise: float) -> list[TimedSnippet]:
     alone = {name: {name: 100} for name in PRICES.values() if name != "bags"}
     draws = np.random.default_rng(0)
     mixed = {f"mixed {index}": {name: int(draws.integers(10, 200)) for name in alone} for index in range(6)}
-    rows = {name: counted(launches_ns=40_000, **counts) for name, counts in {**alone, **mixed}.items()}
+    rows = {name: count(launches_ns=40_000, **counts) for name, counts in {**alone, **mixed}.items()}
     blank = [TimedSnippet(name=name, counted=row, taken_ns=(1,)) for name, row in rows.items()]
     return [
         dataclasses.replace(each, taken_ns=(round(each.predicted_ns(eager) * noise.get(each.name, 1.0)),) * 3)
@@ -61,7 +61,7 @@ def test_fit_separates_different_prices() -> None:
 
 
 def test_prices_stay_positive_where_launches_alone_take_longer_than_the_host() -> None:
-    times = [TimedSnippet(name="a", counted=counted(dispatches=10, launches_ns=1_000_000), taken_ns=(1_000,))]
+    times = [TimedSnippet(name="a", counted=count(dispatches=10, launches_ns=1_000_000), taken_ns=(1_000,))]
     found = fit(times, _LIKE).eager
     assert min(prices(found)) > 0
 
@@ -77,7 +77,7 @@ def test_fit_is_robust_to_a_disturbed_snippet() -> None:
 
 
 def test_snippets_that_did_not_run_are_left_out_and_some_are_held_out() -> None:
-    counts = {name: counted(dispatches=1) for name in ("a", "b", "c")}
+    counts = {name: count(dispatches=1) for name in ("a", "b", "c")}
     timed, held_out = together(counts, {"a": [5], "b": [7, 9, 8]}, ["b"])
     assert [each.name for each in timed] == ["a"]
     assert [(each.name, each.median_ns) for each in held_out] == [("b", 8)]

@@ -11,20 +11,20 @@ from real.machine import cpu_name
 from tests.small import CORE
 
 
-def timed(kind: str, label: str, launches: int = 1, **changes: Any) -> TimedKernel:
+def time(kind: str, label: str, launches: int = 1, **changes: Any) -> TimedKernel:
     blank = TimedKernel(kind=kind, label=label, dtype="float32", launches=launches, flops=0, moved_bytes=1, median_s=1)
     return dataclasses.replace(blank, **changes)
 
 
 def test_reached_rates_are_the_best_product_and_the_best_uncached_stream() -> None:
     kernels = [
-        timed("gemm", "a", flops=1e12, median_s=0.2),
-        timed("gemm", "b", flops=1e12, median_s=0.25),
-        timed("gemm", "c", flops=1e12, median_s=0.05, dtype="bfloat16"),
-        timed("permute", "cached", moved_bytes=1e6, median_s=1e-7),
-        timed("permute", "large", moved_bytes=1e9, median_s=2e-3),
-        timed("optimizer", "larger", moved_bytes=2e9, median_s=5e-3),
-        timed("embedding_lookup", "ids twice", moved_bytes=2e9, median_s=1e-4),
+        time("gemm", "a", flops=1e12, median_s=0.2),
+        time("gemm", "b", flops=1e12, median_s=0.25),
+        time("gemm", "c", flops=1e12, median_s=0.05, dtype="bfloat16"),
+        time("permute", "cached", moved_bytes=1e6, median_s=1e-7),
+        time("permute", "large", moved_bytes=1e9, median_s=2e-3),
+        time("optimizer", "larger", moved_bytes=2e9, median_s=5e-3),
+        time("embedding_lookup", "ids twice", moved_bytes=2e9, median_s=1e-4),
     ]
     assert reached_rates(kernels) == [
         Reached(what="memory", per_s=1e9 / 2e-3),

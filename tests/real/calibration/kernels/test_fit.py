@@ -23,7 +23,7 @@ _PRODUCTS = [
 _MOVES = [(0.0, 10.0**power) for power in range(2, 9)]
 
 
-def timed(gpu: Gpu, kind: str, flops: float, moved_bytes: float, **changes: object) -> TimedKernel:
+def time(gpu: Gpu, kind: str, flops: float, moved_bytes: float, **changes: object) -> TimedKernel:
     blank = TimedKernel(
         kind=kind,
         label=f"{kind} {flops} {moved_bytes}",
@@ -38,8 +38,8 @@ def timed(gpu: Gpu, kind: str, flops: float, moved_bytes: float, **changes: obje
 
 
 def machine_times(gpu: Gpu) -> list[TimedKernel]:
-    products = [timed(gpu, "gemm", *sizes, launches=launches) for sizes in _PRODUCTS for launches in (1, 3)]
-    return products + [timed(gpu, kind, *sizes) for kind in ("permute", "qr") for sizes in _MOVES]
+    products = [time(gpu, "gemm", *sizes, launches=launches) for sizes in _PRODUCTS for launches in (1, 3)]
+    return products + [time(gpu, kind, *sizes) for kind in ("permute", "qr") for sizes in _MOVES]
 
 
 def gpu_like(memory: float, ridge: float, shares: tuple[float, float, float], launches: tuple[int, int, int]) -> Gpu:
@@ -110,7 +110,7 @@ def test_spread_is_the_long_kernels_and_the_mean_is_predicted() -> None:
 def test_other_dtypes_get_the_peak_that_their_products_show() -> None:
     gpu = gpu_like(1e10, 10.0, (0.5, 1.0, 0.1), (40_000, 10_000, 20_000))
     gpu = dataclasses.replace(gpu, flops_per_s={**gpu.flops_per_s, "float64": 3e10})
-    times = [*machine_times(gpu), timed(gpu, "gemm", 2.0 * 512**3, 6e6, dtype="float64")]
+    times = [*machine_times(gpu), time(gpu, "gemm", 2.0 * 512**3, 6e6, dtype="float64")]
     assert fit(times, CORE).gpu.flops_per_s["float64"] == pytest.approx(3e10, rel=0.01)
 
 

@@ -18,7 +18,7 @@ from tests.small import CORE, TCP, cluster, scenario
 INSIDE = Inside(kind="memory", link=Link(bytes_per_s=2e9, latency_ns=20_000), bridge_bytes_per_s=4e9)
 
 
-def known(rate: float = 25e6, burst: int = 16 << 10, hosts_share_cores: bool = True) -> Cluster:
+def known_values(rate: float = 25e6, burst: int = 16 << 10, hosts_share_cores: bool = True) -> Cluster:
     link = Link(bytes_per_s=rate, latency_ns=12_000, burst_bytes=burst)
     return cluster(
         2,
@@ -38,20 +38,20 @@ def play(on: Cluster) -> Mapping[tuple[str, int], Seen]:
     return observe(schedule(on, 2), simulate(played, NetworkProbes(played, 2)).spans)
 
 
-def measured(on: Cluster) -> dict[tuple[str, int], Seen]:
+def measure(on: Cluster) -> dict[tuple[str, int], Seen]:
     """What the simulator shows, beside the numbers that a real rank records of its machine."""
     sight = dict(play(on))
     assert on.tcp is not None
     bulk, tcp = bulk_bytes(on), on.tcp
 
-    def recorded(key: tuple[str, int], **numbers: float) -> None:
+    def record(key: tuple[str, int], **numbers: float) -> None:
         seen = sight[key]
         parts = {name.replace("__", "/"): (value,) * len(seen.whole_s) for name, value in numbers.items()}
         sight[key] = dataclasses.replace(seen, parts_s={**seen.parts_s, **parts})
 
     busy = 0.3
-    recorded(("barrier", 0), issue=tcp.issue_ns / 1e9)
-    recorded(("idle", 0), busy_cores__0=busy, busy_cores__1=busy)
+    record(("barrier", 0), issue=tcp.issue_ns / 1e9)
+    record(("idle", 0), busy_cores__0=busy, busy_cores__1=busy)
     sight["wake", 0] = Seen(
         Probe("wake", 0, 5),
         (0.0,) * 5,
@@ -67,7 +67,7 @@ def measured(on: Cluster) -> dict[tuple[str, int], Seen]:
             sent_s = received_s = (tcp.issue_ns + 3 * tcp.post_ns + 5 * tcp.message_ns) / 1e9
         both_s = sent_s + received_s
         shares = on.hosts_share_cores
-        recorded(
+        record(
             ("cpu", size),
             cpu_others_s__0=messages * (3 * tcp.post_ns + 4 * tcp.message_ns) / 1e9,
             cpu_process_s__0=messages * sent_s,
@@ -79,8 +79,8 @@ def measured(on: Cluster) -> dict[tuple[str, int], Seen]:
 
 
 def test_a_barrier_on_cores_that_are_never_idle_counts_where_it_takes_less() -> None:
-    on = known(25e6, 16 << 10, True)
-    sight = measured(on)
+    on = known_values(25e6, 16 << 10, True)
+    sight = measure(on)
     for crowded_s, expected_ns in ((7 * 2e-6, 2000), (7 * 9e-6, TCP.message_ns), (None, TCP.message_ns)):
         tcp = fit(on, sight, lambda _: sight, crowded_s)[0].tcp
         assert tcp is not None
@@ -92,9 +92,9 @@ def test_a_barrier_on_cores_that_are_never_idle_counts_where_it_takes_less() -> 
     ("rate", "burst", "shares"), [(25e6, 16 << 10, True), (25e6, 16 << 10, False), (125e6, 64 << 10, True)]
 )
 def test_fit_recovers_the_parameters(rate: float, burst: int, shares: bool) -> None:
-    on = known(rate, burst, shares)
-    nominal = dataclasses.replace(known(rate, burst, shares), tcp=None, payload_share=1.0)
-    found, residuals = fit(nominal, measured(on), play)
+    on = known_values(rate, burst, shares)
+    nominal = dataclasses.replace(known_values(rate, burst, shares), tcp=None, payload_share=1.0)
+    found, residuals = fit(nominal, measure(on), play)
     assert found.tcp is not None
     for name in ("wake_ns", "wake_soon_ns", "issue_ns", "verb_ns", "post_ns", "message_ns"):
         assert getattr(found.tcp, name) == pytest.approx(getattr(TCP, name), rel=0.02), name

@@ -27,7 +27,7 @@ class Describing(TorchDispatchMode):
         return result
 
 
-def described(run: Callable[[], object], *, is_tf32: bool = False) -> list[Operation]:
+def describe(run: Callable[[], object], *, is_tf32: bool = False) -> list[Operation]:
     """Return the descriptions of all that a call runs."""
     with rounding_to_tf32(products=is_tf32, convolutions=is_tf32), Describing() as mode:
         run()

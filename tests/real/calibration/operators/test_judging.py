@@ -19,7 +19,7 @@ GPU = load_profile("hgx_h200").host.gpu
 _SEEN = 0.04
 
 
-def measured(count: int) -> list[MeasuredRepeats]:
+def measure(count: int) -> list[MeasuredRepeats]:
     timer = LawTimer(another(GPU))
     every = plan_operators(families(GPU, has_fbgemm=True), GPU_SCALE)
     return [
@@ -29,7 +29,7 @@ def measured(count: int) -> list[MeasuredRepeats]:
 
 
 def test_every_family_that_the_law_misses_is_nearer_with_a_table_of_others_of_it() -> None:
-    found = judge(measured(2000), _predictor(GPU, is_cold=True), is_cold=True)
+    found = judge(measure(2000), _predictor(GPU, is_cold=True), is_cold=True)
     missed = [each for each in found if len(each.errors) > 1 and each.typical_before > _SEEN]  # type: ignore[operator]
     assert len(missed) > 50
     assert [(each.family, each.typical_before, each.typical) for each in missed if each.is_worse] == []

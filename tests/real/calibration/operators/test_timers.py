@@ -16,7 +16,7 @@ from real.calibration.operators.making.made import Made
 from real.calibration.operators.timers import CpuTimer, CudaTimer, RepeatTimes
 from real.launch.launcher import RunEnded
 from scenarios.seam.operations.pointwise import contiguous
-from tests.real.rank.fake_cuda import NAME, Device, installed
+from tests.real.rank.fake_cuda import NAME, Device, install
 
 US = 1_000
 OPERATION = contiguous("relu", 8, "float32")
@@ -27,7 +27,7 @@ TINY_NS, FLUSH_NS, EVENT_NS, CYCLES_PER_NS = 2_000, 60_000, 700, 2
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     """Make a GPU, whose events take time behind a kernel."""
-    made = installed(monkeypatch, Device(latency_ns=lambda: EVENT_NS))
+    made = install(monkeypatch, Device(latency_ns=lambda: EVENT_NS))
     flush = SimpleNamespace(fill_=lambda value: made.launch(FLUSH_NS))
     tiny = SimpleNamespace(add_=lambda _: made.launch(TINY_NS))
     monkeypatch.setattr(timers, "buffers", lambda name: (flush, tiny))
@@ -47,7 +47,7 @@ def operator(device: Device, taken_ns: int, host_ns: int = 10 * US) -> Made:
     return Made(run)
 
 
-def taken(timer: CudaTimer, *made: Callable[[], Made | None]) -> list[RepeatTimes]:
+def take(timer: CudaTimer, *made: Callable[[], Made | None]) -> list[RepeatTimes]:
     return timer.take([(OPERATION, each) for each in made])
 
 
@@ -56,7 +56,7 @@ def test_a_gpus_events_are_measured_and_subtracted(device: Device) -> None:
     assert timer.nothing_us == pytest.approx(EVENT_NS / US, abs=0.01)
     assert timer.held_us == pytest.approx(EVENT_NS / US, abs=0.01)
     for taken_ns in (3 * US, 250 * US):
-        (found,) = taken(timer, lambda taken_ns=taken_ns: operator(device, taken_ns))
+        (found,) = take(timer, lambda taken_ns=taken_ns: operator(device, taken_ns))
         assert found.us == pytest.approx(taken_ns / US, abs=0.1)
 
 
@@ -69,7 +69,7 @@ def test_a_tiny_kernels_time_is_what_a_second_one_adds_where_there_is_no_profile
 
 def test_a_host_slower_than_the_operator_is_not_measured(device: Device) -> None:
     timer = CudaTimer(NAME, lambda _: 1e-6)
-    (found,) = taken(timer, lambda: operator(device, 3 * US, host_ns=400 * US))
+    (found,) = take(timer, lambda: operator(device, 3 * US, host_ns=400 * US))
     assert found.us == pytest.approx(3, abs=0.1)
     assert len(found.times_us) == timers._MOST_ON_GPU
 
@@ -81,7 +81,7 @@ def test_a_repeat_whose_host_fell_behind_counts_for_nothing_and_the_next_spin_is
         device.idle((10 if next(calls) < 2 else 300) * US)  # the first two, which are not measured, are quick
         device.launch(5 * US)
 
-    (found,) = taken(timer, lambda: Made(run))
+    (found,) = take(timer, lambda: Made(run))
     assert found.us == pytest.approx(5, abs=0.1)
     assert 0 < len(found.times_us) < timers._MOST_ON_GPU
 
@@ -89,7 +89,7 @@ def test_a_repeat_whose_host_fell_behind_counts_for_nothing_and_the_next_spin_is
         device.idle(50_000 * US)
         device.launch(5 * US)
 
-    (found,) = taken(timer, lambda: Made(slow))
+    (found,) = take(timer, lambda: Made(slow))
     assert found == RepeatTimes(why_not="the host could not launch it ahead of the GPU")
 
 
@@ -99,29 +99,29 @@ def test_a_batch_is_waited_for_once_and_long_operators_are_repeated_less(
     timer, waits = CudaTimer(NAME, lambda _: 1e-3), count()
     wait = device.default.synchronize
     monkeypatch.setattr(device.default, "synchronize", lambda: (next(waits), wait())[1])
-    found = taken(timer, *[lambda: operator(device, 1000 * US)] * 8)
+    found = take(timer, *[lambda: operator(device, 1000 * US)] * 8)
     assert next(waits) == 1
     assert {len(each.times_us) for each in found} == {2}
 
 
 def test_refused_operator_has_a_reason_and_the_next_is_measured(device: Device) -> None:
-    def refused() -> object:
+    def refuse() -> object:
         raise RuntimeError("\x1b[93m\nno kernel \x1b[1mfor this\x1b[0m\nand a long story")  # as fbgemm colours its own
 
     def no_memory() -> object:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     timer = CudaTimer(NAME, lambda _: 1e-6)
-    found = taken(timer, lambda: Made(refused), lambda: None, lambda: operator(device, 5 * US), lambda: Made(no_memory))
+    found = take(timer, lambda: Made(refuse), lambda: None, lambda: operator(device, 5 * US), lambda: Made(no_memory))
     assert [each.why_not for each in found] == ["refused: no kernel for this", "", "", "too large: out of memory"]
     assert [len(each.times_us) for each in found] == [0, 0, 5, 0]
 
 
 def test_cublas_refusal_does_not_end_the_measurement(device: Device) -> None:
-    def refused() -> object:
+    def refuse() -> object:
         raise RuntimeError("CUDA error: CUBLAS_STATUS_NOT_SUPPORTED when calling cublasGemmEx")
 
-    (found, other) = taken(CudaTimer(NAME, lambda _: 1e-6), lambda: Made(refused), lambda: operator(device, 5 * US))
+    (found, other) = take(CudaTimer(NAME, lambda _: 1e-6), lambda: Made(refuse), lambda: operator(device, 5 * US))
     assert found.why_not == "refused: CUDA error: CUBLAS_STATUS_NOT_SUPPORTED when calling cublasGemmEx"
     assert len(other.times_us) == 5
 
@@ -129,26 +129,26 @@ def test_cublas_refusal_does_not_end_the_measurement(device: Device) -> None:
 def fails(device: Device, monkeypatch: pytest.MonkeyPatch, sentence: str) -> Callable[..., object]:
     """Return what fails as all that waits for the device does from now on."""
 
-    def failed(*_: object) -> object:
+    def fail(*_: object) -> object:
         raise RuntimeError(sentence)
 
-    monkeypatch.setattr(device.default, "synchronize", failed)
-    monkeypatch.setattr(torch.cuda, "synchronize", failed)
-    return failed
+    monkeypatch.setattr(device.default, "synchronize", fail)
+    monkeypatch.setattr(torch.cuda, "synchronize", fail)
+    return fail
 
 
 def test_a_gpu_that_fails_ends_the_measurement(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     timer = CudaTimer(NAME, lambda _: 1e-6)
     failed = fails(device, monkeypatch, "CUDA error: an illegal memory access was encountered")
     with pytest.raises(RunEnded, match=r"^the GPU failed: CUDA error: .*; the same command goes on behind it$"):
-        taken(timer, lambda: Made(failed))
+        take(timer, lambda: Made(failed))
 
 
 def test_late_gpu_failure_ends_the_measurement(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     timer = CudaTimer(NAME, lambda _: 1e-6)
     fails(device, monkeypatch, "CUDA error: misaligned address")
     with pytest.raises(RunEnded, match=r"^the GPU failed: CUDA error: misaligned address; "):
-        taken(timer, lambda: operator(device, 5 * US))
+        take(timer, lambda: operator(device, 5 * US))
 
 
 def test_an_operator_that_waits_for_the_device_is_measured_though_its_host_is_not_ahead(device: Device) -> None:
@@ -156,7 +156,7 @@ def test_an_operator_that_waits_for_the_device_is_measured_though_its_host_is_no
         device.idle(30_000 * US)
         device.launch(5 * US)
 
-    (found,) = taken(CudaTimer(NAME, lambda _: 1e-6), lambda: Made(run, waits=True))
+    (found,) = take(CudaTimer(NAME, lambda _: 1e-6), lambda: Made(run, waits=True))
     assert len(found.times_us) == timers._LEAST
 
 
@@ -168,11 +168,13 @@ def test_a_core_is_measured_by_its_clock_with_one_thread(monkeypatch: pytest.Mon
         now_s[0] += 1e-3
         threads.add(torch.get_num_threads())
 
-    before = torch.get_num_threads()
+    torch.set_num_threads(2)
     (found,) = CpuTimer().take([(OPERATION, lambda: Made(run))])
+    after = torch.get_num_threads()
+    torch.set_num_threads(1)
     assert found.us == pytest.approx(1000)
     assert len(found.times_us) == 2
-    assert (threads, torch.get_num_threads()) == ({1}, before)
+    assert (threads, after) == ({1}, 2)
 
 
 def test_products_are_rounded_to_tf32_only_where_they_are_to_be() -> None:

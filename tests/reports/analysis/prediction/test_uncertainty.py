@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from benchmarks.measured_steps import ranged
+from benchmarks.measured_steps import add_range
 from reports.analysis.prediction.grounds import grounds
 from reports.analysis.prediction.measured_steps import FILE, MeasuredStep
 from reports.analysis.prediction.uncertainty import Contribution, Uncertainty, half_width, uncertainty
@@ -65,7 +65,7 @@ BY_HAND = {
 }
 
 
-def measured(*errors: float, gpu: str = "one", **grounds: float) -> tuple[MeasuredStep, ...]:
+def measure(*errors: float, gpu: str = "one", **grounds: float) -> tuple[MeasuredStep, ...]:
     by = {**dict.fromkeys(BY_HAND, 0.0), **grounds} if grounds else BY_HAND
     return tuple(MeasuredStep(step="s", source="", gpu=gpu, error=error, grounds=by) for error in errors)
 
@@ -81,7 +81,7 @@ def test_the_range_of_a_step_follows_from_what_prices_it(
     monkeypatch: pytest.MonkeyPatch, gpu: str, more: float
 ) -> None:
     """By hand: shares times errors in quadrature, with what no price says; more on a GPU of which no step is known."""
-    monkeypatch.setattr("reports.analysis.prediction.uncertainty.measured_steps", lambda: measured(*[0.02] * 5, -0.4))
+    monkeypatch.setattr("reports.analysis.prediction.uncertainty.measured_steps", lambda: measure(*[0.02] * 5, -0.4))
     scenario = {"cluster": {"hosts": 2, "host": {"gpus": 1, "gpu": {"kind": "cuda", "name": gpu}}}}
     run = with_kernels(scenario)
     squares = (0.1625 * 0.05) ** 2 + (0.4875 * 0.075) ** 2 + (0.35 * 0.1) ** 2 + 0.05**2 + more**2
@@ -106,7 +106,7 @@ def test_kernels_measured_one_by_one_need_no_other_steps(monkeypatch: pytest.Mon
     assert found.share == pytest.approx(1.645 * math.sqrt(squares))
     assert found.words == "because 48.8 % of the step is kernels measured one by one"
     monkeypatch.setattr("reports.analysis.prediction.uncertainty._BY_MEASURED", 0.5)
-    monkeypatch.setattr("reports.analysis.prediction.uncertainty.measured_steps", lambda: measured(*[0.02] * 5))
+    monkeypatch.setattr("reports.analysis.prediction.uncertainty.measured_steps", lambda: measure(*[0.02] * 5))
     assert of_hardware(with_kernels(GPUS, most="measured")) == of_hardware(with_kernels(GPUS))
 
 
@@ -115,11 +115,11 @@ def test_kernels_measured_one_by_one_need_no_other_steps(monkeypatch: pytest.Mon
     [
         ((), "no measured step resembles this one, 48.8 % of which is kernels priced by a law"),
         (
-            measured(0.3),
+            measure(0.3),
             "only one measured step (s on one: +30.0 %) resembles this one, 48.8 % of which is kernels priced by a law",
         ),
         (
-            measured(0.1, 0.1, host=1.0),
+            measure(0.1, 0.1, host=1.0),
             "no measured step resembles this one, 48.8 % of which is kernels priced by a law",
         ),
     ],
@@ -134,14 +134,14 @@ def test_there_is_no_range_where_nothing_like_the_step_was_measured(
 
 def test_a_range_is_as_wide_as_four_of_five_steps_like_it_need() -> None:
     away = [0.1, 0.2, 0.3, 0.4, 0.5]
-    steps = measured(*(1 / (1 + each) - 1 for each in away))
+    steps = measure(*(1 / (1 + each) - 1 for each in away))
     assert half_width(BY_HAND, "one", steps) == pytest.approx(0.42)  # between the fourth and the fifth
     assert half_width({**dict.fromkeys(BY_HAND, 0.0), "host": 1.0}, "one", steps) < 0.3
 
 
 def test_most_measured_steps_are_inside_the_ranges_that_others_give() -> None:
     """Nine of ten, and half of the ranges are no wider than 15 %."""
-    found = ranged(pd.read_csv(FILE, comment="#"))
+    found = add_range(pd.read_csv(FILE, comment="#"))
     own = found[~found["fitted"]]
     assert 0.8 <= own["inside"].mean() <= 0.95
     assert found["half_width"].median() <= 0.15

@@ -26,7 +26,7 @@ from tests.reports.recordings import by_hand, with_spans
 PAGES = ("../sim run/report.html", "../real/report.html")
 
 
-def measured() -> Recording:
+def measure() -> Recording:
     """As `by_hand`, with all_reduces that take a fifth longer and an update that takes thrice as long."""
     longer = {"all_reduce": 1.2, "compute": 1.0}
     spans = []
@@ -39,7 +39,7 @@ def measured() -> Recording:
 
 @pytest.fixture
 def comparison() -> Comparison:
-    return compare(Run.of(by_hand()), Run.of(measured()))
+    return compare(Run.of(by_hand()), Run.of(measure()))
 
 
 def blocks(sections: list[Shown], name: str) -> list:
@@ -64,7 +64,7 @@ def test_sections_are_not_empty_and_charts_have_tables(comparison: Comparison):
 def test_steps_that_one_run_alone_has_do_not_count():
     """Else the medians would be of other steps on either side: the last two, quick ones are predicted alone."""
     quick = [dataclasses.replace(one, start_ns=300, end_ns=310) if one.step > 0 else one for one in by_hand().spans]
-    recordings = with_spans(by_hand(), *quick), with_spans(measured(), *(one for one in quick if one.step < 1))
+    recordings = with_spans(by_hand(), *quick), with_spans(measure(), *(one for one in quick if one.step < 1))
     found = compare(*map(Run.of, recordings))
     facts, _ = blocks(draw_sections(COMPARISON, CompareView(found, PAGES)), "summary")
     both = found.steps[found.steps["step"] < 1]

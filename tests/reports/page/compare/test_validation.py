@@ -37,13 +37,13 @@ def validations() -> list[Validation]:
     ]
 
 
-def written(folder: Path, found: list[Validation]) -> Validated:
+def write(folder: Path, found: list[Validation]) -> Validated:
     validation_folder.write(folder, HEAD, found)
     return load(folder)
 
 
 def test_scenarios_and_operations_are_read_as_they_were(tmp_path: Path):
-    wanted, found = validations(), written(tmp_path, validations())
+    wanted, found = validations(), write(tmp_path, validations())
     assert found.scenarios["scenario"].tolist() == ["one", "two", "three"]
     assert found.scenarios["error"].tolist()[:2] == [one.error for one in wanted[:2]]
     assert found.scenarios["measured_median_ns"].tolist() == [1100.0, 1000.0, 1000.0]
@@ -59,7 +59,7 @@ def test_scenarios_and_operations_are_read_as_they_were(tmp_path: Path):
 
 
 def test_a_validation_that_measured_nothing_has_columns_and_no_rows(tmp_path: Path):
-    found = written(tmp_path, [])
+    found = write(tmp_path, [])
     assert (list(found.scenarios), list(found.operations)) == (list(SCENARIOS), list(OPERATIONS))
     assert {one.name: one.absent for one in draw_sections(VALIDATION, ValidationView(found)) if one.absent} == {
         "scatter": "No scenario has both a prediction and a measurement.",
@@ -98,7 +98,7 @@ def test_a_folder_without_a_validation_is_refused_in_a_sentence(tmp_path: Path):
 
 
 def test_the_page_says_how_far_off_and_what_went_wrong(tmp_path: Path):
-    found = written(tmp_path, validations())
+    found = write(tmp_path, validations())
     by_name = {one.name: one.blocks for one in draw_sections(VALIDATION, ValidationView(found))}
     assert {name: [type(block) for block in blocks] for name, blocks in by_name.items()} == {
         "summary": [Facts, Words],
@@ -124,7 +124,7 @@ def test_runs_that_have_pages_are_led_to(tmp_path: Path):
     page = tmp_path / "one" / "measured" / "reports" / "report.html"
     page.parent.mkdir(parents=True)
     page.touch()
-    found = written(tmp_path, validations())
+    found = write(tmp_path, validations())
     table = next(one for one in draw_sections(VALIDATION, ValidationView(found)) if one.name == "scenarios").blocks[1]
     assert [row[1:3] for row in table.rows] == [
         ["", PageLink("measured", "one/measured/reports/report.html")], ["", ""], ["", ""]
@@ -133,7 +133,7 @@ def test_runs_that_have_pages_are_led_to(tmp_path: Path):
 
 def test_the_page_opens_without_errors(tmp_path: Path, browser: Browser):
     path = tmp_path / "validation.html"
-    render.write(pages.page(validation_folder.load(written(tmp_path, validations()).folder)), path)
+    render.write(pages.page(validation_folder.load(write(tmp_path, validations()).folder)), path)
     browser.open(path)
     browser.wait_until("document.documentElement.dataset.ready == 'yes'")
     assert (browser.console_errors(), browser.requests()) == ([], [])

@@ -20,7 +20,7 @@ from reports.terminal import text
 from scenarios.seam.trace import Recording
 from tests.reports.page.browser import Browser
 from tests.reports.page.test_in_browser import CHARTS, READY
-from tests.reports.recordings import by_hand, info, thinned
+from tests.reports.recordings import by_hand, info, thin
 from tests.reports.side_by_side.test_frames import of, slower
 from tests.reports.side_by_side.test_tables import placed_elsewhere
 
@@ -36,12 +36,12 @@ def sections_of(runs: SideBySide, hrefs: Sequence[str]) -> list[Shown]:
     return draw_sections(BESIDE, BesideView(runs, hrefs))
 
 
-def found(sections: list[Shown], name: str) -> Shown:
+def find(sections: list[Shown], name: str) -> Shown:
     return next(one for one in sections if one.name == name)
 
 
 def block(sections: list[Shown], name: str) -> ReportTable:
-    return next(block for block in found(sections, name).blocks if isinstance(block, ReportTable))
+    return next(block for block in find(sections, name).blocks if isinstance(block, ReportTable))
 
 
 def table(sections: list[Shown], name: str) -> Grid:
@@ -65,7 +65,7 @@ def test_sections_show_something_and_charts_have_tables(both: SideBySide):
 
 def test_the_page_begins_with_what_differs_and_leads_to_each_run(both: SideBySide):
     page = pages.page(both, HREFS, "side_by_side/")
-    words, facts, runs = found(list(page.sections), "glance").blocks
+    words, facts, runs = find(list(page.sections), "glance").blocks
     assert isinstance(words, Words)
     assert isinstance(facts, Facts)
     assert isinstance(runs, ReportTable)
@@ -119,7 +119,7 @@ def test_empty_sections_have_a_reason():
         "balance": "No run has a plan, or spans of its steady steps.",
         "plan": "Fewer than two runs have one.",
     }
-    left_out = found(sections_of(of(thinned(ranks=(), steps=())), HREFS[:1]), "operations")
+    left_out = find(sections_of(of(thin(ranks=(), steps=())), HREFS[:1]), "operations")
     assert left_out.absent == "No run has kept spans of its steady steps."
     half = sections_of(of(by_hand(), bare), HREFS)
     assert {one.name for one in half if one.absent} == {"plan"}
@@ -127,7 +127,7 @@ def test_empty_sections_have_a_reason():
 
 
 def test_pages_say_what_was_left_out_or_ended_early():
-    runs = of(by_hand(complete=False, error="interrupted"), thinned(), slower())
+    runs = of(by_hand(complete=False, error="interrupted"), thin(), slower())
     assert pages.page(runs, [""] * 3).about == [
         "3 runs side by side, relative to the first:",
         "run0: by_hand, predicted, 2 ranks; ENDED EARLY: interrupted",

@@ -61,7 +61,7 @@ def page(study: Path, browser: Browser) -> Browser:
     return browser
 
 
-def done(frame: pd.DataFrame) -> pd.DataFrame:
+def finish(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[(frame["status"] == "done").to_numpy(bool)]
 
 
@@ -167,7 +167,7 @@ def test_a_drag_along_an_axis_filters_all_else_and_a_click_takes_it_back(page: B
 
 
 def test_keys_against_the_goal_and_the_heat_map_are_those_of_pandas(page: Browser, frame: pd.DataFrame) -> None:
-    out = done(frame).fillna({HOSTS: 0})
+    out = finish(frame).fillna({HOSTS: 0})
     choose(page, "goal", "usd_per_1e9_samples")
     for key, value, points, median in page.evaluate(LEVELS):
         of = out[key].astype(object).where(out[key].notna(), "-").astype(str)
@@ -189,16 +189,16 @@ def test_the_front_is_that_of_the_points_shown(page: Browser, frame: pd.DataFram
     choose(page, "x", x)
     type_(page, f"[data-filter='{HOSTS}']", "<8")
     assert count(page) == (frame[HOSTS] < 8).sum()
-    left = done(frame)
+    left = finish(frame)
     left = left[left[HOSTS] < 8]
     expected = pareto(left, [Goal(x, most=False), Goal("samples_per_s", most=True)])
-    drawn = [unscaled(page, measure, at) for at, measure in enumerate((x, "samples_per_s"))]
+    drawn = [unscale(page, measure, at) for at, measure in enumerate((x, "samples_per_s"))]
     factor = 0.01 if x == "exposed_share" else 1
     assert drawn == [pytest.approx((expected[x] / factor).tolist()), pytest.approx(expected["samples_per_s"].tolist())]
     assert len(expected) > 2
 
 
-def unscaled(browser: Browser, measure: str, at: int) -> list[float]:
+def unscale(browser: Browser, measure: str, at: int) -> list[float]:
     """Of the front's line, the measure's numbers where they are drawn."""
     code = "arguments[0].map(one => study.measures.find(({ name }) => name === arguments[1]).unscaled(one))"
     found: list[Any] = browser.evaluate(code, [place[at] for place in browser.evaluate(FRONT)], measure)
@@ -206,7 +206,7 @@ def unscaled(browser: Browser, measure: str, at: int) -> list[float]:
 
 
 def test_a_click_on_a_point_shows_it_in_the_table_with_its_command(page: Browser, frame: pd.DataFrame) -> None:
-    dearest = done(frame).nlargest(1, "usd_per_1e9_samples").iloc[0]
+    dearest = finish(frame).nlargest(1, "usd_per_1e9_samples").iloc[0]
     place = page.evaluate("[study.front.x, study.front.y].map((one, at) => one.scaled(arguments[at]))",
                           *map(float, dearest[["usd_per_1e9_samples", "samples_per_s"]]))  # fmt: skip
     page.show("#chart-front")

@@ -10,7 +10,7 @@ from reports.analysis.step_breakdown import parts_of_step, steady_kept
 from reports.run import Run
 from reports.sections.run.causes import dominant
 from scenarios.config.scenario import Data, Pipeline
-from tests.sim.test_dlrm_host_memory import played, timed
+from tests.sim.test_dlrm_host_memory import play_ready, time
 
 LASTS_NS = 10_000_000
 
@@ -18,8 +18,8 @@ LASTS_NS = 10_000_000
 @pytest.fixture(scope="module", params=[1, 3], ids="{} ahead".format)
 def run(request: pytest.FixtureRequest) -> Run:
     data = Data(copies=True, samples_per_s=64 / LASTS_NS * 1e9, prefetch=request.param)
-    made = timed(("fused",), batch_size=64, data=data, pipeline=Pipeline(kind="sparse_dist"))
-    return Run.of(played(made.with_run(steps=6)))
+    made = time(("fused",), batch_size=64, data=data, pipeline=Pipeline(kind="sparse_dist"))
+    return Run.of(play_ready(made.with_run(steps=6)))
 
 
 def test_the_loader_dominates(run: Run) -> None:

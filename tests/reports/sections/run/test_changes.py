@@ -8,6 +8,7 @@ import pytest
 from reports.run import Run
 from reports.sections.run import changes
 from reports.sections.run.subject import RunView
+from scenarios.seam.trace import Advice
 from tests.reports.recordings import by_hand, with_changes
 
 
@@ -39,6 +40,35 @@ def test_changes_are_shown_or_have_a_reason(run: Run) -> None:
     assert changes.not_played(found) == ["not simulated: twice the hosts: it has two"]
     assert changes.options(found) == ["GPUs twice as fast: --set a=2"]
     assert changes.best(run) == "largest single gains: bought: GPUs twice as fast, +25.0 %"
+
+
+def test_bars_are_the_time_saved_of_a_step_for_as_many_samples() -> None:
+    recording = with_changes(by_hand())
+    first, _, faster = recording.what_if
+    batch = dataclasses.replace(faster, change="twice the batch", group="setting", step_ns=160.0, speed=1.25)
+    slower = dataclasses.replace(faster, change="slower", group="setting", step_ns=200.0, speed=0.5)
+    hosts = dataclasses.replace(faster, change="twice the hosts", group="more")
+    run = Run.of(dataclasses.replace(recording, what_if=[first, faster, batch, slower, hosts]))
+    [found] = changes.saved(changes.rank_changes(run))
+    assert [(group.title, group.bars) for group in found.groups] == [
+        ("Free: settings", [("twice the batch", pytest.approx(0.2), "-20 ns (-20.0 %)")]),
+        ("Bought: hardware", [("GPUs twice as fast", pytest.approx(0.2), "-20 ns (-20.0 %)")]),
+    ]
+    assert found.note == "Bar: time saved; its track: the whole step, 100 ns. Without a saving: 1 other change."
+
+
+def test_changes_of_every_prediction_are_bars_where_no_others_were_requested() -> None:
+    recording = by_hand()
+    advice = tuple(
+        Advice(change=name, made_by="", saved_ns=100 * share, share=share)
+        for name, share in (("graphs", 0.25), ("none", 0.0))
+    )
+    run = Run.of(dataclasses.replace(recording, info=dataclasses.replace(recording.info, advice=advice)))
+    found = changes.CHANGES.show(RunView.of(run), "page")
+    assert found is not None
+    bars, words = found.blocks
+    assert [group.bars for group in bars.groups] == [[("graphs", 0.25, "-25 ns (-25.0 %)")]]
+    assert words.text.startswith("No changes were requested")
 
 
 def test_twice_the_gpus_are_ranked_apart_and_gain_per_gpu() -> None:
@@ -95,6 +125,6 @@ def test_a_run_that_nobody_asked_has_none() -> None:
     run = Run.of(by_hand())
     assert changes.best(run) == ""
     for output in ("terminal", "page"):
-        section = changes.CHANGES.shown(RunView.of(run), output)
+        section = changes.CHANGES.show(RunView.of(run), output)
         assert section is not None
         assert "--what-if" in section.absent

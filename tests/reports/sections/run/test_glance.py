@@ -16,7 +16,7 @@ CALL = {"group": "world", "call": 0, "label": "dense.gradients.mean", "stream": 
 
 def bar_of(run: Run) -> list[str]:
     """Return the lines of the bar of step 0."""
-    section = GLANCE.shown(RunView.of(run, 0), "terminal")
+    section = GLANCE.show(RunView.of(run, 0), "terminal")
     assert section is not None
     return [line for one in section.blocks if isinstance(one, Bar) for line in text.as_text(block(one)).splitlines()]
 
@@ -39,7 +39,7 @@ def test_a_long_legend_keeps_each_letter_beside_its_name() -> None:
     ]
 
 
-def reduced(until: int, *, entered: int = 0, kind: str = "none", role: str = "reduction") -> Run:
+def reduce(until: int, *, entered: int = 0, kind: str = "none", role: str = "reduction") -> Run:
     """Two ranks compute for 100 ns; meanwhile, and until then, they reduce gradients, which rank 1 enters later."""
     spans: list[Span] = []
     for rank in (0, 1):
@@ -53,23 +53,23 @@ def reduced(until: int, *, entered: int = 0, kind: str = "none", role: str = "re
 
 
 def test_compression_cannot_help_where_gradients_are_hidden() -> None:
-    assert gradients_hidden(reduced(90), [0]) == (
+    assert gradients_hidden(reduce(90), [0]) == (
         "compressing gradients cannot help: 100.0 % of their reduction is hidden by computation; nothing is left"
     )
-    assert gradients_hidden(reduced(101), [0]) == (
+    assert gradients_hidden(reduce(101), [0]) == (
         "compressing gradients can hardly help: 99.0 % of their reduction is hidden by computation; the rest, transfer,"
         " is 1.0 % of the step"
     )
 
 
 def test_exposed_or_unreduced_gradients_are_not_called_hidden() -> None:
-    assert gradients_hidden(reduced(150), [0]) == ""
-    assert gradients_hidden(reduced(90, kind="powersgd"), [0]) == ""
-    assert gradients_hidden(reduced(90, role="table reduction"), [0]) == ""
+    assert gradients_hidden(reduce(150), [0]) == ""
+    assert gradients_hidden(reduce(90, kind="powersgd"), [0]) == ""
+    assert gradients_hidden(reduce(90, role="table reduction"), [0]) == ""
 
 
 def test_waiting_for_a_slow_rank_is_not_what_compression_shortens() -> None:
     # Rank 0 waits from 100 to 199, rank 1 enters then; 2 ns of transfer are left.
-    said = gradients_hidden(reduced(201, entered=199), [0])
+    said = gradients_hidden(reduce(201, entered=199), [0])
     assert said.startswith("compressing gradients can hardly help: 49.3 % of their reduction is hidden")
     assert "48.8 % is waiting for other ranks; the rest, transfer, is" in said

@@ -50,7 +50,7 @@ def test_json_has_all_kernels_and_the_shares_of_what_prices_them() -> None:
 def test_communication_is_added_up_by_what_it_is() -> None:
     view = RunView.of(Run.of(by_hand()))
     found = communication(view)
-    own = view.run.operations_of(view.kept).query("part == 'communication'")
+    own = view.run.operations_of(view.kept_steps).query("part == 'communication'")
     assert found["what"].tolist() == [REDUCTIONS]
     assert found["bytes_sent"].tolist() == [own["bytes_sent"].sum()]
     parts = found["transfer_ns"] + found["wait_ns"] + found["hidden_ns"]

@@ -11,14 +11,14 @@ from hypothesis import given
 from reports.analysis.repeats import Play, Plays
 from reports.run import Run
 from reports.sections.run.subject import RunView
-from reports.sections.run.summary import NEXT, SUMMARY
+from reports.sections.run.summary import SUMMARY, next_line
 from reports.terminal import text
 from reports.terminal.present import present
 from reports.terminal.render import render_report
 from scenarios.seam.memory import ACTIVATIONS
 from scenarios.seam.trace import Advice, MemoryRow, Recording
 from tests.lanes import examples
-from tests.reports.recordings import SCENARIO, by_hand, info, recordings, span, thinned, with_changes, with_spans
+from tests.reports.recordings import SCENARIO, by_hand, info, recordings, span, thin, with_changes, with_spans
 
 
 def screen(recording: Recording) -> list[str]:
@@ -93,7 +93,7 @@ def test_a_run_without_steps_says_so_and_one_that_ended_early_why() -> None:
 
 
 def test_draws_and_spans_left_out_are_said() -> None:
-    run = Run.of(thinned())
+    run = Run.of(thin())
     view = RunView.of(run, draws=Plays([Play.of(run)]))
     lines = text.as_text(render_report(SUMMARY, view)).splitlines()
     assert "10th to 90th percentile 100 ns, the same in every draw" in fact(lines, "step time")
@@ -115,4 +115,4 @@ def test_the_first_screen_of_any_run_is_25_lines_of_80_columns_at_most(recording
     lines = out.getvalue().splitlines()
     assert len(lines) <= 25
     assert max(map(len, lines)) <= text.WIDTH
-    assert lines[-2:] == [NEXT.replace("FOLDER", "runs/r"), "run folder: runs/r"]
+    assert lines[-2:] == [next_line("runs/r"), "run folder: runs/r"]

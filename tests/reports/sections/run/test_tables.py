@@ -25,7 +25,7 @@ def folded(recording: Recording) -> str:
 
 def on_page(recording: Recording) -> list[Any]:
     """Return the blocks of the page's section."""
-    section = PLAN.shown(RunView.of(Run.of(recording), 1), "page")
+    section = PLAN.show(RunView.of(Run.of(recording), 1), "page")
     assert section is not None
     return list(section.blocks)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from scenarios.config.load import load
-from scenarios.config.overrides.option import given_by, value_of
+from scenarios.config.overrides.option import parse_values, value_of
 from scenarios.seam.errors import ScenarioError
 
 READY = "criteo_dlrm_2x4"
@@ -118,9 +118,9 @@ def test_a_value_is_toml_or_else_text(text: str, value: object) -> None:
 
 
 def test_the_last_value_of_a_key_counts_and_what_is_none_is_a_sentence() -> None:
-    assert given_by(["cluster.hosts=2", "run.seed=1", "cluster.hosts=8"]) == {"run.seed": 1, "cluster.hosts": 8}
+    assert parse_values(["cluster.hosts=2", "run.seed=1", "cluster.hosts=8"]) == {"run.seed": 1, "cluster.hosts": 8}
     with pytest.raises(ScenarioError) as caught:
-        given_by(["cluster.hosts", "=3", "model.tables[x]=1", "run.seed=1"])
+        parse_values(["cluster.hosts", "=3", "model.tables[x]=1", "run.seed=1"])
     expected = "expected KEY=VALUE, such as cluster.hosts=8 or model.tables[3].rows=1000"
     assert caught.value.sentences == (
         f"--set 'cluster.hosts': {expected}",

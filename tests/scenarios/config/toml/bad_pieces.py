@@ -36,7 +36,7 @@ PROFILES = (
 WHOLE = "a whole number of at least 1"
 
 
-def edited(text: str, old: str, new: str) -> str:
+def edit(text: str, old: str, new: str) -> str:
     """`text` with one place changed; the place must be there."""
     assert text.count(old) == 1, (old, text)
     return text.replace(old, new)
@@ -45,7 +45,7 @@ def edited(text: str, old: str, new: str) -> str:
 GOOD = {
     "nothing": "",
     "dlrm": DLRM,
-    "dlrm on GPUs": edited(DLRM, CLUSTER, INLINE),
+    "dlrm on GPUs": edit(DLRM, CLUSTER, INLINE),
     "all_to_all": EXCHANGE,
     "all_to_all on GPUs": A2A_INLINE,
     "collective": COLLECTIVE,
@@ -53,14 +53,13 @@ GOOD = {
 }
 
 UTMOST = {  # files that go up to the bounds, and are good
-    "exchange": edited(EXCHANGE, "1 MiB", f"{2**60 - 4} B")
-    + "splits = 'random'\nskew = 100\n[run]\nsteps = 1000000000\n"
+    "exchange": edit(EXCHANGE, "1 MiB", f"{2**60 - 4} B") + "splits = 'random'\nskew = 100\n[run]\nsteps = 1000000000\n"
     f"seed = {2**63 - 1}\ntimeout = '1000 h'\n[cluster.network]\nlatency = '1 s'\n",
-    "cluster": edited(edited(A2A_INLINE, "hosts = 2", "hosts = 131072"), "gpus_per_host = 2", "gpus_per_host = 8")
+    "cluster": edit(edit(A2A_INLINE, "hosts = 2", "hosts = 131072"), "gpus_per_host = 2", "gpus_per_host = 8")
     .replace("1 GB/s", "1 EB/s")
     .replace("1 TB/s", "8 kbit/s")
     .replace("cores = 4", "cores = 4\npayload_share = 0.01"),
-    "model": edited(DLRM, "embedding_dim = 8", "embedding_dim = 8\noptimizer = {learning_rate = 1e6}").replace(
+    "model": edit(DLRM, "embedding_dim = 8", "embedding_dim = 8\noptimizer = {learning_rate = 1e6}").replace(
         "ids_per_sample = 1\n", "ids_per_sample = 1000000\nids = {zipf = 100}\n"
     ),
     "seed": POWERSGD + "[compression]\nkind = 'batched_powersgd'\nrandom_seed = 4294967295\n",
@@ -73,7 +72,7 @@ OTHER_FILES = {
     "commas.csv": "1,2\n",
     "blank.csv": "\n\n",
     "good_part.toml": '[exchange]\nsize = "1 MiB"\n',
-    "odd_profile.toml": 'program = "dlrm"\n' + edited(INLINE, "cores = 4", 'cores = 0\nprofile = "dgx_h100"'),
+    "odd_profile.toml": 'program = "dlrm"\n' + edit(INLINE, "cores = 4", 'cores = 0\nprofile = "dgx_h100"'),
     "parts/one.toml": "include = 'two.toml'\n",
     "parts/two.toml": "include = '../bad.toml'\n",
     "parts/bad_part.toml": "program = 'all_to_all'\n[exchange]\nsize = '1 MiBi'\n",
@@ -88,11 +87,11 @@ def bad_files() -> dict[str, tuple[str, list[str]]]:
         title, *lines = case.splitlines()
         name, _, good = title.partition(": ")
         assert name not in found, name
-        found[name] = _changed(GOOD[good], lines), [line[2:] for line in lines if line.startswith("> ")]
+        found[name] = _change(GOOD[good], lines), [line[2:] for line in lines if line.startswith("> ")]
     return found
 
 
-def _changed(good: str, lines: list[str]) -> str:
+def _change(good: str, lines: list[str]) -> str:
     changed: list[str] = []
     left = good.splitlines()
     if not lines[0].startswith("- "):

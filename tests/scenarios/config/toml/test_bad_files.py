@@ -10,7 +10,7 @@ import pytest
 from scenarios.config.catalogue import library_files
 from scenarios.config.load import load
 from scenarios.seam.errors import ScenarioError
-from tests.scenarios.config.toml.bad_pieces import DLRM, GOOD, OTHER_FILES, UTMOST, WHOLE, bad_files, edited
+from tests.scenarios.config.toml.bad_pieces import DLRM, GOOD, OTHER_FILES, UTMOST, WHOLE, bad_files, edit
 
 BAD = bad_files()
 
@@ -83,7 +83,7 @@ def test_a_file_that_is_no_text_is_refused(folder: Path) -> None:
 
 
 def test_mistakes_of_the_command_line_are_named_by_their_option(folder: Path) -> None:
-    (folder / "bad.toml").write_text(edited(DLRM, "hosts = 2", "hosts = 0"))
+    (folder / "bad.toml").write_text(edit(DLRM, "hosts = 2", "hosts = 0"))
     overrides = {
         "steps": 0,
         "batch_size": -1,

@@ -11,7 +11,7 @@ import pytest
 from scenarios.config.load import load, load_profile
 from scenarios.seam.errors import ScenarioError
 from scenarios.workloads.dlrm.ids.file import read_bags
-from tests.scenarios.config.toml.bad_pieces import CLUSTER, DLRM, EXCHANGE, INLINE, PROFILES, edited
+from tests.scenarios.config.toml.bad_pieces import CLUSTER, DLRM, EXCHANGE, INLINE, PROFILES, edit
 from tests.small import model_of
 
 TOP_KEYS = (
@@ -20,7 +20,7 @@ TOP_KEYS = (
     " script, recording, chakra"
 )
 DEEP = "expected tables and arrays nested at most 32 deep"
-FROM_FILE = edited(DLRM, "ids_per_sample = 1", "ids = {file = 'ids.csv'}")
+FROM_FILE = edit(DLRM, "ids_per_sample = 1", "ids = {file = 'ids.csv'}")
 
 
 def sentences(text: str, **others: str) -> list[str]:
@@ -47,7 +47,7 @@ def sentences(text: str, **others: str) -> list[str]:
         ),
         (DLRM + 'ids = {zipf = 1, "<zipf>" = 3}\n', "model.tables[0].ids.'<zipf>' = 3", "zipf, order, bags"),
         (DLRM + "ids = {zipf = 1, word = 3}\n", "model.tables[0].ids.word = 3", "zipf, order, bags"),
-        (edited(DLRM, "ids_per_sample = 1", "ids_per_sample = {mean = 1, table = 2}"), "", "mean"),
+        (edit(DLRM, "ids_per_sample = 1", "ids_per_sample = {mean = 1, table = 2}"), "", "mean"),
         (EXCHANGE + f"{'k' * 80} = 3\n", f"exchange.{'k' * 57}... = 3", "size, splits, skew, dtype"),
     ],
 )
@@ -104,13 +104,13 @@ def test_values_that_nest_32_deep_are_read() -> None:
 @pytest.mark.usefixtures("folder")
 def test_integers_may_be_of_any_length() -> None:
     whole = "expected a whole number of at most 1048576"
-    assert sentences(edited(EXCHANGE, "hosts = 2", f"hosts = 0x{'f' * 5000}")) == [
+    assert sentences(edit(EXCHANGE, "hosts = 2", f"hosts = 0x{'f' * 5000}")) == [
         f"odd.toml: cluster.hosts = 0x{'f' * 55}...: {whole}"
     ]
-    assert sentences(edited(EXCHANGE, "hosts = 2", f"hosts = {'7' * 300}")) == [
+    assert sentences(edit(EXCHANGE, "hosts = 2", f"hosts = {'7' * 300}")) == [
         f"odd.toml: cluster.hosts = {'7' * 57}...: {whole}"
     ]
-    assert sentences(f"# {'7' * 4000}\n\n" + edited(EXCHANGE, "hosts = 2", f"hosts = {'7_' * 4999}7")) == [
+    assert sentences(f"# {'7' * 4000}\n\n" + edit(EXCHANGE, "hosts = 2", f"hosts = {'7_' * 4999}7")) == [
         "odd.toml: line 6, column 9: expected valid TOML, found: A number of 5000 digits"
     ]
 
@@ -179,7 +179,7 @@ def test_a_profile_alone_is_said_to_be_no_table_once() -> None:
 @pytest.mark.usefixtures("folder")
 def test_a_profile_may_be_a_part_of_the_scenario() -> None:
     Path("p.toml").write_text(INLINE)
-    Path("odd.toml").write_text('include = "p.toml"\n' + edited(EXCHANGE, "cpu_local", "p.toml"))
+    Path("odd.toml").write_text('include = "p.toml"\n' + edit(EXCHANGE, "cpu_local", "p.toml"))
     assert load("odd.toml").cluster.profile == "p"
 
 
@@ -196,7 +196,7 @@ def test_a_profile_may_be_a_part_of_the_scenario() -> None:
 )
 def test_ids_come_from_a_file_and_nothing_else(name: str, wanted: str) -> None:
     os.mkfifo("pipe")
-    text = edited(FROM_FILE, "'ids.csv'", f'"{name}"')
+    text = edit(FROM_FILE, "'ids.csv'", f'"{name}"')
     shown = name.replace("u0000", "x00")
     assert sentences(text) == [f"odd.toml: model.tables[0].ids.file = '{shown}': {wanted}"]
 

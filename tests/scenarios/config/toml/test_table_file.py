@@ -95,7 +95,7 @@ def job(
     return load("job.toml", overrides)
 
 
-def written(tables: str) -> Scenario:
+def write(tables: str) -> Scenario:
     Path("written.toml").write_text(JOB + tables)
     return load("written.toml")
 
@@ -124,7 +124,7 @@ def mistakes(content: str, overrides: Mapping[str, object] | None = None) -> lis
     ids=["keys", "torchrec", "enums", "lists", "unread", "semicolons"],
 )
 def test_a_csv_file_is_the_same_scenario_as_tables_written_out(content: str) -> None:
-    made, wanted = job(content), written(WRITTEN)
+    made, wanted = job(content), write(WRITTEN)
     assert made.workload == wanted.workload
     assert made.digest() == wanted.digest()
 
@@ -146,7 +146,7 @@ def test_a_parquet_file_has_lists_and_tables_and_nothing_where_it_is_null() -> N
     rows[1] |= {"features": ["seen", "bought"], "weighted": True, "ranks": [0, 1]}
     names = dict.fromkeys(key for row in rows for key in row)
     pq.write_table(pa.Table.from_pylist([{name: row.get(name) for name in names} for row in rows]), "t.parquet")
-    assert job(name="t.parquet").workload == written(WRITTEN).workload
+    assert job(name="t.parquet").workload == write(WRITTEN).workload
 
 
 def test_a_table_file_stands_beside_the_file_that_names_it_and_so_do_its_files(folder: Path) -> None:
@@ -178,7 +178,7 @@ def test_values_of_the_command_line_count_the_tables_that_there_are() -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_tables_alike_have_features_of_their_own() -> None:
-    made = written("[[model.tables]]\nname = 'a'\nrows = 3\ncount = 2\nfeatures = [{name = 'f', ids_per_sample = 1}]\n")
+    made = write("[[model.tables]]\nname = 'a'\nrows = 3\ncount = 2\nfeatures = [{name = 'f', ids_per_sample = 1}]\n")
     assert [(table.name, table.features[0].name) for table in made.workload.tables] == [("a_0", "f_0"), ("a_1", "f_1")]
 
 
@@ -280,7 +280,7 @@ def test_tables_and_features_without_a_number_of_ids_have_the_models() -> None:
 @pytest.mark.usefixtures("folder")
 def test_an_entry_that_stands_for_several_tables_has_its_mistake_once() -> None:
     with pytest.raises(ScenarioError) as caught:
-        written("[[model.tables]]\nname = 'a'\nrows = 3\n[[model.tables]]\nname = 'b'\nrows = 3\ndim = 0\ncount = 9\n")
+        write("[[model.tables]]\nname = 'a'\nrows = 3\n[[model.tables]]\nname = 'b'\nrows = 3\ndim = 0\ncount = 9\n")
     expected = "a whole number of at least 1"
     ids = f"missing; expected {expected} or a table such as {{mean = 2.5}}"
     assert caught.value.sentences == (

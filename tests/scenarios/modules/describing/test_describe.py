@@ -46,7 +46,7 @@ def meta(*shape: int, dtype: torch.dtype = torch.float32, grad: bool = False) ->
     return torch.empty(shape, dtype=dtype, device="meta", requires_grad=grad)
 
 
-def described(call: Callable[[], object]) -> list[Operation]:
+def describe(call: Callable[[], object]) -> list[Operation]:
     with Described() as mode:
         call()
     return mode.found
@@ -141,7 +141,7 @@ CALLS: dict[str, tuple[Callable[[], object], Operation]] = {
 @pytest.mark.parametrize("name", CALLS)
 def test_a_call_is_described(name: str) -> None:
     call, expected = CALLS[name]
-    assert described(call) == [expected]
+    assert describe(call) == [expected]
 
 
 @pytest.mark.parametrize("dim", [0, -1])
@@ -149,12 +149,12 @@ def test_a_call_is_described(name: str) -> None:
     "call", ["sum", "mean", "amax", "max", "argmax", "logsumexp", "softmax", "log_softmax", "cumsum", "sort", "norm"]
 )
 def test_a_single_number_may_be_reduced_over_its_only_dimension(call: str, dim: int) -> None:
-    assert described(lambda: getattr(torch, call)(meta(), dim=dim))
+    assert describe(lambda: getattr(torch, call)(meta(), dim=dim))
 
 
 def test_the_products_of_a_linear_layer_have_their_layouts() -> None:
     layer, given = nn.Linear(479, 1024, bias=False, device="meta"), meta(8192, 479, grad=True)
-    products = of(Product, described(lambda: layer(given).square().sum().backward()))
+    products = of(Product, describe(lambda: layer(given).square().sum().backward()))
     sizes = {"element_bytes": 4}
     assert len(products) == 3
     assert products[0] == linear(8192, 479, 1024, F32, **sizes)
@@ -164,28 +164,28 @@ def test_the_products_of_a_linear_layer_have_their_layouts() -> None:
 
 def test_the_backward_of_an_index_sorts_it() -> None:
     given, first, second = meta(64, 27, 27, grad=True), ids(351), ids(351)
-    (found,) = of(IndexPut, described(lambda: given[:, first, second].sum().backward()))
+    (found,) = of(IndexPut, describe(lambda: given[:, first, second].sum().backward()))
     assert (found.slices, found.count, found.inner, found.target_elements) == (64, 351, 1, 64 * 27 * 27)
 
 
 def test_the_backward_of_an_embedding_sums_into_a_table() -> None:
     weight = meta(99, 16, grad=True)
-    (found,) = of(EmbeddingBackward, described(lambda: functional.embedding(ids(42), weight).sum().backward()))
+    (found,) = of(EmbeddingBackward, describe(lambda: functional.embedding(ids(42), weight).sum().backward()))
     assert found == EmbeddingBackward(ids=42, dim=16, dtype=F32, table_rows=99)
 
 
 def test_a_convolution_has_the_gradients_that_are_asked_for() -> None:
     weight = meta(5, 3, 3, 3, grad=True)
-    found = described(lambda: functional.conv2d(meta(2, 3, 8, 8), weight).sum().backward())
+    found = describe(lambda: functional.conv2d(meta(2, 3, 8, 8), weight).sum().backward())
     assert [each.makes for each in of(Convolution, found)] == ["output", "weight_gradient"]
-    both = described(lambda: functional.conv2d(meta(2, 3, 8, 8, grad=True), weight).sum().backward())
+    both = describe(lambda: functional.conv2d(meta(2, 3, 8, 8, grad=True), weight).sum().backward())
     assert {each.makes for each in of(Convolution, both)} == {"output", "weight_gradient", "input_gradient"}
 
 
 def test_attention_has_heads_and_mask() -> None:
     query = torch.empty(2, 4, 64, 32, device="meta")
     (found,) = of(
-        Attention, described(lambda: torch.ops.aten._scaled_dot_product_flash_attention(query, query, query, 0.0, True))
+        Attention, describe(lambda: torch.ops.aten._scaled_dot_product_flash_attention(query, query, query, 0.0, True))
     )
     assert (found.batch, found.heads, found.queries, found.head_size, found.is_causal) == (2, 4, 64, 32, True)
 
@@ -198,7 +198,7 @@ def test_an_optimizer_is_one_call_for_all_tensors(fused: bool) -> None:
     optimizer = torch.optim.Adam(parameters, fused=fused, foreach=not fused)
     optimizer.step()
     steps = (1, 1)  # how many steps there were, a number for each tensor
-    found = [each for each in of(Foreach, described(optimizer.step)) if each.numels != steps]
+    found = [each for each in of(Foreach, describe(optimizer.step)) if each.numels != steps]
     assert all(each.numels == (3, 35) for each in found)
     if fused:
         (adam,) = found
@@ -212,15 +212,15 @@ def test_copies_of_fsdp2_are_one_launch_each(dtype: torch.dtype) -> None:
 
     name, fsdp = str(dtype).removeprefix("torch."), torch.ops.fsdp
     shards, gathered = [meta(12, dtype=dtype), meta(5, dtype=dtype)], meta(34, dtype=dtype)
-    assert described(lambda: fsdp.all_gather_copy_in(shards, gathered, [12, 5], 17, 0)) == [
+    assert describe(lambda: fsdp.all_gather_copy_in(shards, gathered, [12, 5], 17, 0)) == [
         Foreach(name="_foreach_copy_", dtype=name, numels=(12, 5), lists=2, read=1, written=1)
     ]
     whole = [meta(2, 12, dtype=dtype), meta(2, 5, dtype=dtype)]
-    assert described(lambda: fsdp.split_with_sizes_copy(gathered.view(2, 17), [12, 5], dim=1, out=whole)) == [
+    assert describe(lambda: fsdp.split_with_sizes_copy(gathered.view(2, 17), [12, 5], dim=1, out=whole)) == [
         contiguous("copy_", 34, name)
     ]
     gradients, reduced = [meta(4, 6, dtype=dtype), meta(2, 5, dtype=dtype)], meta(2, 17)
-    assert described(lambda: fsdp.chunk_cat(gradients, dim=0, num_chunks=2, out=reduced)) == [
+    assert describe(lambda: fsdp.chunk_cat(gradients, dim=0, num_chunks=2, out=reduced)) == [
         strided_call("copy_", (34,), [(name, (1,))], [("float32", (1,))])
     ]
 
@@ -235,14 +235,14 @@ def test_all_gather_copy_in_writes_only_the_ranks_shards() -> None:
 
 
 def test_calls_on_empty_tensors_and_views_have_no_operations() -> None:
-    assert described(lambda: meta(4, 6).view(24)[:0]) == []
-    assert described(lambda: torch.relu(meta(0, 6))) == []
+    assert describe(lambda: meta(4, 6).view(24)[:0]) == []
+    assert describe(lambda: torch.relu(meta(0, 6))) == []
 
 
 def test_a_pooling_has_windows_forward_and_back() -> None:
     images = meta(2, 8, 32, 32, grad=True)
-    largest = of(Pool, described(lambda: functional.max_pool2d(images, 3, 2, 1).sum().backward()))
+    largest = of(Pool, describe(lambda: functional.max_pool2d(images, 3, 2, 1).sum().backward()))
     one = Pool(dtype="float32", inputs=2 * 8 * 32 * 32, outputs=2 * 8 * 16 * 16, window=9, with_indices=True)
     assert largest == [one, dataclasses.replace(one, backward=True)]
-    (mean,) = of(Pool, described(lambda: functional.adaptive_avg_pool2d(images, 4)))
+    (mean,) = of(Pool, describe(lambda: functional.adaptive_avg_pool2d(images, 4)))
     assert (mean.outputs, mean.window, mean.with_indices) == (2 * 8 * 16, 64, False)

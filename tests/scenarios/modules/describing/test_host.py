@@ -16,7 +16,7 @@ class _Counting(TorchDispatchMode):
         self._counter = counter
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-        self._counter.dispatched()
+        self._counter.count_dispatch()
         return func(*args, **(kwargs or {}))
 
 
@@ -38,7 +38,7 @@ def test_a_pass_forward_and_two_back_are_counted() -> None:
 def test_library_launches_are_counted_apart_from_other_operators() -> None:
     counter = HostCounter()
     for kind in ("gemm", "attention", "convolution", "elementwise"):
-        counter.launched(kind)
+        counter.count_launch(kind)
     counter.passed_bags()
     counter.calls += 7
     taken = counter.take()

@@ -37,7 +37,7 @@ class Stats:
         return 1 - clf
 
 
-def estimated(
+def estimate(
     kind: str = "table_wise",
     kernel: str = "fused",
     *,
@@ -74,7 +74,7 @@ def test_a_shard_costs_what_1_8_0_said(case: dict[str, Any]) -> None:
     given = case["given"]
     if cache := given.get("cache"):
         given = given | {"cache": CacheParams(**cache | {"stats": Stats() if "stats" in cache else None})}
-    shard = estimated(**given).shards[0]
+    shard = estimate(**given).shards[0]
     got, held = known_perf(shard), known_storage(shard)
     parts = [got.fwd_compute, got.fwd_comms, got.bwd_compute, got.bwd_comms]
     assert [*parts, got.input_dist_comms, got.prefetch_compute] == case["perf"]
@@ -83,11 +83,11 @@ def test_a_shard_costs_what_1_8_0_said(case: dict[str, Any]) -> None:
 
 def test_rows_of_a_pod_of_one_host_cost_what_they_cost_without_a_pod() -> None:
     """The width of a row-cut group is a pod's: 3997, 2782 and 4726 of TorchRec took the host's in one place only."""
-    alone, pod = estimated("table_row_wise"), estimated("table_row_wise", topology={"pod_size": 1})
+    alone, pod = estimate("table_row_wise"), estimate("table_row_wise", topology={"pod_size": 1})
     assert [(shard.size, shard.perf, shard.storage) for shard in alone.shards] == [
         (shard.size, shard.perf, shard.storage) for shard in pod.shards
     ]
-    assert [len(estimated("table_row_wise", topology=POD | {"pod_size": pods}).shards) for pods in (1, 2, 4)] == [
+    assert [len(estimate("table_row_wise", topology=POD | {"pod_size": pods}).shards) for pods in (1, 2, 4)] == [
         2,
         4,
         8,
@@ -105,7 +105,7 @@ class Faster:
 
 
 def test_measured_bandwidths_stand_for_the_two_figures() -> None:
-    shard = estimated("table_row_wise", topology={"generalized_comms_bandwidths": Faster()}).shards[0]
+    shard = estimate("table_row_wise", topology={"generalized_comms_bandwidths": Faster()}).shards[0]
     rows, across = 4 * 32 * 64 * 4, 2 * 32 * 64 * 4
     assert known_perf(shard).fwd_comms == rows / 7 + across / 2
     assert known_perf(shard).bwd_comms == pytest.approx(rows / 2 + across / 2)

@@ -13,7 +13,7 @@ from tests.scenarios.planner.partition.test_greedy_perf import option, ranks_of
 MB = 1 << 20
 
 
-def used(proposal: list[ShardingOption], world: int) -> list[tuple[int, float]]:
+def sum_used(proposal: list[ShardingOption], world: int) -> list[tuple[int, float]]:
     """Bytes of hbm and ms, by rank."""
     total = [(0, 0.0)] * world
     for shard in (shard for each in proposal for shard in each.shards):
@@ -48,7 +48,7 @@ def test_a_cap_never_gives_a_rank_more_than_it_has() -> None:
     topology = Topology(2, "cuda", custom_topology_data=custom)
     tables = [option(f"t{index}", "table_wise", [(90 * MB, 0, 1.0)]) for index in range(8)]
     MemoryBalancedPartitioner(tolerance=10.0).partition(tables, topology)
-    assert [hbm // MB for hbm, _ in used(tables, 2)] == [90, 630]
+    assert [hbm // MB for hbm, _ in sum_used(tables, 2)] == [90, 630]
 
 
 @given(
@@ -74,7 +74,7 @@ def test_balanced_plans_take_no_more_memory_and_hardly_more_time_than_greedy(
         return
     partitioner = MemoryBalancedPartitioner(tolerance=tolerance)
     assert partitioner.partition(balanced, topology) is balanced
-    before, after = used(greedy, 3), used(balanced, 3)
+    before, after = sum_used(greedy, 3), sum_used(balanced, 3)
     assert max(hbm for hbm, _ in after) <= max(hbm for hbm, _ in before)
     assert max(ms for _, ms in after) <= max(ms for _, ms in before) * (1 + tolerance) * (1 + 1e-12)
     assert [hbm + left.storage.hbm for (hbm, _), left in zip(after, partitioner.devices, strict=True)] == [

@@ -30,7 +30,7 @@ def work(id_: int, *deps: int, type_: int = COMPUTE, start_ns: int = 0) -> Trace
     return TraceNode(id=id_, type=type_, deps=deps, start_ns=start_ns, duration_ns=1000)
 
 
-def written(folder: Path, *ranks: list[TraceNode], keys: str = "", **groups: Any) -> Path:
+def write_trace_files(folder: Path, *ranks: list[TraceNode], keys: str = "", **groups: Any) -> Path:
     """Write the traces of these ranks, and a scenario that plays them."""
     for rank, nodes in enumerate(ranks):
         write(nodes, folder / f"a.{rank}.et")
@@ -131,7 +131,7 @@ BAD: dict[str, tuple[list[list[TraceNode]], dict[str, Any], str]] = {
 @pytest.mark.parametrize("what", list(BAD))
 def test_invalid_traces_are_one_sentence(tmp_path: Path, what: str) -> None:
     ranks, groups, sentence = BAD[what]
-    path = written(tmp_path, *ranks, **groups)
+    path = write_trace_files(tmp_path, *ranks, **groups)
     with pytest.raises(ScenarioError) as caught:
         build(load(path))
     assert sentence in str(caught.value)
@@ -139,7 +139,7 @@ def test_invalid_traces_are_one_sentence(tmp_path: Path, what: str) -> None:
 
 
 def test_files_that_are_missing_or_of_several_names_are_a_sentence(tmp_path: Path) -> None:
-    path = written(tmp_path, [work(1)], [work(1)], [work(1)])
+    path = write_trace_files(tmp_path, [work(1)], [work(1)], [work(1)])
     (tmp_path / "a.1.et").unlink()
     with pytest.raises(ScenarioError, match=r"a trace of each rank, but there is no file .*a\.1\.et"):
         load(path)
@@ -153,14 +153,14 @@ def test_files_that_are_missing_or_of_several_names_are_a_sentence(tmp_path: Pat
 
 
 def test_a_prefix_names_one_of_several(tmp_path: Path) -> None:
-    written(tmp_path, [work(1)], [work(1)])
+    write_trace_files(tmp_path, [work(1)], [work(1)])
     write([work(2)], tmp_path / "b.0.et")
     assert read_traces(tmp_path / "b", None, with_controls=False).files == (tmp_path / "b.0.et",)
 
 
 def test_nodes_come_by_start_and_behind_what_they_depend_on(tmp_path: Path) -> None:
     controlled = TraceNode(id=5, type=COMPUTE, controls=(2,), duration_ns=1000)
-    written(tmp_path, [work(1, 3), work(2, start_ns=5000), work(3, start_ns=9000), work(4), controlled])
+    write_trace_files(tmp_path, [work(1, 3), work(2, start_ns=5000), work(3, start_ns=9000), work(4), controlled])
     for with_controls, order in ((False, [4, 5, 2, 3, 1]), (True, [4, 2, 5, 3, 1])):
         traces = read_traces(tmp_path, None, with_controls=with_controls)
         assert [node.id for node in traces.nodes[0]] == order

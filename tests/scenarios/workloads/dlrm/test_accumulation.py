@@ -13,10 +13,10 @@ from scenarios.seam.trace import Recording
 from scenarios.workloads.dlrm.batches import draw_dense
 from scenarios.workloads.dlrm.program import DlrmProgram
 from sim.run import simulate
-from tests.sim.test_dlrm_bags import EVERY, mixed
-from tests.sim.test_dlrm_features import shared
+from tests.sim.test_dlrm_bags import EVERY, mix
+from tests.sim.test_dlrm_features import share
 from tests.sim.test_dlrm_steps import ALL, CPU, MORE, TOLERANCE, Looked, Reference, losses, training
-from tests.small import GPU, changed, cluster, model_of
+from tests.small import GPU, change, cluster, model_of
 
 
 class Accumulated(Reference):
@@ -37,7 +37,7 @@ class Accumulated(Reference):
     def micro_batch(self, number: int, share: float) -> float:
         ranks = range(self.training.cluster.world_size)
         batches = [draw_dense(self.training, self.model, rank, number, device=CPU) for rank in ranks]
-        tables = self.looked(ranks, number)
+        tables = self.look_up_all(ranks, number)
         dense, labels = (torch.cat([getattr(batch, name) for batch in batches]) for name in ("features", "labels"))
         loss = self.module(dense, tables, labels)
         (loss * share).backward()
@@ -54,7 +54,7 @@ class Accumulated(Reference):
 
 
 def accumulating(made: Scenario, count: int = 3, **changes: Any) -> Scenario:
-    return changed(
+    return change(
         made, pipeline=dataclasses.replace(Recommender.of(made.workload).pipeline, accumulation=count, **changes)
     )
 
@@ -102,12 +102,12 @@ def test_copies_learn_as_from_one_large_batch() -> None:
 
 @pytest.mark.parametrize("kind", ["none", "sparse_dist"])
 def test_every_bag_trains_in_micro_batches(kind: str) -> None:
-    made = accumulating(mixed(EVERY, ALL), kind=kind)
+    made = accumulating(mix(EVERY, ALL), kind=kind)
     assert losses(simulate(made, DlrmProgram(made))) == pytest.approx(Accumulated(made).losses(), rel=TOLERANCE)
 
 
 def test_features_of_a_table_train_in_micro_batches() -> None:
-    made = accumulating(shared(mixed(EVERY, ALL, "adagrad")))
+    made = accumulating(share(mix(EVERY, ALL, "adagrad")))
     assert losses(simulate(made, DlrmProgram(made))) == pytest.approx(Accumulated(made).losses(), rel=TOLERANCE)
 
 
@@ -129,7 +129,7 @@ def test_replicated_gradients_are_reduced_once_a_step_and_shards_updated_every_t
 
 def test_expected_micro_batches_take_as_long_as_drawn_ones() -> None:
     big = dataclasses.replace(GPU, memory_bytes=1 << 40)
-    made = mixed(EVERY, ALL, batch_size=512, payload="sizes", fidelity="flows", library="nccl")
+    made = mix(EVERY, ALL, batch_size=512, payload="sizes", fidelity="flows", library="nccl")
     made = accumulating(dataclasses.replace(made, cluster=cluster(4, 2, gpu=big)))
     alike = made.with_run(fidelity="links", ranks="alike")
     every, folded = (simulate(one, DlrmProgram(one)) for one in (made, alike))

@@ -30,7 +30,7 @@ def test_steep_distributions_are_drawn_without_a_warning(exponent: float) -> Non
     assert drawn.max() < (10**9 if exponent < 2 else 5)
 
 
-def mixed(number: int) -> int:
+def mix(number: int) -> int:
     """Return the 64 bits that SplitMix64 makes of a state, in whole numbers of any size."""
     number = (number + 0x9E3779B97F4A7C15) % 2**64
     number = (number ^ (number >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
@@ -42,8 +42,8 @@ def mixed(number: int) -> int:
 def test_first_values_follow_from_table_row_and_column(table: int, seed: int, row: int, column: int) -> None:
     rows, columns = range(row, row + 2), range(column, column + 3)
     found = initial_rows(table, seed, rows, columns, device=torch.device("cpu"))
-    base = mixed((seed * 0x9E3779B97F4A7C15 + table) % 2**64)
-    bits = [[mixed(mixed(base + one) + other) >> 40 for other in columns] for one in rows]
+    base = mix((seed * 0x9E3779B97F4A7C15 + table) % 2**64)
+    bits = [[mix(mix(base + one) + other) >> 40 for other in columns] for one in rows]
     expected = (np.array(bits, dtype=np.float32) / np.float32(2**24) - np.float32(0.5)) * np.float32(0.1)
     assert found.tolist() == expected.tolist()
 

@@ -37,9 +37,10 @@ payload = "values"
 CPU = torch.device("cpu")
 
 
-def documented(folder: Path, number: int = 0, **changes: Any) -> Path:
-    """The scenario and the file that docs/programs.md has, with tables that a test can hold."""
-    section = (ROOT / "docs/programs.md").read_text().partition("## Only the dense part")[2].partition("## Rules")[0]
+def read_documented(folder: Path, number: int = 0, **changes: Any) -> Path:
+    """The scenario and the file that docs/how_to/own_program.md has, with tables that a test can hold."""
+    page = (ROOT / "docs/how_to/own_program.md").read_text()
+    section = page.partition("## Only the dense part")[2].partition("## Rules")[0]
     toml = re.findall(r"```toml\n(.*?)```", section, re.DOTALL)[number]
     code = re.findall(r"```python\n(.*?)```", section, re.DOTALL)[number]
     for old, new in {"1_000_000": "100", "2_000_000": "200", **changes}.items():
@@ -51,7 +52,7 @@ def documented(folder: Path, number: int = 0, **changes: Any) -> Path:
 
 
 def test_the_documented_one_trains_as_in_torch(tmp_path: Path) -> None:
-    scenario = load(documented(tmp_path))
+    scenario = load(read_documented(tmp_path))
     recording = simulate(scenario, build(scenario))
     module, dense = build_dense(scenario).build(CPU), torch.optim.AdamW
     optimizer = dense(module.parameters(), lr=1e-3, weight_decay=0.01)
@@ -84,7 +85,7 @@ def test_the_documented_one_trains_as_in_torch(tmp_path: Path) -> None:
 
 
 def test_the_documented_history_trains_as_in_torch(tmp_path: Path) -> None:
-    scenario = load(documented(tmp_path, 1), {"run.steps": 3, "model.optimizer": {"learning_rate": 0.5}})
+    scenario = load(read_documented(tmp_path, 1), {"run.steps": 3, "model.optimizer": {"learning_rate": 0.5}})
     recording = simulate(scenario, build(scenario))
     assert losses(recording) == pytest.approx(Reference(scenario).losses(), rel=1e-5)
 
@@ -94,7 +95,7 @@ def _bags(bag: object) -> list[Tensor]:
 
 
 def test_dense_layers_overlap_with_the_exchange_of_embeddings(tmp_path: Path) -> None:
-    scenario = load(documented(tmp_path), {"pipeline.order": "overlapped"})
+    scenario = load(read_documented(tmp_path), {"pipeline.order": "overlapped"})
     spans = [each for each in simulate(scenario, build(scenario)).spans if (each.rank, each.step) == (0, 1)]
     (bottom,) = [each for each in spans if each.label == "dense.forward.0"]
     exchanges = [each for each in spans if each.stream == "embeddings" and "output_dist" in each.label]
@@ -102,7 +103,7 @@ def test_dense_layers_overlap_with_the_exchange_of_embeddings(tmp_path: Path) ->
 
 
 def test_the_modules_file_is_part_of_the_scenario(tmp_path: Path) -> None:
-    before = load(documented(tmp_path))
+    before = load(read_documented(tmp_path))
     assert [source.name for source in before.sources] == ["over_arch.py"]
     (tmp_path / "over_arch.py").write_text((tmp_path / "over_arch.py").read_text() + "# changed\n")
     assert load(tmp_path / "s.toml").digest() != before.digest()
@@ -155,12 +156,14 @@ def test_the_modules_file_is_part_of_the_scenario(tmp_path: Path) -> None:
 )
 def test_mistakes_in_the_module_are_one_sentence(old: str, new: str, sentence: str, tmp_path: Path) -> None:
     with pytest.raises(ScenarioError) as caught:
-        build(load(documented(tmp_path, 0, **{old: new})))
+        build(load(read_documented(tmp_path, 0, **{old: new})))
     assert sentence in caught.value.sentences[0]
 
 
 def test_operators_that_depend_on_values_are_named_with_their_line(tmp_path: Path) -> None:
-    path = documented(tmp_path, 0, **{"bottom = self.bottom(dense)": "bottom = self.bottom(dense[dense.sum(1) > 0])"})
+    path = read_documented(
+        tmp_path, 0, **{"bottom = self.bottom(dense)": "bottom = self.bottom(dense[dense.sum(1) > 0])"}
+    )
     with pytest.raises(ProgramError, match=r"module OverArch: index .over_arch.py:1\d"):
         build(load(path))
 

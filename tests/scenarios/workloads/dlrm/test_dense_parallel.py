@@ -14,13 +14,13 @@ from scenarios.workloads.dlrm.program import DlrmProgram
 from sim.run import simulate
 from tests.scenarios.workloads.dlrm.test_accumulation import Accumulated, accumulating
 from tests.sim.test_dlrm_steps import ALL, TOLERANCE, Reference, losses, training
-from tests.small import changed, cluster, model_of
+from tests.small import change, cluster, model_of
 
 FSDP, HSDP = DenseParallel(kind="fsdp"), DenseParallel(kind="hsdp")
 
 
-def sharded(made: Scenario, parallel: DenseParallel = FSDP) -> Scenario:
-    return changed(made, dense_parallel=parallel)
+def shard(made: Scenario, parallel: DenseParallel = FSDP) -> Scenario:
+    return change(made, dense_parallel=parallel)
 
 
 @pytest.mark.parametrize(
@@ -29,14 +29,14 @@ def sharded(made: Scenario, parallel: DenseParallel = FSDP) -> Scenario:
 )
 @pytest.mark.parametrize("parallel", [FSDP, HSDP], ids=lambda each: each.kind)
 def test_shards_train_as_in_plain_torch(parallel: DenseParallel, units: tuple[str, ...] | None) -> None:
-    made = sharded(training(ALL, optimizer="adagrad"), dataclasses.replace(parallel, units=units))
+    made = shard(training(ALL, optimizer="adagrad"), dataclasses.replace(parallel, units=units))
     assert losses(simulate(made, DlrmProgram(made))) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
 
 
 @pytest.mark.parametrize("reduces", [True, False])
 def test_micro_batches_train_as_in_plain_torch(reduces: bool) -> None:
     parallel = DenseParallel(kind="hsdp", shard_group_size=2, reduce_every_micro_batch=reduces)
-    made = accumulating(sharded(training(ALL, optimizer="adagrad"), parallel))
+    made = accumulating(shard(training(ALL, optimizer="adagrad"), parallel))
     recording = simulate(made, DlrmProgram(made))
     assert losses(recording) == pytest.approx(Accumulated(made).losses(), rel=TOLERANCE)
     spans = [one for one in recording.spans if (one.rank, one.step, one.kind) == (0, 1, "reduce_scatter_tensor")]
@@ -45,10 +45,10 @@ def test_micro_batches_train_as_in_plain_torch(reduces: bool) -> None:
 
 @pytest.mark.parametrize("parallel", [FSDP, HSDP], ids=lambda each: each.kind)
 def test_representatives_take_the_time_of_all_hosts(parallel: DenseParallel) -> None:
-    made = sharded(training(("row_wise",)), parallel)
+    made = shard(training(("row_wise",)), parallel)
     table = dataclasses.replace(made.workload.tables[0], rows=4096)
     model = dataclasses.replace(model_of(made), tables=(table,))
-    each = changed(made, cluster=cluster(4, 2), model=model, library="nccl", payload="sizes")
+    each = change(made, cluster=cluster(4, 2), model=model, library="nccl", payload="sizes")
     took = [
         max(span.end_ns - span.start_ns for span in simulate(one, DlrmProgram(one)).spans if span.kind == "step")
         for one in (each, each.with_run(ranks="alike"))
@@ -67,9 +67,9 @@ def test_units_that_are_not_there_are_a_sentence() -> None:
 
 
 def test_an_optimizer_over_whole_parameters_is_a_sentence() -> None:
-    made = sharded(training(ALL))
+    made = shard(training(ALL))
     model = dataclasses.replace(model_of(made), dense_optimizer=DenseOptimizer(kind="Adafactor", options={}))
     with pytest.raises(
         ScenarioError, match=r"dense_parallel.kind = 'fsdp': expected one that works element by element"
     ):
-        DlrmProgram(changed(made, model=model))
+        DlrmProgram(change(made, model=model))

@@ -9,7 +9,7 @@ from scenarios.planner.plan import plan_tables
 from scenarios.seam.memory import MemoryPart
 from scenarios.workloads.dlrm.memory import memory_rows
 from tests.scenarios.planner.test_plan import cluster, scenario, table
-from tests.small import changed
+from tests.small import change
 
 DENSE = [MemoryPart("weights", 1000), MemoryPart("temporaries", 50, "backward")]
 TABLES = [table("copied", 30, ["data_parallel"]), table("cut", 5000, ["table_row_wise"]), table("whole", 9)]
@@ -37,7 +37,7 @@ def test_the_weights_of_a_rank_are_those_of_its_shards(rank: int) -> None:
 def test_quantized_and_original_buffers_are_both_held() -> None:
     """Forward 40 bytes for each 32 elements, back 2 for each, of all samples; a table on all ranks sends nothing."""
     asked = scenario(TABLES, cluster(3, 2))
-    coded = changed(asked, qcomms=QComms(forward_precision="int8", backward_precision="bf16"))
+    coded = change(asked, qcomms=QComms(forward_precision="int8", backward_precision="bf16"))
     plan = plan_tables(asked)
     plain, held = (
         {row.rank: row.size_bytes for row in memory_rows(one, plan.rows, DENSE) if row.part == "sparse buffers"}

@@ -16,9 +16,9 @@ from scenarios.seam.trace import Recording
 from scenarios.workloads.dlrm.batches import draw_dense
 from scenarios.workloads.dlrm.program import DlrmProgram
 from sim.run import simulate
-from tests.sim.test_dlrm_bags import EVERY, calls, mixed
+from tests.sim.test_dlrm_bags import EVERY, calls, mix
 from tests.sim.test_dlrm_steps import ALL, CPU, MORE, TOLERANCE, Looked, Reference, losses, training
-from tests.small import changed, cluster, model_of, with_model
+from tests.small import change, cluster, model_of, with_model
 
 STRIDED = Replication(sharding_group_size=2, node_group_size=2)
 
@@ -79,8 +79,8 @@ class Replicated(Reference):
         return loss
 
 
-def replicated(made: Scenario, replication: Replication = STRIDED, **changes: Any) -> Scenario:
-    return changed(made, replication=replication, **changes)
+def replicate(made: Scenario, replication: Replication = STRIDED, **changes: Any) -> Scenario:
+    return change(made, replication=replication, **changes)
 
 
 def found_losses(made: Scenario) -> list[float]:
@@ -90,7 +90,7 @@ def found_losses(made: Scenario) -> list[float]:
 @pytest.mark.parametrize("inter_host", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize("types", [("data_parallel",), ALL, MORE], ids="+".join)
 def test_replicas_train_as_in_plain_torch(types: tuple[ShardingType, ...], inter_host: bool) -> None:
-    made = replicated(
+    made = replicate(
         training(types, optimizer="adagrad", steps=5),
         dataclasses.replace(STRIDED, sync_every=2, inter_host_allreduce=inter_host),
     )
@@ -103,7 +103,7 @@ def test_replicas_train_as_in_plain_torch(types: tuple[ShardingType, ...], inter
 @pytest.mark.parametrize("order", ["eager", pytest.param("overlapped", marks=pytest.mark.slow)])
 def test_every_bag_and_pipeline(kind: str, order: str) -> None:
     pipeline = Pipeline(kind=kind, order=order)  # type: ignore[arg-type]
-    made = replicated(mixed(EVERY, ALL, "adagrad", pipeline=pipeline))
+    made = replicate(mix(EVERY, ALL, "adagrad", pipeline=pipeline))
     assert found_losses(made) == pytest.approx(Replicated(made).losses(), rel=TOLERANCE)
 
 
@@ -121,27 +121,27 @@ def test_any_groups_of_any_world_train_as_in_plain_torch(data: st.DataObject) ->
         inter_host_allreduce=data.draw(st.booleans()),
     )
     types = data.draw(st.sampled_from([ALL, MORE]))
-    made = replicated(training(types, optimizer="adagrad"), replication, cluster=cluster(hosts, gpus), batch_size=3)
+    made = replicate(training(types, optimizer="adagrad"), replication, cluster=cluster(hosts, gpus), batch_size=3)
     assert found_losses(made) == pytest.approx(Replicated(made).losses(), rel=TOLERANCE)
 
 
 def test_sgd_that_is_averaged_after_each_step_is_one_large_batch() -> None:
     """The mean of what each group's mean gradient does to its rows is what the mean over all of them does."""
     made = training(ALL, steps=4)
-    assert found_losses(replicated(made)) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
-    seldom = replicated(made, dataclasses.replace(STRIDED, sync_every=3))
+    assert found_losses(replicate(made)) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
+    seldom = replicate(made, dataclasses.replace(STRIDED, sync_every=3))
     assert found_losses(seldom) != pytest.approx(Reference(made).losses(), rel=TOLERANCE)
 
 
 def test_a_group_of_all_ranks_is_no_replication() -> None:
     made = training(ALL, payload="sizes")
-    whole = replicated(made, Replication(sharding_group_size=4, node_group_size=2, sync_every=100))
+    whole = replicate(made, Replication(sharding_group_size=4, node_group_size=2, sync_every=100))
     plain, grouped = (simulate(one, DlrmProgram(one)) for one in (made, whole))
     assert calls(plain) == calls(grouped)
     assert [(one.start_ns, one.end_ns) for one in plain.spans] == [(one.start_ns, one.end_ns) for one in grouped.spans]
 
 
-def synced(recording: Recording) -> list[tuple[int, str, str, int]]:
+def find_syncs(recording: Recording) -> list[tuple[int, str, str, int]]:
     return [
         (one.step, one.label, one.group, one.bytes_in)
         for one in recording.spans
@@ -151,12 +151,12 @@ def synced(recording: Recording) -> list[tuple[int, str, str, int]]:
 
 def test_weights_and_state_of_shards_are_averaged_every_second_step() -> None:
     """Rows and then state of all that is sharded: not of copies, and only after each second step."""
-    made = replicated(
+    made = replicate(
         training(("data_parallel", "row_wise", "table_wise"), optimizer="adagrad", payload="sizes", steps=4),
         dataclasses.replace(STRIDED, sync_every=2),
     )
     program = DlrmProgram(made)
-    found = synced(simulate(made, program))
+    found = find_syncs(simulate(made, program))
     rows = sum(row.rows for row in program.plan if row.rank == 0 and row.sharding_type != "data_parallel")
     sizes = {"weights": 4 * 8 * rows, "state": 4 * rows}
     assert [(step, label, size) for step, label, _, size in found] == [
@@ -167,7 +167,7 @@ def test_weights_and_state_of_shards_are_averaged_every_second_step() -> None:
 @pytest.mark.parametrize("inter_host", [False, True])
 def test_ids_and_rows_stay_in_the_sharding_group(inter_host: bool) -> None:
     """Two hosts of two: groups that follow each other stay in their host, the others never use its links."""
-    made = replicated(
+    made = replicate(
         training(("row_wise", "table_wise"), payload="sizes", batch_size=64),
         dataclasses.replace(STRIDED, sync_every=100, inter_host_allreduce=inter_host),
     )
@@ -181,7 +181,7 @@ def test_ids_and_rows_stay_in_the_sharding_group(inter_host: bool) -> None:
 
 
 def test_the_plan_and_the_memory_are_those_of_every_rank() -> None:
-    made = replicated(training(ALL))
+    made = replicate(training(ALL))
     program = DlrmProgram(made)
     places: dict[int, list[tuple[str, int, int, int]]] = {rank: [] for rank in range(4)}
     for row in program.plan:

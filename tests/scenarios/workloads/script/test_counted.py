@@ -12,7 +12,7 @@ from scenarios.workloads.script.gpu.values.counted import even_bags
 NAMES = ("lengths", "indices", "bucketize_pos", "sequence", "block_sizes", "my_size")
 
 
-def bucketized(lengths: Tensor, ranks: int, known: Tensor | None) -> tuple[Tensor, ...] | None:
+def bucketize(lengths: Tensor, ranks: int, known: Tensor | None) -> tuple[Tensor, ...] | None:
     arguments = [SimpleNamespace(name=name) for name in NAMES]
     schema = SimpleNamespace(name="fbgemm::block_bucketize_sparse_features", arguments=arguments)
     ids = torch.empty(int(lengths.sum()), dtype=torch.int64, device="meta")
@@ -30,7 +30,7 @@ def bucketized(lengths: Tensor, ranks: int, known: Tensor | None) -> tuple[Tenso
 
 def test_ids_of_a_bag_are_divided_evenly_among_ranks() -> None:
     lengths = torch.tensor([3, 0, 4, 7], dtype=torch.int32)
-    found = bucketized(lengths, 3, lengths)
+    found = bucketize(lengths, 3, lengths)
     assert found is not None
     counts, ids = found
     assert counts.dtype == torch.int32
@@ -41,4 +41,4 @@ def test_ids_of_a_bag_are_divided_evenly_among_ranks() -> None:
 
 
 def test_of_unknown_lengths_nothing_is_said() -> None:
-    assert bucketized(torch.tensor([1]), 2, None) is None
+    assert bucketize(torch.tensor([1]), 2, None) is None

@@ -34,7 +34,7 @@ def test_the_share_of_blocks_is_found_beside_the_script() -> None:
     mask = (512, 512, partly, None, fully, None, None, None, None, None, 128, 128, None)
     flex = FlexAttention(shadows, lambda *_: None, lambda: True)
     with Watching():  # type: ignore[no-untyped-call]
-        share = flex._seen(mask, 512, 512)
+        share = flex._computed_share(mask, 512, 512)
     assert share == 10 / 16
     assert found
     assert all(found)

@@ -23,14 +23,14 @@ def loop(turns: int) -> int:
     return added
 
 
-def appended(count: int) -> list[int]:
+def append(count: int) -> list[int]:
     made: list[int] = []
     for number in range(count):
         made.append(number)  # noqa: PERF402
     return made
 
 
-def called(count: int) -> None:
+def call(count: int) -> None:
     for _ in range(count):
         loop(1)
 
@@ -71,7 +71,7 @@ def test_a_loop_takes_its_turns(measured: Any) -> None:
 
 
 def test_calls_that_are_counted_are_not_measured(measured: Any) -> None:
-    found, calls = measured(called, 10_000)
+    found, calls = measured(call, 10_000)
     assert calls >= 10_000
     assert sum(found.values()) < 10_000 * 5 * turn_ns()  # of more than 50 turns that they take, being counted
 
@@ -79,7 +79,7 @@ def test_calls_that_are_counted_are_not_measured(measured: Any) -> None:
 def test_seeing_calls_of_c_functions_is_not_what_they_take(measured: Any) -> None:
     """Each takes some turns, and being seen takes longer."""
     count = 50 * LOOP_TURNS
-    found, _ = measured(appended, count)
+    found, _ = measured(append, count)
     assert 0.5 * count < turns_of(found["appended"]) < 15 * count
 
 

@@ -26,7 +26,7 @@ class Counting(TorchDispatchMode):
         return result
 
 
-def counted(call: Callable[[], Any]) -> HostWork:
+def count(call: Callable[[], Any]) -> HostWork:
     with Counting() as counting:
         call()
     return total(counting.works)
@@ -34,29 +34,29 @@ def counted(call: Callable[[], Any]) -> HostWork:
 
 def test_bytes_are_those_that_are_read_and_written() -> None:
     x = torch.zeros(MANY)
-    assert counted(x.clone) == HostWork(cpu_bytes=8 * MANY)
-    assert counted(lambda: x + x) == HostWork(cpu_bytes=12 * MANY)
-    assert counted(lambda: torch.stack([x, x])) == HostWork(cpu_bytes=16 * MANY)
-    assert counted(lambda: torch.zeros(MANY)) == HostWork(cpu_bytes=4 * MANY)
+    assert count(x.clone) == HostWork(cpu_bytes=8 * MANY)
+    assert count(lambda: x + x) == HostWork(cpu_bytes=12 * MANY)
+    assert count(lambda: torch.stack([x, x])) == HostWork(cpu_bytes=16 * MANY)
+    assert count(lambda: torch.zeros(MANY)) == HostWork(cpu_bytes=4 * MANY)
 
 
 def test_views_small_tensors_and_memory_without_values_take_nothing() -> None:
     x = torch.zeros(MANY)
-    assert counted(lambda: (x[1:], x.view(2, -1), torch.empty(MANY))) == NO_WORK
-    assert counted(lambda: torch.zeros(100).sort()) == NO_WORK
+    assert count(lambda: (x[1:], x.view(2, -1), torch.empty(MANY))) == NO_WORK
+    assert count(lambda: torch.zeros(100).sort()) == NO_WORK
 
 
 def test_a_product_takes_its_arithmetic_unless_it_is_thin() -> None:
     x = torch.zeros(1024, 1024)
-    assert counted(lambda: x @ x) == HostWork(cpu_flops=2 * 1024**3)
+    assert count(lambda: x @ x) == HostWork(cpu_flops=2 * 1024**3)
     row = torch.zeros(1, MANY)
-    thin = counted(lambda: row.T * row[:, :1])
+    thin = count(lambda: row.T * row[:, :1])
     assert thin.cpu_flops == 0
     assert thin.cpu_bytes > 0
 
 
 def test_cached_bytes_move_three_times_as_fast() -> None:
-    assert counted(torch.zeros(1 << 16).clone) == HostWork(cpu_bytes=round(8 * (1 << 16) / 3))
+    assert count(torch.zeros(1 << 16).clone) == HostWork(cpu_bytes=round(8 * (1 << 16) / 3))
 
 
 @pytest.mark.parametrize(
@@ -73,11 +73,11 @@ def test_cached_bytes_move_three_times_as_fast() -> None:
 )
 def test_operators_slower_than_their_bytes_count_for_more(call: Callable[[torch.Tensor], Any], least: int) -> None:
     x = torch.zeros(MANY)
-    found = counted(lambda: call(x)).cpu_bytes / MANY
+    found = count(lambda: call(x)).cpu_bytes / MANY
     assert least < found < least + 100
 
 
 def test_values_count_for_nothing() -> None:
     one, other = torch.zeros(1 << 16), torch.rand(1 << 16)
-    assert counted(one.sort) == counted(other.sort)
-    assert counted(one.unique).cpu_bytes == pytest.approx(counted(other.unique).cpu_bytes, rel=0.1)
+    assert count(one.sort) == count(other.sort)
+    assert count(one.unique).cpu_bytes == pytest.approx(count(other.unique).cpu_bytes, rel=0.1)

@@ -43,13 +43,13 @@ class Remembering(TorchDispatchMode):
         if known is not None:
             self.found.append(func.overloadpacket.__name__)
             assert known.kernel == kernel
-            assert described(known.again(args), args) == described(result, args)
+            assert describe(known.again(args), args) == describe(result, args)
         elif key is not None:
             self.repeated.note(key, tensors_in((args, kwargs)), result, args[0] if args else None, kernel, False)
         return result
 
 
-def described(result: Any, args: tuple[Any, ...]) -> Any:
+def describe(result: Any, args: tuple[Any, ...]) -> Any:
     if result is args[0]:
         return "first"
     sizes = [

@@ -21,7 +21,7 @@ from sim.nccl.plan import channels
 from sim.nccl.rings_and_trees import rail
 from sim.nccl.tuning import topology
 from sim.run import simulate
-from tests.small import GPU, changed, cluster, scenario
+from tests.small import GPU, change, cluster, scenario
 
 NVL72 = load_profile("gb200_nvl72")
 SWITCH = Inside(kind="nvlink", link=Link(bytes_per_s=1e11, latency_ns=1000), hosts_per_domain=2)
@@ -35,7 +35,7 @@ def racks(hosts: int) -> Cluster:
 def predict(on: Cluster, op: Any, size_bytes: int, **changes: Any) -> Recording:
     call = TimedCollective(op=op, size_bytes=size_bytes)
     made: Scenario = scenario(on, program="collective", collective=call, library="nccl", payload="sizes", ranks="each")
-    made = changed(made, **changes)
+    made = change(made, **changes)
     return simulate(made, CollectiveProgram(made))
 
 

@@ -13,7 +13,7 @@ from scenarios.seam.trace import Recording
 from scenarios.workloads.collective.program import CollectiveProgram
 from sim.engine.fabric import Fabric
 from sim.run import simulate
-from tests.small import GPU, changed, cluster, scenario
+from tests.small import GPU, change, cluster, scenario
 
 RAILS = Network(kind="rail_only", latency_ns=100)
 DOMAINS = Inside(kind="nvlink", link=Link(bytes_per_s=1e11, latency_ns=1000), hosts_per_domain=2)
@@ -31,7 +31,7 @@ def names(fabric: Fabric, *ends: int) -> list[str]:
 def predict(on: Cluster, op: Any, **changes: Any) -> Recording:
     call = TimedCollective(op=op, size_bytes=8 << 20)
     made = scenario(on, program="collective", collective=call, library="nccl", payload="sizes", ranks="each")
-    made = changed(made, **changes)
+    made = change(made, **changes)
     return simulate(made, CollectiveProgram(made))
 
 

@@ -35,7 +35,7 @@ from scenarios.workloads.dlrm.program import DlrmProgram
 from scenarios.workloads.powersgd.program import PowerSGDProgram
 from sim.run import simulate
 from tests.lanes import examples
-from tests.small import GPU, Play, changed, cluster, model_of, scenario, with_model
+from tests.small import GPU, Play, change, cluster, model_of, scenario, with_model
 
 MIB = 1 << 20
 Side = Literal["sent", "received"]
@@ -170,7 +170,7 @@ def training(types: tuple[ShardingType, ...], on: Cluster, **changes: Any) -> Sc
     )
     model = Model(dense_features=8, bottom=(64, 32), interaction=Interaction(kind="cat"), top=(32, 1), tables=tables)
     whole = scenario(on, model=model, batch_size=512, library="nccl", payload="sizes", ranks="each")
-    return changed(whole, **changes)
+    return change(whole, **changes)
 
 
 BIG = dataclasses.replace(GPU, memory_bytes=1 << 40, multiprocessors=100, launch_ns=4000)
@@ -317,10 +317,10 @@ def test_connections_begin_slowly(kinds: tuple[int, ...], op: str) -> None:
     nics = Nics(per="gpu", count=2, link=link, initial_window_bytes=14_480)
     world = World(cluster(4, 2, nics=nics), kinds, ((4, 4), (4, 4)))
 
-    async def reduced(rank: Rank) -> None:
+    async def reduce(rank: Rank) -> None:
         await rank.all_reduce(torch.empty(1 * MIB, device="meta"))
 
-    program = reduced if op == "all_reduce" else exchange(world, "sent", 20_000)
+    program = reduce if op == "all_reduce" else exchange(world, "sent", 20_000)
     every, folded = play(world, program, folded=False), play(world, program, folded=True)
     assert end_ns(folded) == pytest.approx(end_ns(every), rel=0.01)
 
@@ -351,11 +351,11 @@ def test_hosts_that_are_only_near_each_other_add_up(kind: ShardingType, monkeypa
         for number in range(12)
     )
     model = dataclasses.replace(model_of(made), tables=tables)
-    folded = changed(made, model=model, fidelity="links", ranks="alike")
+    folded = change(made, model=model, fidelity="links", ranks="alike")
     program = DlrmProgram(folded)
     assert program.host_classes is not None
     assert not program.host_classes.is_exact
-    every = changed(made, model=model, fidelity="flows")
+    every = change(made, model=model, fidelity="flows")
     ends = [end_ns(simulate(every, DlrmProgram(every))), end_ns(simulate(folded, program))]
     assert ends[1] == pytest.approx(ends[0], rel=0.25)
 

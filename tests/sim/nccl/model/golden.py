@@ -73,7 +73,7 @@ def times_us(topology: GroupTopology, operation: TunedCollective) -> list[list[f
     return [[found.get((algorithm, protocol), -1.0) for protocol in PROTOCOLS] for algorithm in ALGORITHMS]
 
 
-def compared(config: Config) -> Iterator[tuple[str, float, float]]:
+def compare(config: Config) -> Iterator[tuple[str, float, float]]:
     """What, ours, NCCL's."""
     topology, golden = topology_of(config), config["golden"]
     kinds = (enumerate(FUNCTIONS), enumerate(ALGORITHMS), enumerate(PROTOCOLS))
@@ -89,6 +89,6 @@ def compared(config: Config) -> Iterator[tuple[str, float, float]]:
 
 def deviations(config: Config) -> Iterator[str]:
     """One sentence for each result that is not NCCL's."""
-    for what, ours, theirs in compared(config):
+    for what, ours, theirs in compare(config):
         if abs(ours - theirs) > RELATIVE * abs(theirs):
             yield f"{what}: {ours}; NCCL says {theirs}"

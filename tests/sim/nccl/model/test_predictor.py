@@ -62,7 +62,7 @@ operations = st.builds(
 )
 
 
-def changed(topology: GroupTopology, changes: Callable[[Graph], dict[str, Any]]) -> GroupTopology:
+def change(topology: GroupTopology, changes: Callable[[Graph], dict[str, Any]]) -> GroupTopology:
     graphs = {name: replace(graph, **changes(graph)) for name, graph in topology.graphs.items()}
     return replace(topology, graphs=graphs)
 
@@ -97,7 +97,7 @@ def test_simple_rings_serve_everything_and_trees_only_all_reduce(
 def test_faster_links_never_make_an_operation_slower(
     topology: GroupTopology, operation: TunedCollective, factor: float
 ) -> None:
-    faster = changed(
+    faster = change(
         topology,
         lambda graph: {
             "intra_gb_per_s": graph.intra_gb_per_s * factor,
@@ -113,7 +113,7 @@ def test_faster_links_never_make_an_operation_slower(
 def test_a_slower_network_never_makes_an_operation_quicker(
     topology: GroupTopology, operation: TunedCollective, more_us: float
 ) -> None:
-    later = changed(topology, lambda graph: {"net_latency_us": graph.net_latency_us + more_us})
+    later = change(topology, lambda graph: {"net_latency_us": graph.net_latency_us + more_us})
     near, far = by_way(list(choices(topology, operation))), by_way(list(choices(later, operation)))
     assert all(far[way].total_ns >= near[way].total_ns for way in near)
 

@@ -21,7 +21,7 @@ TABLES = [name for name in vars(nccl_tables) if name.isupper()]
 
 
 def test_on_links_without_limit_every_published_cap_and_correction_shows() -> None:
-    for what, ours, published in nccl_published.compared():
+    for what, ours, published in nccl_published.compare():
         assert ours == pytest.approx(published, rel=1e-12), what
 
 
@@ -29,12 +29,12 @@ def test_on_links_without_limit_every_published_cap_and_correction_shows() -> No
 def test_a_change_of_any_constant_shows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     table = getattr(nccl_tables, name)
     for place in numbers(table):
-        monkeypatch.setattr(nccl_tables, name, changed(table, place))
+        monkeypatch.setattr(nccl_tables, name, change(table, place))
         assert deviates() is ((name, *place) not in IDLE), place
 
 
 def deviates() -> bool:
-    published = (abs(ours - theirs) > nccl_golden.RELATIVE * theirs for _, ours, theirs in nccl_published.compared())
+    published = (abs(ours - theirs) > nccl_golden.RELATIVE * theirs for _, ours, theirs in nccl_published.compare())
     return any(published) or any(next(nccl_golden.deviations(config), "") for config in nccl_golden.CONFIGS)
 
 
@@ -51,12 +51,12 @@ def numbers(table: Any) -> Iterator[tuple[Any, ...]]:
         yield from ((place, *rest) for rest in numbers(table[place]))
 
 
-def changed(table: Any, place: tuple[Any, ...]) -> Any:
+def change(table: Any, place: tuple[Any, ...]) -> Any:
     """The table with one number a tenth larger, or 1 for 0."""
     if not place:
         return table * 1.1 or 1.0
     first, *rest = place
-    inner = changed(table[first], tuple(rest))
+    inner = change(table[first], tuple(rest))
     if isinstance(table, dict):
         return {**table, first: inner}
     return (*table[:first], inner, *table[first + 1 :])

@@ -17,7 +17,7 @@ from twinstep.published.operators.described import Described, NotDescribedError
 from twinstep.published.operators.operators import describe
 
 
-def described(kind: str, desc: str) -> Described:
+def describe_row(kind: str, desc: str) -> Described:
     return describe({"kind": kind, "desc": desc})
 
 
@@ -64,34 +64,34 @@ def described(kind: str, desc: str) -> Described:
     ],
 )
 def test_a_row_is_one_call_between_two_events(kind: str, desc: str, operation: object) -> None:
-    found = described(kind, desc)
+    found = describe_row(kind, desc)
     assert found.operations == (operation,)
     assert (found.beside_s, found.is_cold) == (EVENTS_S, True)
 
 
 def test_attention_says_its_sizes_mask_and_direction() -> None:
-    (found,) = described("sdpa_backward", "16 12 1024 64 float32 causal").operations
+    (found,) = describe_row("sdpa_backward", "16 12 1024 64 float32 causal").operations
     assert found == Attention(
         **{"batch": 16, "heads": 12, "key_heads": 12, "queries": 1024, "keys": 1024, "head_size": 64},  # type: ignore[arg-type]
         dtype="float32",
         is_causal=True,
         is_backward=True,
     )
-    (whole,) = described("sdpa", "16 12 1024 64 bfloat16").operations
+    (whole,) = describe_row("sdpa", "16 12 1024 64 bfloat16").operations
     assert isinstance(whole, Attention)
     assert not whole.is_causal
     assert not whole.is_backward
 
 
 def test_convolutions_are_of_16_bit_with_channels_last() -> None:
-    (found,) = described("conv2d", "128 256 56 64 3 2").operations
+    (found,) = describe_row("conv2d", "128 256 56 64 3 2").operations
     assert isinstance(found, Convolution)
     assert (found.in_channels, found.out_channels, found.size, found.out_size) == (256, 64, (56, 56), (28, 28))
     assert (found.dtype, found.is_channels_last, found.makes) == ("bfloat16", True, "output")
 
 
 def test_a_gap_lies_between_the_kernels_of_one_operator() -> None:
-    found = described("cross_entropy", "8192 32000 bfloat16")
+    found = describe_row("cross_entropy", "8192 32000 bfloat16")
     assert found.operations == (
         Softmax(rows=8192, dim=32000, dtype="bfloat16", is_log=True),
         NllLoss(rows=8192, classes=32000, dtype="bfloat16"),
@@ -100,7 +100,7 @@ def test_a_gap_lies_between_the_kernels_of_one_operator() -> None:
 
 
 def test_a_collective_in_place_of_one_rank_has_no_kernel() -> None:
-    assert described("nccl_all_reduce_1rank", "4096").beside_s == NOTHING_S
+    assert describe_row("nccl_all_reduce_1rank", "4096").beside_s == NOTHING_S
 
 
 @pytest.mark.parametrize(
@@ -117,5 +117,5 @@ def test_a_collective_in_place_of_one_rank_has_no_kernel() -> None:
 )
 def test_rows_without_a_law_give_a_reason(kind: str, desc: str, reason: str) -> None:
     with pytest.raises(NotDescribedError) as caught:
-        described(kind, desc)
+        describe_row(kind, desc)
     assert str(caught.value) == reason

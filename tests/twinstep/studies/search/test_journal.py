@@ -72,7 +72,7 @@ class Counting:
         return player(task)
 
 
-def searched(
+def search(
     text: str = STUDY,
     play: Callable[[Task], Any] = player,
     out: str = "out",
@@ -95,7 +95,7 @@ def searched(
 
 def test_a_search_of_few_points_finds_the_best_ones_and_plays_none_twice() -> None:
     counting = Counting()
-    frame = searched(play=counting)
+    frame = search(play=counting)
     assert frame["index"].tolist() == list(range(41))
     assert frame["digest"].is_unique
     assert len(counting.played) == 41
@@ -106,7 +106,7 @@ def test_a_search_of_few_points_finds_the_best_ones_and_plays_none_twice() -> No
 
 def test_several_goals_with_a_constraint_and_ends_that_are_none() -> None:
     text = STUDY.replace('["samples_per_s"]', '["samples_per_s", "world_size"]').replace("trials = 40", "trials = 60")
-    frame = searched(text + "[constraints]\nstep_ns = {at_most = 7.7e6}\n")
+    frame = search(text + "[constraints]\nstep_ns = {at_most = 7.7e6}\n")
     front = front_of(frame, about_of(Path("out")))
     assert front["feasible"].all()
     assert front["run.steps"].tolist() == [16384] * 3
@@ -116,10 +116,10 @@ def test_several_goals_with_a_constraint_and_ends_that_are_none() -> None:
 
 
 def test_search_repeats_with_one_worker_and_seed() -> None:
-    searched(SHORT, out="a")
-    searched(SHORT, out="b")
+    search(SHORT, out="a")
+    search(SHORT, out="b")
     assert study_frame(Path("a")).drop(columns="seconds").equals(study_frame(Path("b")).drop(columns="seconds"))
-    other = searched(f"{SHORT}seed = 1\n", out="c")
+    other = search(f"{SHORT}seed = 1\n", out="c")
     assert not other["digest"].equals(study_frame(Path("a"))["digest"])
 
 
@@ -127,48 +127,48 @@ def test_search_repeats_with_one_worker_and_seed() -> None:
 def test_an_interrupted_search_goes_on_where_it_stopped(ends_at: int) -> None:
     first, second, third = Counting(ends_at), Counting(5), Counting()
     with pytest.raises(KeyboardInterrupt):
-        searched(SHORT, first)
+        search(SHORT, first)
     before = study_frame(Path("out"))
     with Path("out", JOURNAL).open("ab") as journal:
         journal.write(b'{"op_code":5,"wor')  # the command was killed while it wrote
     with pytest.raises(KeyboardInterrupt):
-        searched(SHORT, second)
-    frame = searched(SHORT, third)
+        search(SHORT, second)
+    frame = search(SHORT, third)
     assert [len(one.played) for one in (first, second, third)] == [ends_at, 5, 17 - ends_at - 5]
     assert frame["index"].tolist() == list(range(17))
     assert frame["digest"].is_unique
     assert frame["digest"].tolist()[:ends_at] == before["digest"].tolist()
     again = Counting()
-    assert searched(SHORT, again).equals(frame)
+    assert search(SHORT, again).equals(frame)
     assert again.played == []
 
 
 def test_more_trials_go_on_and_a_changed_study_takes_what_it_knows() -> None:
-    frame = searched(SHORT)
+    frame = search(SHORT)
     more = Counting()
-    longer = searched(SHORT.replace("trials = 16", "trials = 24"), more)
+    longer = search(SHORT.replace("trials = 16", "trials = 24"), more)
     assert len(more.played) == 8
     assert longer.head(17).equals(frame)
     changed = Counting()
-    frame = searched(SHORT.replace("16384]", "16384, 32768]"), changed)
+    frame = search(SHORT.replace("16384]", "16384, 32768]"), changed)
     assert len(changed.played) == len(set(frame["digest"]) - set(longer["digest"])) < len(frame) - 1
 
 
 def test_unloadable_points_do_not_end_a_search() -> None:
-    frame = searched(SHORT.replace("[13, 17,", "[0, -3,"))
+    frame = search(SHORT.replace("[13, 17,", "[0, -3,"))
     assert len(frame) == 17
     assert frame.loc[frame["status"] == "scenario error", "sentence"].str.contains("run.steps = ").all()
 
 
 def test_exhausted_space_ends_the_search() -> None:
     text = STUDY.replace("{from = 1, to = 25, step = 1}", "[1]").replace("[13, 17, 1024, 2048, 4096, 16384]", "[16384]")
-    frame = searched(text)  # 9 numbers of hosts, each with values, and with sizes skewed by 0.1 or 0.2
+    frame = search(text)  # 9 numbers of hosts, each with values, and with sizes skewed by 0.1 or 0.2
     assert len(frame) == 28
     assert frame["digest"].is_unique
 
 
 def test_proposals_are_the_first_points_and_the_sampler_chooses_what_they_leave_open() -> None:
-    frame = searched(SHORT, proposals=({"cluster.hosts": 7, "run.steps": 2048, "run.seed": 999}, {"cluster.hosts": 10}))
+    frame = search(SHORT, proposals=({"cluster.hosts": 7, "run.steps": 2048, "run.seed": 999}, {"cluster.hosts": 10}))
     assert frame[["cluster.hosts", "run.steps"]].iloc[1].tolist() == [7, 2048]
     assert frame.loc[2, "cluster.hosts"] == 10
 
@@ -179,4 +179,4 @@ def test_a_full_disk_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("optuna.storages.journal._file.os.fsync", full)
     with pytest.raises((ScenarioError, ReportError), match="could not be written: No space left on device"):
-        searched()
+        search()

@@ -51,8 +51,8 @@ def step_of(scenario: Any, *computed: tuple[Any, ...], waits: Iterable[int] = ()
     observed = Observed()
     for place, one in enumerate(computed):
         if place in waits:
-            observed.waited(0)
-        observed.computed(0, ObservedComputation(*one))
+            observed.record_wait(0)
+        observed.record_computation(0, ObservedComputation(*one))
     return Step(observed.last, observed.before, scenario.cluster.host.gpu)
 
 
@@ -117,7 +117,7 @@ def test_a_step_of_adam_becomes_what_torch_runs_with_fused(scenario: Any, kind: 
     fused = optimizer_kernel(scenario, lambda each: optimizer(each, fused=True, **options))
     label = f"{kind}.step"
     changed = ObservedComputation(label, fused_optimizer.fused_kernel(ObservedComputation(label, before, "optimizer")))
-    assert counted(changed) == counted(ObservedComputation(label, fused))
+    assert count(changed) == count(ObservedComputation(label, fused))
     assert changed.kernel.launches == fused.launches < before.launches
     assert 0 < changed.kernel.host.dispatches < before.host.dispatches
     assert fused_optimizer.fused_kernel(ObservedComputation(label, fused, "optimizer")) is fused
@@ -125,13 +125,13 @@ def test_a_step_of_adam_becomes_what_torch_runs_with_fused(scenario: Any, kind: 
         own = ObservedComputation(
             "dense.update", fused_optimizer.fused_kernel(ObservedComputation("dense.update", before, "optimizer"))
         )
-        assert counted(own) == counted(changed)
+        assert count(own) == count(changed)
     assert [one.made_by for one in fused_optimizer.proposals(step_of(scenario, (label, before, "optimizer")))] == [
         f"fused=True for {kind}"
     ]
 
 
-def counted(computed: ObservedComputation) -> dict[Operation, int]:
+def count(computed: ObservedComputation) -> dict[Operation, int]:
     found: dict[Operation, int] = {}
     for operation, times in computed.operations():
         found[operation] = found.get(operation, 0) + times
@@ -177,10 +177,10 @@ def test_waits_behind_copies_of_a_script_count_between_other_kernels_alone(scena
 def test_shapes_that_differ_from_step_to_step_cannot_be_a_graph(scenario: Any) -> None:
     observed = Observed()
     for step, inner in enumerate((480, 512)):
-        observed.computed(step, ObservedComputation("a", of(*products(inner, 1024, "tf32"))))
+        observed.record_computation(step, ObservedComputation("a", of(*products(inner, 1024, "tf32"))))
     other = Step(observed.last, observed.before, scenario.cluster.host.gpu)
-    assert "differ from step to step" in cuda_graphs.barred(other)
-    assert cuda_graphs.barred(Step(observed.last, observed.last, scenario.cluster.host.gpu)) == ""
+    assert "differ from step to step" in cuda_graphs.why_barred(other)
+    assert cuda_graphs.why_barred(Step(observed.last, observed.last, scenario.cluster.host.gpu)) == ""
 
 
 def test_a_graph_is_proposed_where_the_scenario_can_say_so(scenario: Any) -> None:

@@ -43,7 +43,7 @@ NAMES = {
 BUSY, IDLE = 65_536, 64  # batches that the GPU takes longer for than the host, and not as long
 
 
-def predicted(folder: Path, *args: object, options: tuple[str, ...] = (), batch: int = BUSY) -> dict[str, Any]:
+def predict(folder: Path, *args: object, options: tuple[str, ...] = (), batch: int = BUSY) -> dict[str, Any]:
     folder.mkdir(exist_ok=True)
     script = folder / "train.py"
     script.write_text(SCRIPT)
@@ -67,14 +67,14 @@ def last_ns(run: dict[str, Any]) -> float:
 @pytest.fixture(scope="module")
 def bound_by_gpu(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     folder = tmp_path_factory.mktemp("gpu")
-    return folder, predicted(folder, 479, "foreach", "eager", "silent")
+    return folder, predict(folder, 479, "foreach", "eager", "silent")
 
 
 def test_a_padded_width_takes_what_the_wider_script_takes(
     bound_by_gpu: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
     run = bound_by_gpu[1]
-    wider = predicted(tmp_path, 480, "foreach", "eager", "silent")
+    wider = predict(tmp_path, 480, "foreach", "eager", "silent")
     assert last_ns(run) - saved_ns(run, "pad") == pytest.approx(last_ns(wider), rel=0.002)
     assert saved_ns(run, "pad") > 0.1 * last_ns(run)
     assert not [each for each in wider["advice"] if each["change"].startswith("products")]
@@ -84,7 +84,7 @@ def test_a_compiled_model_takes_what_the_script_that_compiles_takes(
     bound_by_gpu: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
     run = bound_by_gpu[1]
-    compiled = predicted(tmp_path, 479, "foreach", "compiled", "silent")
+    compiled = predict(tmp_path, 479, "foreach", "compiled", "silent")
     assert last_ns(run) - saved_ns(run, "compile") == pytest.approx(last_ns(compiled), rel=0.02)
     assert NAMES["compile"] not in {each["change"] for each in compiled["advice"]}  # it is made already
 
@@ -117,14 +117,14 @@ def test_changes_of_a_script_are_among_the_what_if_settings(bound_by_gpu: tuple[
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["foreach", "loop"])
 def test_a_fused_optimizer_takes_what_the_script_with_it_takes(mode: str, tmp_path: Path) -> None:
-    run = predicted(tmp_path / mode, 480, mode, "eager", "silent", batch=IDLE)
-    fused = predicted(tmp_path / "fused", 480, "fused", "eager", "silent", batch=IDLE)
+    run = predict(tmp_path / mode, 480, mode, "eager", "silent", batch=IDLE)
+    fused = predict(tmp_path / "fused", 480, "fused", "eager", "silent", batch=IDLE)
     assert last_ns(run) - saved_ns(run, "fuse") == pytest.approx(last_ns(fused), rel=0.01)
     assert saved_ns(run, "graph") > saved_ns(run, "fuse")
 
 
 def test_a_script_that_reads_its_loss_back_is_told_why_it_has_no_graph(tmp_path: Path) -> None:
-    run = predicted(tmp_path, 480, "fused", "eager", "reads", batch=IDLE)
+    run = predict(tmp_path, 480, "fused", "eager", "reads", batch=IDLE)
     (one,) = [each for each in run["advice"] if each["change"] == NAMES["graph"]]
     assert (one["saved_ns"], one["made_by"][:45]) == (0, "the host waits for the GPU within a step: exp")
     said = headline(twinstep.load(tmp_path / "run"))

@@ -39,7 +39,7 @@ def _either(refused: Callable[..., Any], of_gpus: str, single: Callable[..., Any
     return either
 
 
-def _handed_out(given: dict[str, Any]) -> Any:
+def _hand_out(given: dict[str, Any]) -> Any:
     """Return the tensor on its one GPU, in `out` if that is given."""
     if given["out"] is None:
         return (given["tensor"].to(given["devices"][0]),)
@@ -47,7 +47,7 @@ def _handed_out(given: dict[str, Any]) -> Any:
     return tuple(given["out"])
 
 
-def _gathered(given: dict[str, Any]) -> Tensor:
+def _gather(given: dict[str, Any]) -> Tensor:
     [tensor], out = given["tensors"], given["out"]
     if out is not None:
         copied: Tensor = out.copy_(tensor)
@@ -66,10 +66,10 @@ def _each_at(tensors: Sequence[Tensor], destination: Any) -> tuple[Tensor, ...]:
 
 # Per function: the argument with one element per GPU, and the function for a single GPU.
 _SINGLE: dict[str, tuple[str, Callable[..., Any]]] = {
-    "broadcast": ("devices", _handed_out),
+    "broadcast": ("devices", _hand_out),
     "broadcast_coalesced": ("devices", lambda given: [list(_each_at(given["tensors"], given["devices"][0]))]),
-    "scatter": ("devices", _handed_out),
-    "gather": ("tensors", _gathered),
+    "scatter": ("devices", _hand_out),
+    "gather": ("tensors", _gather),
     "reduce_add": ("inputs", lambda given: _at(given["inputs"][0], given["destination"])),
     "reduce_add_coalesced": ("inputs", lambda given: _each_at(given["inputs"][0], given["destination"])),
 }

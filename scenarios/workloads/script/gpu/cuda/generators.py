@@ -64,7 +64,7 @@ class GpuGenerator(_PLAIN):  # type: ignore[misc]
 
     def get_state(self) -> torch.Tensor:
         """Return seed and offset as 16 bytes, as a GPU's generator does."""
-        words = [_signed(self.initial_seed()), self.get_offset()]
+        words = [_as_signed(self.initial_seed()), self.get_offset()]
         return torch.tensor(words, dtype=torch.int64, device="cpu").view(torch.uint8)
 
     def set_state(self, state: torch.Tensor) -> Any:
@@ -116,7 +116,7 @@ def make_generators(indexed: Callable[[Any], Any], count: int) -> None:
     torch.cuda.default_generators = tuple(GpuGenerator(index) for index in range(count))
 
 
-def _signed(number: int) -> int:
+def _as_signed(number: int) -> int:
     """Return a seed's 64 bits as a signed integer, as torch's int64 stores them."""
     return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 

@@ -52,14 +52,14 @@ def follow_types() -> None:
             setattr(torch.cuda, name, kind)
     of_type, new, set_default = tensor.type, tensor.new, torch.set_default_tensor_type
 
-    def wanted(dtype: Any) -> _TensorType | None:
+    def find_type(dtype: Any) -> _TensorType | None:
         name = dtype.removeprefix("torch.cuda.") if isinstance(dtype, str) and "torch.cuda." in dtype else None
         return dtype if isinstance(dtype, _TensorType) else kinds.get(name or "")
 
-    def converted(self: Tensor, dtype: Any = None, non_blocking: bool = False, **more: Any) -> Any:
+    def convert(self: Tensor, dtype: Any = None, non_blocking: bool = False, **more: Any) -> Any:
         if dtype is None:
             return f"torch.cuda.{_NAMES[self.dtype]}" if self.is_cuda else of_type(self)
-        if (kind := wanted(dtype)) is not None:
+        if (kind := find_type(dtype)) is not None:
             return self.to("cuda" if not self.is_cuda else self.device, kind.dtype, non_blocking=non_blocking)
         if self.is_cuda:
             # torch itself says which dtype a name of a CPU tensor type means.
@@ -67,14 +67,14 @@ def follow_types() -> None:
             return self.to(dtype=other) if isinstance(dtype, torch.dtype) else self.to("cpu", other)
         return of_type(self, dtype, non_blocking=non_blocking, **more)
 
-    def made(self: Tensor, *given: Any, device: Any = None) -> Tensor:
+    def make(self: Tensor, *given: Any, device: Any = None) -> Tensor:
         if not self.is_cuda:
             return new(self, *given, **({} if device is None else {"device": device}))  # type: ignore[no-any-return]
         return kinds[_NAMES[self.dtype]](*given, device=device or self.device)
 
     def default(kind: Any) -> None:
-        found = wanted(kind)
+        found = find_type(kind)
         torch.set_default_device(None if found is None else "cuda")
         set_default(kind) if found is None else torch.set_default_dtype(found.dtype)
 
-    tensor.type, tensor.new, torch.set_default_tensor_type = converted, made, default
+    tensor.type, tensor.new, torch.set_default_tensor_type = convert, make, default

@@ -1,6 +1,6 @@
 """The public names of torch.cuda and torch.accelerator: which work as on a GPU, return constants, or are refused.
 
-A test compares this table with torch's own lists, and with that of docs/simulated_script.md.
+A test compares this table with torch's own lists, and with that of docs/reference/simulated_script.md.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def follow_names() -> None:
         for name, sentence in REFUSED.get(parent, {}).items():
             if hasattr(target, name):
                 usual = getattr(target, name)
-                setattr(target, name, _refused(f"{module}.{name}: {sentence}", usual))
+                setattr(target, name, _refuse(f"{module}.{name}: {sentence}", usual))
     streams: Any = sys.modules["torch.cuda.streams"]
     streams.ExternalStream = sys.modules["torch.cuda"].ExternalStream
 
@@ -158,7 +158,7 @@ def refusing(sentence: str) -> Callable[..., NoReturn]:
     return refuse
 
 
-def _refused(sentence: str, usual: Any) -> Any:
+def _refuse(sentence: str, usual: Any) -> Any:
     """Return a replacement of a function or class that raises RuntimeError; a function's keeps its signature."""
     refuse = refusing(sentence)
     return type(usual.__name__, (), {"__new__": refuse}) if isinstance(usual, type) else wraps(usual)(refuse)

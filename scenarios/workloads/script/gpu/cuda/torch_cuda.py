@@ -20,7 +20,7 @@ from scenarios.workloads.script.gpu.memory.memory import DeviceMemory
 
 # GPUs have bfloat16 and TF32 since compute capability 8.0 (CUDA C++ Programming Guide, "Compute Capabilities").
 _AMPERE = 8
-# Versions in torch 2.11.0 from PyPI (docs/calibration.md, the H200).
+# Versions in torch 2.11.0 from PyPI (docs/explanation/calibration.md, the H200).
 _CUDA, _NCCL = "13.0", (2, 28, 9)
 
 

@@ -170,12 +170,12 @@ class Allocator:
         pool = self._pool(stream, is_small=size_bytes <= _SMALL_BYTES)
         block = pool.fitting(size_bytes, is_expandable=self.is_expandable)
         if block is None:
-            block = self._made(pool, size_bytes)
+            block = self._make_block(pool, size_bytes)
             # As torch does: before it gives up it releases what is unused, and asks the GPU once more.
             if block is None:
                 self.retries += 1
                 self._release()
-                block = self._made(pool, size_bytes)
+                block = self._make_block(pool, size_bytes)
             if block is None:
                 self._refused.add(key)
                 return
@@ -236,10 +236,10 @@ class Allocator:
         for gauges in pool.gauges:
             gauges.reserved_bytes.add(-size_bytes)
 
-    def _made(self, pool: BlockPool, size_bytes: int) -> Block | None:
+    def _make_block(self, pool: BlockPool, size_bytes: int) -> Block | None:
         """Return a large enough free block of newly reserved memory; None if the GPU has no more."""
         if self.is_expandable:
-            return self._grown(pool, size_bytes)
+            return self._grow(pool, size_bytes)
         segment_bytes = pool.segment_bytes(size_bytes)
         if not self._reserve(pool, segment_bytes):
             return None
@@ -248,7 +248,7 @@ class Allocator:
         pool.put(block := Block(pool, self._place(), segment_bytes))
         return block
 
-    def _grown(self, pool: BlockPool, size_bytes: int) -> Block | None:
+    def _grow(self, pool: BlockPool, size_bytes: int) -> Block | None:
         """Return a free block of an expandable segment after reserving pages; keep the pages if they are too few."""
         block: Block | None = self._lowest(pool, size_bytes)
         if block is not None and not block.is_mapped:

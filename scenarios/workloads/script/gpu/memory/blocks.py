@@ -148,9 +148,9 @@ class BlockPool:
 def put_free(block: Block) -> Block:
     """Free a block, merged with free neighbours; return the merged block."""
     if block.before is not None and block.joins(block.before):
-        block = _joined(block.pool.take(block.before), block)
+        block = _merge(block.pool.take(block.before), block)
     if block.behind is not None and block.joins(block.behind):
-        block = _joined(block, block.pool.take(block.behind))
+        block = _merge(block, block.pool.take(block.behind))
     block.pool.put(block)
     return block
 
@@ -165,7 +165,7 @@ def cut(block: Block, size_bytes: int) -> Block:
     return rest
 
 
-def _joined(first: Block, second: Block) -> Block:
+def _merge(first: Block, second: Block) -> Block:
     """Merge two neighbours, neither of which is among the free ones."""
     first.size_bytes += second.size_bytes
     first.behind = second.behind

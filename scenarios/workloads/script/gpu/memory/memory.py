@@ -178,7 +178,7 @@ class DeviceMemory:
         found = None if self.journal is None else self.journal.holds(key)
         return key in self._sizes if found is None else found
 
-    def counted(self) -> DeviceMemory:
+    def count_records(self) -> DeviceMemory:
         """Return this memory, after counting all records of a journal."""
         if self.journal is not None:
             self.journal.end()

@@ -112,7 +112,7 @@ class ValueComputer:
             else:
                 self._shadows.keep(tensor, value, is_guess=is_guess, is_small=True)
 
-    def masked(self, func: Any, args: tuple[Any, ...]) -> Tensor | None:
+    def mask(self, func: Any, args: tuple[Any, ...]) -> Tensor | None:
         """Return arbitrary values, as many as a known mask leaves of unknown ones; None if the mask is unknown."""
         if func not in _MASKED or not self._shadows.is_of_gpu(args[0]):
             return None

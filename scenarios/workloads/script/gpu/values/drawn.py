@@ -17,7 +17,7 @@ def draw_at_once(shadows: Shadows) -> None:
     module: Any = torch.nn.init
     usual = module._no_grad_trunc_normal_
 
-    def drawn(
+    def draw(
         tensor: Tensor, mean: float, std: float, a: float, b: float, generator: torch.Generator | None = None
     ) -> Tensor:
         if not tensor.is_cuda:
@@ -26,4 +26,4 @@ def draw_at_once(shadows: Shadows) -> None:
         with torch.no_grad():
             return tensor.normal_(mean, std, generator=generator)
 
-    module._no_grad_trunc_normal_ = drawn
+    module._no_grad_trunc_normal_ = draw

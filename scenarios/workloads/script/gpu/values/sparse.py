@@ -92,7 +92,7 @@ class Sparse:
         if name in _READ:
             return func(*args, **kwargs)
         if name in _PARTS:
-            found = self._adopted(_PARTS[name](args[0]))
+            found = self._adopt(_PARTS[name](args[0]))
             return (
                 found if name.startswith("_") else _aten.alias.default(found)
             )  # autograd turns this into a view, but only once
@@ -106,15 +106,15 @@ class Sparse:
                 return self._by_value(func, name, args, kwargs)
         raise RuntimeError(f"{func.name()} of sparse tensors has no price on simulated GPUs: expected sparse=False")
 
-    def _adopted(self, tensor: Tensor) -> Tensor:
+    def _adopt(self, tensor: Tensor) -> Tensor:
         self._shadows.adopt([tensor])
         return tensor
 
     def _clone(self, sparse: Tensor, **_: Any) -> Tensor:
-        return _made_as(sparse, _indices(sparse).clone(), _values(sparse).clone())
+        return _make_like(sparse, _indices(sparse).clone(), _values(sparse).clone())
 
     def _detach(self, sparse: Tensor) -> Tensor:
-        return _made_as(sparse, _indices(sparse), _values(sparse))
+        return _make_like(sparse, _indices(sparse), _values(sparse))
 
     def _coalesce(self, sparse: Tensor) -> Tensor:
         """Sum the values of repeated indices."""
@@ -123,9 +123,9 @@ class Sparse:
             different, inverse = torch.unique(places, return_inverse=True)
         except RuntimeError:  # unknown indices are assumed to be distinct
             order = torch.sort(places).indices
-            return _made_as(sparse, _indices(sparse).index_select(1, order), values.index_select(0, order), True)
+            return _make_like(sparse, _indices(sparse).index_select(1, order), values.index_select(0, order), True)
         added = values.new_zeros(different.numel(), *values.shape[1:]).index_add_(0, inverse, values)
-        return _made_as(sparse, _taken_apart(different, sparse), added, True)
+        return _make_like(sparse, _unravel(different, sparse), added, True)
 
     def _add_in_place(self, one: Tensor, other: Tensor, *, alpha: float = 1) -> Tensor:
         if one.layout != torch.sparse_coo:
@@ -138,16 +138,16 @@ class Sparse:
         if dense.layout != torch.sparse_coo:
             return self._add_in_place(dense.clone(), sparse, alpha=alpha)
         values = _values(other) if alpha == 1 else _values(other) * alpha
-        return _made_as(one, torch.cat([_indices(one), _indices(other)], 1), torch.cat([_values(one), values]))
+        return _make_like(one, torch.cat([_indices(one), _indices(other)], 1), torch.cat([_values(one), values]))
 
     def _mask(self, dense: Tensor, mask: Tensor) -> Tensor:
-        return _made_as(mask, _indices(mask), _rows(dense, mask).index_select(0, _places(mask)), mask.is_coalesced())
+        return _make_like(mask, _indices(mask), _rows(dense, mask).index_select(0, _places(mask)), mask.is_coalesced())
 
     def _to_dense(self, sparse: Tensor, *_: Any, **__: Any) -> Tensor:
         return self._add_in_place(_values(sparse).new_zeros(sparse.shape), sparse)
 
     def _zero(self, sparse: Tensor) -> Tensor:
-        return self._become(sparse, _made_as(sparse, _indices(sparse)[:, :0], _values(sparse)[:0]))
+        return self._become(sparse, _make_like(sparse, _indices(sparse)[:, :0], _values(sparse)[:0]))
 
     def _copy(self, target: Tensor, source: Tensor, *_: Any) -> Tensor:
         return self._become(target, self._clone(source))
@@ -155,7 +155,7 @@ class Sparse:
     def _become(self, tensor: Tensor, value: Tensor) -> Tensor:
         """Replace the contents of a sparse tensor by those of another one."""
         base: Any = torch._C.TensorBase
-        with self._shadows.suspended(), torch._C.DisableTorchFunction():
+        with self._shadows.suspend(), torch._C.DisableTorchFunction():
             base.data.__set__(tensor, value)
         return tensor
 
@@ -171,7 +171,7 @@ class Sparse:
         values = func(_values(sparse), *others, **own)
         if name in _OF_ALL:
             return values
-        return args[0] if name.endswith("_") else _made_as(sparse, _indices(sparse), values, sparse.is_coalesced())
+        return args[0] if name.endswith("_") else _make_like(sparse, _indices(sparse), values, sparse.is_coalesced())
 
     def _bags_back(self, gradient: Tensor, indices: Tensor, *rest: Any) -> Tensor:
         """Return the sparse gradient of embedding bags: each id gets its bag's gradient."""
@@ -211,7 +211,7 @@ def _places(sparse: Tensor) -> Tensor:
     return found
 
 
-def _taken_apart(places: Tensor, sparse: Tensor) -> Tensor:
+def _unravel(places: Tensor, sparse: Tensor) -> Tensor:
     """Return the indices of the flat numbers that `_places` returns."""
     dims = _indices(sparse).shape[0]
     return places.view(1, -1) if dims == 1 else torch.stack(torch.unravel_index(places, sparse.shape[:dims]))
@@ -222,7 +222,7 @@ def _rows(dense: Tensor, sparse: Tensor) -> Tensor:
     return dense if dims == 1 else dense.view(-1, *dense.shape[dims:])
 
 
-def _made_as(sparse: Tensor, indices: Tensor, values: Tensor, is_coalesced: bool = False) -> Tensor:
+def _make_like(sparse: Tensor, indices: Tensor, values: Tensor, is_coalesced: bool = False) -> Tensor:
     return _make(sparse.shape, indices, values, is_coalesced)
 
 

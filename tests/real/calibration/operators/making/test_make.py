@@ -28,7 +28,7 @@ from scenarios.seam.operations.products import Product
 from scenarios.seam.operations.reductions import Pool, Qr, Reduction
 from scenarios.seam.operations.rows import EmbeddingBackward, Gather, Index, IndexPut, ScatterAdd
 from scenarios.seam.operations.sorting import BucketizeSparse, PermutePooled, PermuteSparse, Scan, Sort
-from tests.real.calibration.operators.described import described
+from tests.real.calibration.operators.described import describe
 
 F, B, T = "float32", "bfloat16", "tf32"
 
@@ -40,7 +40,7 @@ def arena(device: str = "cpu", size_bytes: int = 1 << 24) -> Arena:
 def again(operation: Operation, there: Arena) -> list[Operation]:
     """Return what the operator made from a description is described as."""
     made = make(operation, there)
-    return described(made.run, is_tf32=made.is_tf32)
+    return describe(made.run, is_tf32=made.is_tf32)
 
 
 def pointwise(name: str, inputs: str, outputs: str) -> Pointwise:

@@ -97,7 +97,8 @@ def test_measured_kernels_of_a_command_line_lie_over_the_profiles_tables(
     assert [*caught.value.sentences] == ["--kernels = 'own.parquet': expected own.parquet to be a file"]
 
 
-def test_profiles_are_shown_with_their_tables() -> None:
+def test_profiles_are_shown_with_their_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     shown = command("scenarios", "profiles", "hgx_h200").stdout.splitlines()[3:]
     assert shown == [
         "    46,298 measured operators of NVIDIA H200:"

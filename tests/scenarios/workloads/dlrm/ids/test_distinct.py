@@ -59,7 +59,7 @@ def test_no_ids_name_no_rows() -> None:
     assert distinct_rows(table(1, Ids()), range(1), [100.0]) == pytest.approx(1)
 
 
-def shared(*features: tuple[Ids, float]) -> Table:
+def share(*features: tuple[Ids, float]) -> Table:
     """One table with these laws, and ids a sample."""
     named = tuple(
         Feature(name=f"f{number}", ids=ids, ids_per_sample=count) for number, (ids, count) in enumerate(features)
@@ -81,7 +81,7 @@ def shared(*features: tuple[Ids, float]) -> Table:
 @pytest.mark.parametrize("batch", [30, 400])
 def test_features_of_a_table_name_rows_together(features: tuple[tuple[Ids, float], ...], batch: int) -> None:
     """Fewer than each by itself would: within 3 %, or 6 of bags whose ids are not independent."""
-    one, steps = shared(*features), 40
+    one, steps = share(*features), 40
     made = training((one,), 1, 1, batch)
     found = np.mean(
         [
@@ -105,7 +105,7 @@ def test_files_that_name_the_same_rows_name_them_once(tmp_path: Path) -> None:
         file = tmp_path / f"{first}.csv"
         file.write_text("".join(f"{row}\n" for row in range(first, first + 100)))
         laws.append((Ids(kind="file", path=file), 1.0))
-    one = shared(*laws)
+    one = share(*laws)
     assert distinct_rows(one, range(ROWS), [4000.0, 4000.0]) == pytest.approx(150)
     blocks = (range(60), range(60, ROWS))
     parts = [distinct_rows(one, rows, expected_ids(one, rows, 100)) for rows in blocks]
@@ -116,7 +116,7 @@ def test_files_that_name_the_same_rows_name_them_once(tmp_path: Path) -> None:
 
 def test_two_features_of_one_law_are_one_with_the_ids_of_both() -> None:
     for law in (Ids(), ZIPF, BY_FREQUENCY):
-        one, both = table(ROWS, law, 5), shared((law, 2), (law, 3))
+        one, both = table(ROWS, law, 5), share((law, 2), (law, 3))
         for rows in (range(ROWS), range(500, 900)):
             together = distinct_rows(both, rows, expected_ids(both, rows, 100))
             assert together == pytest.approx(distinct_rows(one, rows, expected_ids(one, rows, 100)))

@@ -14,7 +14,7 @@ from scenarios.workloads.dlrm.batches import draw_bags
 from scenarios.workloads.dlrm.ids.distinct import distinct_rows, expected_ids
 from scenarios.workloads.dlrm.tables.caching import CachedPiece, RowCache
 from tests.sim.test_dlrm_steps import training
-from tests.small import GPU, changed, cluster, model_of
+from tests.small import GPU, change, cluster, model_of
 
 ROWS, SAMPLES, WARM, STEPS = 10_000, 512, 200, 200
 # What the formula is off by, of the misses; the simulation's own noise is 0.2 to 1.2 % over 200 batches.
@@ -58,10 +58,10 @@ class Lru:
         return len(named), missed
 
 
-def drawn(tables: tuple[Table, ...], room: int) -> tuple[float, float]:
+def draw(tables: tuple[Table, ...], room: int) -> tuple[float, float]:
     """Mean distinct rows and misses a batch of a simulated cache, after it is full."""
     made = training(("table_wise",), batch_size=SAMPLES)
-    made = changed(
+    made = change(
         made,
         cluster=cluster(1, 1, gpu=GPU),
         model=dataclasses.replace(model_of(made), tables=tables),
@@ -79,7 +79,7 @@ def drawn(tables: tuple[Table, ...], room: int) -> tuple[float, float]:
     return float(named), float(missed)
 
 
-def predicted(cache: RowCache) -> tuple[float, float]:
+def predict(cache: RowCache) -> tuple[float, float]:
     ids = [expected_ids(piece.table, piece.rows, SAMPLES) for piece in cache.pieces]
     named = sum(distinct_rows(piece.table, piece.rows, count) for piece, count in zip(cache.pieces, ids, strict=True))
     return named, sum(cache.misses(ids))
@@ -89,8 +89,8 @@ def predicted(cache: RowCache) -> tuple[float, float]:
 @pytest.mark.parametrize("law", LAWS)
 def test_misses_are_those_of_a_simulated_lru_cache(law: str, load_factor: float) -> None:
     one = table(*LAWS[law])
-    named, missed = drawn((one,), round(load_factor * ROWS))
-    expected = predicted(cache_of(one, load_factor=load_factor))
+    named, missed = draw((one,), round(load_factor * ROWS))
+    expected = predict(cache_of(one, load_factor=load_factor))
     assert expected[0] == pytest.approx(named, rel=ERROR)
     assert expected[1] == pytest.approx(missed, rel=ERROR)
 
@@ -101,8 +101,8 @@ def test_features_of_a_table_share_its_rows(load_factor: float) -> None:
     laws = (*LAWS.values(),)[:2]
     features = tuple(Feature(name=f"f{at}", ids=ids, ids_per_sample=length) for at, (ids, length) in enumerate(laws))
     one = table(Ids(), sum(length for _, length in laws), features=features)
-    named, missed = drawn((one,), round(load_factor * ROWS))
-    expected = predicted(cache_of(one, load_factor=load_factor))
+    named, missed = draw((one,), round(load_factor * ROWS))
+    expected = predict(cache_of(one, load_factor=load_factor))
     assert expected[0] == pytest.approx(named, rel=ERROR)
     assert expected[1] == pytest.approx(missed, rel=ERROR)
 
@@ -110,10 +110,10 @@ def test_features_of_a_table_share_its_rows(load_factor: float) -> None:
 def test_tables_of_a_module_share_the_cache() -> None:
     """A busy table takes more of the room than its part, as with LRU."""
     busy, idle = table(Ids(), 6), table(Ids(), 1, name="u")
-    _, missed = drawn((busy, idle), round(0.3 * 2 * ROWS))
+    _, missed = draw((busy, idle), round(0.3 * 2 * ROWS))
     together = cache_of(busy, idle, load_factor=0.3)
-    apart = sum(predicted(cache_of(one, load_factor=0.3))[1] for one in (busy, idle))
-    assert predicted(together)[1] == pytest.approx(missed, rel=ERROR)
+    apart = sum(predict(cache_of(one, load_factor=0.3))[1] for one in (busy, idle))
+    assert predict(together)[1] == pytest.approx(missed, rel=ERROR)
     assert abs(apart - missed) > 2 * ERROR * missed
 
 
@@ -121,21 +121,21 @@ def test_tables_of_a_module_share_the_cache() -> None:
 def test_a_larger_cache_misses_less_and_no_more_than_is_named(law: str) -> None:
     one, before = table(*LAWS[law]), None
     for load_factor in (0.01, 0.1, 0.2, 0.5, 0.9, 0.999):
-        named, missed = predicted(cache_of(one, load_factor=load_factor))
+        named, missed = predict(cache_of(one, load_factor=load_factor))
         assert 0 <= missed <= named
         assert before is None or missed < before
         before = missed
-    assert predicted(cache_of(one, load_factor=1.0))[1] == 0
+    assert predict(cache_of(one, load_factor=1.0))[1] == 0
 
 
 def test_uniform_ids_hit_as_often_as_rows_are_cached() -> None:
     """Exactly: whatever is cached, each row is named as often, and a batch names few of them."""
-    named, missed = predicted(cache_of(table(Ids(), 4), load_factor=0.25))
+    named, missed = predict(cache_of(table(Ids(), 4), load_factor=0.25))
     assert missed == pytest.approx(0.75 * named, rel=1e-6)
 
 
 def test_a_cache_smaller_than_a_batch_misses_most_of_it() -> None:
-    named, missed = predicted(cache_of(table(Ids(), 4), load_factor=0.01))
+    named, missed = predict(cache_of(table(Ids(), 4), load_factor=0.01))
     assert 0.98 * named < missed < named
 
 
@@ -143,8 +143,8 @@ def test_a_file_that_names_few_rows_misses_nothing(tmp_path: Path) -> None:
     file = tmp_path / "ids.csv"
     file.write_text("".join(f"{row} {row + 100}\n" for row in range(100)))
     one = table(Ids(kind="file", path=file), 2)
-    assert predicted(cache_of(one, load_factor=0.021))[1] == 0
-    assert predicted(cache_of(one, load_factor=0.01))[1] > 0
+    assert predict(cache_of(one, load_factor=0.021))[1] == 0
+    assert predict(cache_of(one, load_factor=0.01))[1] > 0
 
 
 def test_a_block_of_rows_has_its_part_of_the_misses() -> None:

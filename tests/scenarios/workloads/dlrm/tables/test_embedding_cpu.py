@@ -50,15 +50,15 @@ class Case:
     def places(self) -> Places:
         return Places.of(list(self.rows), list(self.dims), list(self.keys))
 
-    def drawn(self, *shape: int) -> Tensor:
+    def draw(self, *shape: int) -> Tensor:
         generator = torch.Generator().manual_seed(self.seed)
         return torch.randn(*shape, generator=generator).to(self.dtype)
 
     def weights(self) -> Tensor:
-        return self.drawn(sum(rows * dim for rows, dim in zip(self.rows, self.dims, strict=True)))
+        return self.draw(sum(rows * dim for rows, dim in zip(self.rows, self.dims, strict=True)))
 
     @property
-    def named(self) -> Named:
+    def name(self) -> Named:
         ids = [one for key in self.bags for bag in key for one in bag]
         lengths = torch.tensor([len(bag) for key in self.bags for bag in key])
         weights = torch.rand(len(ids), generator=torch.Generator().manual_seed(self.seed))
@@ -72,9 +72,9 @@ class Case:
     def gradient(self) -> Tensor:
         """As what is looked up."""
         if self.bag != "sequence":
-            return self.drawn(self.samples, sum(self.key_dims)).to(self.travels_as)
+            return self.draw(self.samples, sum(self.key_dims)).to(self.travels_as)
         sizes = [sum(map(len, key)) * dim for key, dim in zip(self.bags, self.key_dims, strict=True)]
-        return self.drawn(sum(sizes)).to(self.travels_as)
+        return self.draw(sum(sizes)).to(self.travels_as)
 
     def storage(self) -> RankRows:
         """Weights, and a state of 1/4 for each row or element."""
@@ -107,23 +107,23 @@ def close(found: Tensor, expected: Tensor) -> None:
 @given(cases())
 def test_a_look_up_sums_rows(case: Case) -> None:
     rows = case.storage()
-    found = embedding_cpu.look_up(rows, case.named, case.samples, case.travels_as)
-    close(found, embedding_torch.look_up(rows, case.named, case.samples, case.travels_as))
+    found = embedding_cpu.look_up(rows, case.name, case.samples, case.travels_as)
+    close(found, embedding_torch.look_up(rows, case.name, case.samples, case.travels_as))
 
 
 @given(cases(), st.sampled_from([1.0, -0.5]))
 def test_gradients_are_added_to_rows(case: Case, scale: float) -> None:
     ours, theirs = case.storage(), case.storage()
     gradient = case.gradient()
-    embedding_cpu.add(ours, case.named, gradient, scale)
-    embedding_torch.add(theirs, case.named, gradient, scale)
+    embedding_cpu.add(ours, case.name, gradient, scale)
+    embedding_torch.add(theirs, case.name, gradient, scale)
     close(ours.weights, theirs.weights)
 
 
 @given(cases(), st.sampled_from([torch.float32, torch.float64]))
 def test_gradients_of_all_rows_are_summed(case: Case, dtype: torch.dtype) -> None:
     gradient = case.gradient()
-    ours, theirs = (each.sums(case.places, case.named, gradient, dtype) for each in (embedding_cpu, embedding_torch))
+    ours, theirs = (each.sums(case.places, case.name, gradient, dtype) for each in (embedding_cpu, embedding_torch))
     close(ours, theirs)
 
 
@@ -131,8 +131,8 @@ def test_gradients_of_all_rows_are_summed(case: Case, dtype: torch.dtype) -> Non
 def test_adagrad_changes_the_rows_that_were_named_and_their_state(case: Case) -> None:
     first, gradient = case.weights(), case.gradient()
     ours, theirs = case.storage(), case.storage()
-    embedding_cpu.adagrad(ours, case.named, gradient, 0.1)
-    embedding_torch.adagrad(theirs, case.named, gradient, 0.1)
+    embedding_cpu.adagrad(ours, case.name, gradient, 0.1)
+    embedding_torch.adagrad(theirs, case.name, gradient, 0.1)
     close(ours.weights, theirs.weights)
     close(ours.squares, theirs.squares)
     named: list[set[int]] = [set() for _ in case.rows]

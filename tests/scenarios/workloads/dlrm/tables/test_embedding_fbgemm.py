@@ -57,7 +57,7 @@ class Case:
         self.prices = RowPrices(pieces, dtype, optimizer=optimizer, unpooled=bag == "sequence", travels_as=travels_as)
         self.tolerance = max(CLOSE.get(each, 1.0) for each in (dtype, travels_as))
         self._generator, self._bag, self._ids_dtype = torch.Generator().manual_seed(seed), bag, ids_dtype
-        self.batches = [self._drawn() for _ in range(2)]
+        self.batches = [self._draw() for _ in range(2)]
         self.gradients = [
             torch.randn(self.prices.found_shape(each), generator=self._generator).mul_(0.1).to(travels_as)
             for each in self.batches
@@ -68,7 +68,7 @@ class Case:
             patch.setattr(embedding, "library_of", lambda device: library)
             return Rows(self.prices, 3, CPU, is_copy=is_copy)
 
-    def _drawn(self, samples: int = 5) -> KeyedJagged:
+    def _draw(self, samples: int = 5) -> KeyedJagged:
         generator, ids, lengths = self._generator, [], []
         for piece in self.prices.pieces:
             for _ in range(piece.keys):

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from scenarios.config.scenario import Feature, Ids, Table
 from scenarios.workloads.dlrm.batches import draw_bags
 from scenarios.workloads.dlrm.ids.distinct import distinct_rows, expected_ids
-from scenarios.workloads.dlrm.tables.l2 import rows_fetched
+from scenarios.workloads.dlrm.tables.l2 import count_fetched_rows
 from tests.scenarios.workloads.dlrm.tables.test_caching import LAWS, ROWS, table
 from tests.sim.test_dlrm_steps import training
-from tests.small import GPU, changed, cluster, model_of
+from tests.small import GPU, change, cluster, model_of
 
 SAMPLES = 16_384
 ERROR = 0.03  # over 16,384 samples; others draw 0.5 % fewer or more
@@ -25,7 +25,7 @@ def fetched_by_lru(one: Table, room: int) -> int:
     """How many of one drawn batch's rows a cache of so many does not have."""
     made = training(("table_wise",), batch_size=SAMPLES)
     model = dataclasses.replace(model_of(made), tables=(one,))
-    drawn = draw_bags(changed(made, cluster=cluster(1, 1, gpu=GPU), model=model), 0, 0, 0)
+    drawn = draw_bags(change(made, cluster=cluster(1, 1, gpu=GPU), model=model), 0, 0, 0)
     held: OrderedDict[int, None] = OrderedDict()
     missed = 0
     for row in drawn.ids.tolist():
@@ -42,15 +42,15 @@ def fetched_by_lru(one: Table, room: int) -> int:
 def test_rows_are_those_that_an_lru_cache_misses(law: str, room: int) -> None:
     one = table(*LAWS[law])
     ids = expected_ids(one, range(ROWS), SAMPLES)
-    assert rows_fetched(one, range(ROWS), ids, room) == pytest.approx(fetched_by_lru(one, room), rel=ERROR)
+    assert count_fetched_rows(one, range(ROWS), ids, room) == pytest.approx(fetched_by_lru(one, room), rel=ERROR)
 
 
 @given(st.sampled_from(sorted(LAWS)), st.floats(0, 1e6), st.floats(1, 2 * ROWS), st.floats(1, 3))
 def test_more_room_fetches_fewer_rows_and_none_less_than_once(law: str, ids: float, room: float, more: float) -> None:
     one, rows = table(*LAWS[law]), range(ROWS // 2)
-    found = rows_fetched(one, rows, [ids], room)
+    found = count_fetched_rows(one, rows, [ids], room)
     assert distinct_rows(one, rows, [ids]) * (1 - 1e-3) <= found <= ids
-    assert rows_fetched(one, rows, [ids], room * more) <= found * (1 + 1e-3)
+    assert count_fetched_rows(one, rows, [ids], room * more) <= found * (1 + 1e-3)
 
 
 @pytest.mark.parametrize("room", [500, 4_000])
@@ -60,5 +60,5 @@ def test_features_of_one_law_are_one_with_the_ids_of_both(law: str, room: int) -
     features = tuple(Feature(name=f"f{at}", ids=ids, ids_per_sample=length) for at in range(2))
     both = table(Ids(), 2 * length, features=features)
     given_ids = expected_ids(both, range(ROWS), SAMPLES)
-    one = rows_fetched(table(ids, length), range(ROWS), [sum(given_ids)], room)
-    assert rows_fetched(both, range(ROWS), given_ids, room) == pytest.approx(one)
+    one = count_fetched_rows(table(ids, length), range(ROWS), [sum(given_ids)], room)
+    assert count_fetched_rows(both, range(ROWS), given_ids, room) == pytest.approx(one)

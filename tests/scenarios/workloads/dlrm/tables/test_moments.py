@@ -15,21 +15,21 @@ PLACES = Places.of([3, 2], [4, 2])
 NAMED = Named(torch.tensor([0, 2, 0, 1, 0]), torch.tensor([1, 1, 1, 2, 0, 0]))
 
 
-def drawn(*shape: int) -> torch.Tensor:
+def draw(*shape: int) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(3))
 
 
-def trained(weights: torch.Tensor, kind: OptimizerKind, **changes: float) -> Moments:
+def train(weights: torch.Tensor, kind: OptimizerKind, **changes: float) -> Moments:
     moments = Moments(Optimizer(kind=kind, learning_rate=0.05, **changes), weights, PLACES)  # type: ignore[arg-type]
     for _ in range(3):
-        moments.update(NAMED, drawn(3, 6))
+        moments.update(NAMED, draw(3, 6))
     return moments
 
 
 @pytest.mark.parametrize("kind", WITH_MOMENTS)
 def test_rows_that_no_id_names_stay(kind: OptimizerKind) -> None:
-    weights, before = drawn(16), drawn(16)
-    moments = trained(weights, kind, weight_decay=0.1)
+    weights, before = draw(16), draw(16)
+    moments = train(weights, kind, weight_decay=0.1)
     is_still = weights == before
     assert is_still.tolist() == [4 <= at < 8 for at in range(16)]
     assert (moments.means == 0).tolist() == is_still.tolist()
@@ -38,8 +38,8 @@ def test_rows_that_no_id_names_stay(kind: OptimizerKind) -> None:
 @pytest.mark.parametrize("kind", WITH_MOMENTS)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_rows_of_halves_have_moments_of_float32(kind: OptimizerKind, dtype: torch.dtype) -> None:
-    wide, half = drawn(16), drawn(16).to(dtype)
-    moments = [trained(each, kind) for each in (wide, half)]
+    wide, half = draw(16), draw(16).to(dtype)
+    moments = [train(each, kind) for each in (wide, half)]
     for name in ("means", "squares"):
         ours, theirs = (getattr(each, name) for each in moments)
         assert ours.dtype == torch.float32
@@ -50,20 +50,20 @@ def test_rows_of_halves_have_moments_of_float32(kind: OptimizerKind, dtype: torc
 @pytest.mark.parametrize("kind", WITH_MOMENTS)
 def test_rows_without_any_gradient_stay_finite(kind: OptimizerKind) -> None:
     """As of copies whose rows nobody names: LAMB's ratio would be 0 / 0."""
-    weights = drawn(16)
+    weights = draw(16)
     moments = Moments(Optimizer(kind=kind), weights, PLACES)
     moments.update_all(torch.zeros(16))
-    assert torch.equal(weights, drawn(16))
+    assert torch.equal(weights, draw(16))
 
 
 @pytest.mark.parametrize("kind", WITH_MOMENTS)
 def test_a_named_row_whose_first_gradient_is_0_stays(kind: OptimizerKind) -> None:
     """As in a step whose scaled losses overflow; fbgemm's LAMB makes NaN of it."""
-    weights = drawn(16)
+    weights = draw(16)
     Moments(Optimizer(kind=kind), weights, PLACES).update(NAMED, torch.zeros(3, 6))
-    assert torch.equal(weights, drawn(16))
+    assert torch.equal(weights, draw(16))
 
 
 @pytest.mark.parametrize(("kind", "states"), [("adam", 16), ("lamb", 16), ("partial_rowwise_adam", 5)])
 def test_squares_are_kept_by_element_or_by_row(kind: OptimizerKind, states: int) -> None:
-    assert Moments(Optimizer(kind=kind), drawn(16), PLACES).squares.numel() == states
+    assert Moments(Optimizer(kind=kind), draw(16), PLACES).squares.numel() == states

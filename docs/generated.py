@@ -1,0 +1,107 @@
+"""Write the pages of reference that declarations give: keys, commands and profiles."""
+
+from __future__ import annotations
+
+import argparse
+import tomllib
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NoReturn
+from unittest import mock
+
+from scenarios.config.toml.schema import reference
+from twinstep.__main__ import COMMANDS
+
+PROFILES = Path(__file__).parents[1] / "scenarios" / "profiles"
+
+
+def write(folder: Path) -> None:
+    """Write `keys.md`, `commands.md` and `profiles.md` into `folder`, where their text has changed."""
+    pages = {"keys": keys(), "commands": commands(), "profiles": profiles()}
+    for name, text in pages.items():
+        path = folder / f"{name}.md"
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+
+
+def keys() -> str:
+    """Return the page of all keys of scenario files."""
+    return (
+        f"# Every key of a scenario file\n\n`twinstep keys` prints this page.\n\n{reference().replace('### ', '## ')}"
+    )
+
+
+class _FoundError(Exception):
+    """A parser that was about to parse."""
+
+    def __init__(self, parser: argparse.ArgumentParser) -> None:
+        self.parser = parser
+
+
+def _find(self: argparse.ArgumentParser, *_: object, **__: object) -> NoReturn:
+    raise _FoundError(self)
+
+
+def commands() -> str:
+    """Return the page of all commands: usage, arguments and options, as `--help` prints them."""
+    parts = [
+        "# Commands\n\nEvery command prints this with `--help`. `python -m sim`, `python -m real`, `python -m reports`"
+        " and `python -m scenarios`\ntake the commands of `twinstep` that predict, measure, report and list.\n"
+    ]
+    for name, command in COMMANDS.items():
+        with mock.patch.object(argparse.ArgumentParser, "parse_known_args", _find):
+            try:
+                import_module(command.module).main([*command.words], prog=f"twinstep{command.prog}")
+            except _FoundError as found:
+                parts += _described(_inner(found.parser, command.words), f"twinstep {name}", "##")
+    return "\n".join(parts)
+
+
+def _inner(parser: argparse.ArgumentParser, words: tuple[str, ...]) -> argparse.ArgumentParser:
+    """Return the parser that parses what follows `words`."""
+    for word in words:
+        inner = _subparsers(parser).get(word)
+        parser = inner or parser
+    return parser
+
+
+def _subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    return next((dict(each.choices) for each in parser._actions if isinstance(each, argparse._SubParsersAction)), {})
+
+
+def _described(parser: argparse.ArgumentParser, name: str, level: str) -> Iterator[str]:
+    about = (parser.description or "").replace("%(prog)s", name)
+    yield f"{level} `{name}`\n\n{about}\n"
+    rows = [row for action in parser._actions if (row := _row(action))]
+    if rows:
+        yield "| option | meaning |\n|---|---|\n" + "\n".join(rows) + "\n"
+    for word, inner in _subparsers(parser).items():
+        yield from _described(inner, f"{name} {word}", level + "#")
+
+
+def _row(action: argparse.Action) -> str:
+    if isinstance(action, argparse._HelpAction | argparse._SubParsersAction) or action.help == argparse.SUPPRESS:
+        return ""
+    choices = ",".join(map(str, action.choices)) if action.choices else ""
+    value = action.metavar or (f"{{{choices}}}" if choices else action.dest.upper())
+    value = " ".join(value) if isinstance(value, tuple) else value
+    given = [value] if not action.option_strings else action.option_strings
+    taken = f" {value}" if action.option_strings and action.nargs != 0 else ""
+    name = ", ".join(given) + taken
+    about = (action.help or "") % {**vars(action), "prog": "twinstep"} if action.help else ""
+    cells = (cell.replace("|", "\\|").replace("\n", " ") for cell in (f"`{name}`", about))
+    return f"| {' | '.join(cells)} |"
+
+
+def profiles() -> str:
+    """Return the page of the ready profiles: each file as it is, with the source of every figure."""
+    parts = [
+        "# Profiles\n\nHardware that a scenario can name (`cluster.profile`). `twinstep profile NAME` prints a file."
+        ' Comments give the source of\neach figure; "assumed" marks figures without one.\n'
+    ]
+    for path in sorted(PROFILES.glob("*.toml")):
+        text = path.read_text(encoding="utf-8")
+        about: dict[str, Any] = tomllib.loads(text)
+        parts.append(f"## {path.stem}\n\n{about.get('description', '')}\n\n```toml\n{text}```\n")
+    return "\n".join(parts)

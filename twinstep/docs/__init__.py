@@ -1,0 +1,1 @@
+"""`twinstep docs`: the documentation's pages in a terminal."""
