@@ -186,8 +186,7 @@ def plan(
 def what_if(path: str | os.PathLike[str], *, replan: bool = False, seconds: float = 120.0, **overrides: Any) -> Run:
     """Predict a scenario, then with one change at a time, as `twinstep predict --what-if` does (twinstep docs studies).
 
-    The result is the prediction, in memory; its frame `what_if` has a row for each change: what the step takes, and its
-    speed over that of the scenario.
+    The result is the prediction, in memory; its frame `what_if` has each change's step, and its speed over the run's.
 
     Args:
         path: the scenario's file, the name of a ready one, or a training script, which also takes `hosts` and

@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -123,7 +123,6 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
         if isinstance(scenario.options, Script) and scenario.options.recording is None:
             start_loading(scenario, scenario.options)  # concurrently with this process's own imports
         with loading():
-            from reports.store.drafts import changing
             from reports.terminal.present import check_free, output, present, write_kernels
 
         folder = _folder(options, scenario)
@@ -136,10 +135,7 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
     print_notes(notes(job.scenario, job.program.host_classes, effort_of(job.scenario, job.program)))
     with job.bar, jobs.keep_ids():
         digest = None if goes_on else jobs.record_run(job)
-        with ExitStack() as whole:
-            if options.what_if:
-                whole.enter_context(changing(folder))
-                whole.enter_context(_show_if_interrupted(job, options))
+        with _own_changes(job, options) if options.what_if else nullcontext():
             run, spread = jobs.change_and_draw(job, asked, digest)
     if options.kernels_csv is not None:
         write_kernels(run, options.kernels_csv)
@@ -154,12 +150,18 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
 
 
 @contextmanager
-def _show_if_interrupted(job: PredictionJob, options: argparse.Namespace) -> Iterator[None]:
-    """Print what the run folder has if a signal ends the context."""
+def _own_changes(job: PredictionJob, options: argparse.Namespace) -> Iterator[None]:
+    """Own the run folder while changes are added to it, and print what it has if a signal ends that.
+
+    Raises:
+        ReportError: another process adds to it.
+    """
+    from reports.store.drafts import changing
     from reports.terminal.present import output, present
 
     try:
-        yield
+        with changing(job.folder):
+            yield
     except KeyboardInterrupt as interruption:
         job.bar.end()
         with output():

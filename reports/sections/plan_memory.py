@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pandas as pd
 
@@ -12,9 +12,6 @@ from reports.run import Run
 from reports.sections.model import Block, ReportSection, Words, lacking, table_of
 from reports.terminal import text
 from reports.terminal.rows import records
-
-if TYPE_CHECKING:
-    from reports.sections.plans import PlansView
 
 # What a part of a rank's memory is for, by the beginning of its name; others keep their names.
 _OF_TABLES, _EXCHANGED = "tables: ", "tables: ids and rows of exchanges (KJT)"
@@ -41,7 +38,7 @@ def memory_by_part(run: Run) -> pd.DataFrame:
     return summed[summed > 0].rename_axis("part").reset_index()
 
 
-def _memory(view: PlansView) -> Iterator[Block]:
+def _memory(view: Any) -> Iterator[Block]:  # a PlansView, whose module imports this one
     fullest, parts = records(view.best.run.rank_memory.head(1))[0], memory_by_part(view.best.run)
     capacity_bytes = float(fullest["capacity_bytes"])
     title = f"Memory of the fullest rank, {fullest['rank']}: {text.size(fullest['used_bytes'])}"
