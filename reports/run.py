@@ -130,10 +130,10 @@ class Run(Printed):
 
     @property
     def batch_size(self) -> int | None:
-        """Samples of one rank in one step; None where the scenario has no model to train, or a script none stated."""
+        """Samples of one rank in one step; None where the scenario has no model to train, or they are unknown."""
         value = self.info.scenario.get("batch_size")
         if not (self.info.scenario.get("model") and isinstance(value, int) and value > 0):
-            return _whole_number(self.info.scenario, "options", "batch_size") or None
+            return _whole_number(self.info.scenario, "options", "batch_size") or self.info.step_samples or None
         return value * self.micro_batches
 
     @property

@@ -50,8 +50,20 @@ def text(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES) -> str:
     Raises:
         OSError: as for `content`.
         UnicodeDecodeError: it is not UTF-8.
+        ValueError: it is UTF-16, or has NUL bytes; the message is what was expected.
     """
-    return content(path, most_bytes).removeprefix(codecs.BOM_UTF8).decode()
+    data = content(path, most_bytes)
+    if expected := not_text(data):
+        raise ValueError(expected)
+    return data.removeprefix(codecs.BOM_UTF8).decode()
+
+
+def not_text(data: bytes) -> str:
+    """Return what a text file is expected to be whose content is UTF-16 or has NUL bytes; "" for others."""
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "UTF-8 text, not UTF-16; save it as UTF-8"
+    first = data.find(0)
+    return "" if first < 0 else f"UTF-8 text, without NUL bytes such as byte {first}; if it is UTF-16, save it as UTF-8"
 
 
 def unpack(data: bytes, most_bytes: int = MOST_UNPACKED) -> bytes:

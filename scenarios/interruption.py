@@ -21,14 +21,19 @@ NOTHING = "interrupted; nothing was written"
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal that ends the command; `number` is the signal's number."""
+    """A signal that ends the command; `number` is the signal's number, `words` are what was done by then."""
 
-    def __init__(self, number: int) -> None:
-        super().__init__(number)  # SimPy re-creates exceptions from their arguments
-        self.number = number
+    def __init__(self, number: int, words: str = "") -> None:
+        super().__init__(number, words)  # SimPy re-creates exceptions from their arguments
+        self.number, self._words = number, words
 
     def __str__(self) -> str:
-        return ""
+        return self._words
+
+    @classmethod
+    def of(cls, interruption: KeyboardInterrupt, words: str) -> Interrupted:
+        """Return an interruption by the same signal, with these words."""
+        return cls(getattr(interruption, "number", signal.SIGINT), words)
 
 
 def end(command: Callable[[], int], leave: Callable[[int], NoReturn] = sys.exit) -> NoReturn:

@@ -1,6 +1,6 @@
 """Notes and a progress line on stderr, and lines folded at the terminal's width, for all commands.
 
-`rich` is loaded when a progress line first draws.
+`rich` is loaded when a progress line first draws on a terminal.
 """
 
 from __future__ import annotations
@@ -45,12 +45,13 @@ def print_notes(sentences: Iterable[str]) -> None:
 
 
 class ProgressLine:
-    """A line that is redrawn if stderr is a terminal, and removed at the end.
+    """A line that is redrawn if stderr is a terminal, and removed at the end; elsewhere, lines of text if requested.
 
     Args:
         quiet: draw nothing.
         first_s: time before the first drawing, as most commands end sooner.
         ticks: also draw once a second, with the elapsed time, while the caller waits.
+        plain_s: where stderr is no terminal, minimum time between two lines of text, and before the first.
     """
 
     def __init__(
@@ -59,11 +60,14 @@ class ProgressLine:
         quiet: bool = False,
         first_s: float = 0.0,
         ticks: bool = False,
+        plain_s: float = math.inf,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._ticks, self._now_s = ticks, now_s
-        is_seen = not quiet and sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-        self._first_s = self._due_s = now_s() + first_s if is_seen else math.inf
+        is_terminal = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self._plain_s = math.inf if is_terminal or sys.stderr is None else plain_s
+        first_s = first_s if is_terminal else self._plain_s
+        self._first_s = self._due_s = math.inf if quiet else now_s() + first_s
         self._progress: Progress | None = None
 
     def __enter__(self) -> ProgressLine:
@@ -90,6 +94,11 @@ class ProgressLine:
     def draw(self, words: str, share: float | None = None, more: str = "") -> None:
         """Draw the words, a bar of the share done (None: unknown), and `more` words, unless it is too early."""
         if self._now_s() < self._first_s:
+            return
+        if math.isfinite(self._plain_s):
+            self._first_s = self._now_s() + self._plain_s
+            done_share = [] if share is None else [f"{share:.0%}"]
+            print(", ".join([words, *done_share, *filter(None, [more])]), file=sys.stderr, flush=True)
             return
         if self._progress is None:
             self._begin()

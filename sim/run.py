@@ -215,6 +215,7 @@ def _info(
         elapsed_s=time.perf_counter() - begin_s,
         host_counts=tuple(counts.items()),
         plan_notes=program.plan_notes,
+        step_samples=program.step_samples,
         left_out=program.left_out,
         on_cpu=program.on_cpu,
         rank_classes=program.rank_classes,

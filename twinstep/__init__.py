@@ -183,16 +183,16 @@ def plan(
 
 
 @with_overrides
-def what_if(path: str | os.PathLike[str], *, replan: bool = False, **overrides: Any) -> Run:
+def what_if(path: str | os.PathLike[str], *, replan: bool = False, seconds: float = 120.0, **overrides: Any) -> Run:
     """Predict a scenario, then with one change at a time, as `twinstep predict --what-if` does (twinstep docs studies).
 
-    The result is the prediction, in memory; its frame `what_if` has a row for each change: what the step takes, and its
-    speed over that of the scenario.
+    The result is the prediction, in memory; its frame `what_if` has each change's step, and its speed over the run's.
 
     Args:
         path: the scenario's file, the name of a ready one, or a training script, which also takes `hosts` and
             `gpus_per_host`.
         replan: whether tables are planned anew for each change, instead of keeping their plan.
+        seconds: the time for all changes, the quickest to simulate first; those left have status "not tried".
         overrides: values in place of the scenario's.
 
     Raises:
@@ -201,7 +201,7 @@ def what_if(path: str | os.PathLike[str], *, replan: bool = False, **overrides: 
     """
     from twinstep.prediction import changed_run
 
-    return changed_run(path, overrides, replan=replan)
+    return changed_run(path, overrides, replan=replan, seconds=seconds)
 
 
 def report(run: Run | str | os.PathLike[str], out: str | os.PathLike[str] | None = None) -> Path:

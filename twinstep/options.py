@@ -94,21 +94,27 @@ def add_rounds(parser: Parser, *, of: str, rounds: int, precision: str, default:
 
 
 def add_what_if(parser: Parser) -> None:
-    """Add `--what-if` and `--replan`."""
+    """Add `--what-if`, `--seconds` and `--replan`."""
     gains = "also simulate changes of hardware and program, one at a time, and report what each gains"
     parser.add_argument("--what-if", action="store_true", help=gains)
+    about = "with --what-if: time for all changes, the quickest to simulate first (default: 120)"
+    parser.add_argument("--seconds", type=float, metavar="S", help=about)
     anew = "with --what-if: plan the tables anew for each change, instead of keeping the scenario's plan"
     parser.add_argument("--replan", action="store_true", help=anew)
 
 
-def check_replan(options: argparse.Namespace, scenario: Scenario) -> None:
-    """Check that `--replan`, if it is given, has changes whose tables can be planned.
+def check_what_if(options: argparse.Namespace, scenario: Scenario) -> None:
+    """Check that `--seconds` and `--replan`, if given, have changes, whose tables can be planned for `--replan`.
 
     Raises:
-        ScenarioError: it has none.
+        ScenarioError: there are none.
     """
     from scenarios.seam.errors import ScenarioError
 
+    if options.seconds is not None and not options.what_if:
+        raise ScenarioError("--seconds: expected with --what-if, whose changes it limits")
+    if options.seconds is not None and not options.seconds > 0:
+        raise ScenarioError(f"--seconds = {options.seconds:g}: expected more than 0")
     if options.replan and not options.what_if:
         raise ScenarioError("--replan: expected with --what-if, whose changes it plans anew")
     if options.replan and (not scenario.workload.plans or scenario.workload.plan_file is not None):

@@ -9,17 +9,18 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scenarios.collector import loading
-from scenarios.interruption import NOTHING, code_of
+from scenarios.interruption import NOTHING, Interrupted, code_of
 
 if TYPE_CHECKING:
     from reports.run import Run
     from scenarios.config.scenario import Scenario
+    from twinstep.prediction_job import PredictionJob
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m sim") -> int:
@@ -108,7 +109,7 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
         from scenarios.workloads.script.config import Script
         from scenarios.workloads.script.forking import start_loading
         from twinstep import prediction_job as jobs
-        from twinstep.options import OVERRIDES, check_replan, impossible, overrides_of
+        from twinstep.options import OVERRIDES, check_what_if, impossible, overrides_of
         from twinstep.phases import Phases
 
     phases = Phases("loading")
@@ -118,11 +119,10 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
             raise ScenarioError(wrong)
         asked = jobs.PredictionRequest(options, given, of_script)
         scenario = asked.load({})
-        check_replan(options, scenario)
+        check_what_if(options, scenario)
         if isinstance(scenario.options, Script) and scenario.options.recording is None:
             start_loading(scenario, scenario.options)  # concurrently with this process's own imports
         with loading():
-            from reports.store.drafts import changing
             from reports.terminal.present import check_free, output, present, write_kernels
 
         folder = _folder(options, scenario)
@@ -135,7 +135,7 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
     print_notes(notes(job.scenario, job.program.host_classes, effort_of(job.scenario, job.program)))
     with job.bar, jobs.keep_ids():
         digest = None if goes_on else jobs.record_run(job)
-        with changing(folder) if options.what_if else nullcontext():
+        with _own_changes(job, options) if options.what_if else nullcontext():
             run, spread = jobs.change_and_draw(job, asked, digest)
     if options.kernels_csv is not None:
         write_kernels(run, options.kernels_csv)
@@ -147,6 +147,27 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
         if isinstance(job.scenario.options, Script) and not (options.json or options.quiet) and phases.sentence():
             print(phases.sentence())
     return 0
+
+
+@contextmanager
+def _own_changes(job: PredictionJob, options: argparse.Namespace) -> Iterator[None]:
+    """Own the run folder while changes are added to it, and print what it has if a signal ends that.
+
+    Raises:
+        ReportError: another process adds to it.
+    """
+    from reports.store.drafts import changing
+    from reports.terminal.present import output, present
+
+    try:
+        with changing(job.folder):
+            yield
+    except KeyboardInterrupt as interruption:
+        job.bar.end()
+        with output():
+            present(job.folder, options)
+        said = str(interruption) or f"{job.folder}: interrupted"
+        raise Interrupted.of(interruption, f"{said}; the command with --out {job.folder} goes on") from None
 
 
 def _folder(options: argparse.Namespace, scenario: Scenario) -> Path:
@@ -171,7 +192,7 @@ def _folder(options: argparse.Namespace, scenario: Scenario) -> Path:
     return folder
 
 
-def changed_run(path: str | os.PathLike[str], overrides: Mapping[str, object], *, replan: bool) -> Run:
+def changed_run(path: str | os.PathLike[str], overrides: Mapping[str, object], *, replan: bool, seconds: float) -> Run:
     """Predict a scenario with one change at a time, as `--what-if` does; the run, with its changes, is in memory.
 
     Raises:
@@ -180,19 +201,19 @@ def changed_run(path: str | os.PathLike[str], overrides: Mapping[str, object], *
     """
     from scenarios.owned_folder import scratch_folder
     from twinstep import prediction_job as jobs
-    from twinstep.options import check_replan
+    from twinstep.options import check_what_if
     from twinstep.phases import Phases
 
     given = dict(overrides)
     with scratch_folder() as scratch:
         words = [os.fspath(path), "--what-if", "--quiet", "--out", str(scratch / "run")]
         options = _parser("twinstep.what_if").parse_args(words)
-        options.replan = replan
+        options.replan, options.seconds = replan, seconds
         if words[0].endswith(".py"):
             options.hosts, options.gpus_per_host = (given.pop(name, None) for name in ("hosts", "gpus_per_host"))
         asked = jobs.PredictionRequest(options, given, None)
         scenario = asked.load({})
-        check_replan(options, scenario)
+        check_what_if(options, scenario)
         job = jobs.plan_job(options, scenario, options.out, Phases("loading"))
         with job.bar, jobs.keep_ids():
             run, _ = jobs.change_and_draw(job, asked, jobs.record_run(job))

@@ -8,6 +8,8 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -22,13 +24,18 @@ if TYPE_CHECKING:
     from reports.run import Run
     from scenarios.config.scenario import Scenario
     from scenarios.seam.program import Program
-    from scenarios.seam.trace import RunInfo, Span
+    from scenarios.seam.trace import ChangeRow, RunInfo, Span
     from scenarios.workloads.recording.recorder import ProgramRecorder
     from sim.draws import Digest
     from sim.rank.observed import Observed
     from sim.span_filter import Keeping
     from twinstep.phases import Phases
     from twinstep.progress import ProgressBar
+    from twinstep.what_ifs.counterfactuals import Counterfactual
+    from twinstep.what_ifs.what_if import WhatIf
+
+# Changes take minutes, so their progress is also printed where stderr is no terminal, every so many seconds.
+_PLAIN_S = 10.0
 
 
 def keep_ids() -> AbstractContextManager[None]:
@@ -62,7 +69,8 @@ def plan_job(options: argparse.Namespace, scenario: Scenario, folder: Path, phas
         from twinstep.what_ifs.what_if import DRAWS  # loads Dask
 
         draws = DRAWS
-    bar = ProgressBar(1 + draws, quiet=quiet, phases=phases)
+    plain_s = _PLAIN_S if options.what_if else math.inf
+    bar = ProgressBar(1 + draws, quiet=quiet, phases=phases, plain_s=plain_s)
     return PredictionJob(scenario, program, keeping, draws, folder, bar, Observed(), recorder)
 
 
@@ -195,6 +203,7 @@ def holds_run(folder: Path, job: PredictionJob) -> bool:
 def _draw(job: PredictionJob, first: Digest) -> list[Run]:
     """Repeat the run with further draws."""
     from reports.run import Run
+    from scenarios.interruption import Interrupted
     from sim.draws import further_draws
 
     runs: list[Run] = []
@@ -203,9 +212,9 @@ def _draw(job: PredictionJob, first: Digest) -> list[Run]:
         for recording in further_draws(job.scenario, job.program, job.draws, first, look=job.bar.show):
             runs.append(Run.of(recording))
             job.bar.next_play()
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interruption:
         interrupted = f"interrupted in draw {len(runs) + 1} of {job.draws}; the run itself is whole"
-        raise KeyboardInterrupt(f"{job.folder}: {interrupted}") from None
+        raise Interrupted.of(interruption, f"{job.folder}: {interrupted}") from None
     return runs
 
 
@@ -213,7 +222,11 @@ def _change(job: PredictionJob, asked: PredictionRequest, runs: Sequence[Run]) -
     """Simulate the scenario with one change at a time; each result is written to the run's folder when it ends.
 
     `runs` are those of all draws, the first of them the folder's, which may have changes of an earlier command.
+
+    Raises:
+        KeyboardInterrupt: a signal; the folder has the changes that had ended.
     """
+    from reports.sections.run.changes import NOT_TRIED
     from reports.store import run_folder as store
     from reports.study.measures import gain_of, measures_of, speeds_of
     from scenarios.planner.plan_file import PLAN_FILE
@@ -233,18 +246,42 @@ def _change(job: PredictionJob, asked: PredictionRequest, runs: Sequence[Run]) -
         replans=asked.options.replan,
     )
     tree = tree_given(asked.options.scenario, asked.given, scenario)
-    changes = what_if.changes(scenario, tree, job.observed)
-    rows = store.changes_in(job.folder) or [what_if.as_it_is(measures_of(runs[0]))]
-    known, playing = {row.change for row in rows}, "the first change"
-    try:
-        for number, one in enumerate(changes, 1):
-            playing = f"'{one.name}'"
-            job.bar.say(f"{one.name} ({number} of {len(changes)})")
-            if one.name not in known and (row := what_if.play(one)) is not None:
-                rows.append(row)
-                store.add_changes(job.folder, rows)
-    except KeyboardInterrupt:
-        kept = f"interrupted at {playing}, {len(rows) - 1} of {len(changes)} changes are in it"
-        raise KeyboardInterrupt(f"{job.folder}: {kept}; the command with --out {job.folder} goes on") from None
-    store.add_changes(job.folder, rows)
+    rows = [row for row in store.changes_in(job.folder) if row.status != NOT_TRIED]
+    rows = rows or [what_if.as_it_is(measures_of(runs[0]))]
+    _try_changes(job, asked, what_if, what_if.changes(scenario, tree, job.observed), rows)
     return store.load(job.folder)
+
+
+def _try_changes(
+    job: PredictionJob,
+    asked: PredictionRequest,
+    what_if: WhatIf,
+    changes: Sequence[Counterfactual],
+    rows: list[ChangeRow],
+) -> None:
+    """Simulate the changes that have no row until time is over; add their rows, and those of changes not tried.
+
+    Raises:
+        KeyboardInterrupt: a signal; the rows have been added.
+    """
+    from reports.store import run_folder as store
+    from twinstep.what_ifs.what_if import SECONDS
+
+    known, seconds = {row.change for row in rows}, asked.options.seconds or SECONDS
+    ends_s, why = time.monotonic() + seconds, f"stopped after {seconds:g} s, --seconds"
+    left = [one for one in changes if one.name not in known]
+    try:
+        while left and (left_s := ends_s - time.monotonic()) > 0:
+            done = len(changes) - len(left)
+            job.bar.say(f"{left[0].name} ({done + 1} of {len(changes)})", done / len(changes))
+            row = what_if.play(left[0], left_s)
+            if row is not None and row.status == "timed out":
+                break
+            left.pop(0)
+            rows += [] if row is None else [row]
+            store.add_changes(job.folder, rows)
+    except KeyboardInterrupt:
+        why = "interrupted"
+        raise
+    finally:
+        store.add_changes(job.folder, [*rows, *what_if.not_tried(left, why)])

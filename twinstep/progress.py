@@ -16,13 +16,14 @@ from twinstep.phases import Phases
 
 class ProgressBar:
     """A progress line on a terminal's stderr, redrawn a few times a second from the first second on, and removed at the
-    end.
+    end; elsewhere, lines of text if requested.
 
     Args:
         plays: number of simulations of the scenario: one, and one for each draw.
         quiet: whether to draw nothing.
         now_s: clock, in s.
         phases: the command's phases; a message also begins a phase.
+        plain_s: where stderr is no terminal, minimum time between two lines.
     """
 
     def __init__(
@@ -32,18 +33,23 @@ class ProgressBar:
         quiet: bool = False,
         now_s: Callable[[], float] = time.monotonic,
         phases: Phases | None = None,
+        plain_s: float = math.inf,
     ) -> None:
         self._plays, self._play = plays, 0
         self._now_s, self.phases = now_s, phases or Phases("", now_s)
         self._doing = ""  # the program's own message
         self._began_s = self._moved_s = now_s()
         self._share = 0.0
-        self._line = ProgressLine(quiet=quiet, first_s=1.0, now_s=now_s)
+        self._line = ProgressLine(quiet=quiet, first_s=1.0, plain_s=plain_s, now_s=now_s)
 
     def __enter__(self) -> ProgressBar:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Remove the line and stop drawing."""
         self._line.end()
 
     def next_play(self) -> None:
@@ -65,11 +71,14 @@ class ProgressBar:
         times = f"{clock_text(now_s - self._began_s)}, {clock_text(self._left_s(now_s))} left"
         self._line.draw(f"{draw}{position}", self._share, times)
 
-    def say(self, words: str) -> None:
-        """Draw a message, if the line is visible by now; the words before a colon name the phase."""
+    def say(self, words: str, share: float | None = None) -> None:
+        """Draw a message, if the line is visible by now; the words before a colon name the phase.
+
+        `share` is how much is done of what the message is about; None: of the simulations so far.
+        """
         self.phases.begin(words.partition(":")[0])
         self._doing = ""
-        self._line.draw(words, self._share)
+        self._line.draw(words, self._share if share is None else share)
 
     def does(self, phase: str, words: str) -> None:
         """Begin a program's phase, and draw its message, if there is one and it is time."""

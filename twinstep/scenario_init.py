@@ -6,7 +6,6 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -176,14 +175,12 @@ def _profile(name: str) -> Cluster:
         ValueError: no profile has this name; the message is the sentence's rest.
         ScenarioError: the profile's file has mistakes.
     """
-    from scenarios.config.catalogue import TEMPLATE, profile_names
+    from scenarios.config.catalogue import TEMPLATE, expected_profile, profile_names
     from scenarios.config.load import load_profile
 
     names = [known for known in profile_names() if known != TEMPLATE]
     if not name.endswith(".toml") and name not in names:
-        near = get_close_matches(name, names)
-        known = f"a profile such as {', '.join(near)}" if near else f"one of {', '.join(names)}"
-        raise ValueError(f"expected {known}, or a path that ends in .toml")
+        raise ValueError(f"expected {expected_profile(name, but=TEMPLATE)}")
     return load_profile(name)
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import pandas as pd
 
-from reports.analysis.frames import memory_at_peak
 from reports.analysis.plan_loads import (
     LOAD_COLUMNS,
     PHASES,
@@ -22,11 +22,11 @@ from reports.analysis.plan_loads import (
 from reports.analysis.step_breakdown import step_time_ns, typical_step
 from reports.printed import Printed
 from reports.run import Run
-from reports.sections.model import Block, Most, Report, ReportSection, ReportTable, Words, lacking, on_page, table_of
+from reports.sections.model import Block, Most, Report, ReportSection, ReportTable, Words, lacking, on_page
+from reports.sections.plan_memory import MEMORY
 from reports.sections.run.tables import on_ranks
 from reports.terminal import text
 from reports.terminal.rows import records
-from scenarios.seam import memory
 from scenarios.sharding_kind import COPIED_TYPES
 
 YOURS, PLANNERS, BEST = "your plan", "TorchRec's planner", "best found"
@@ -40,19 +40,6 @@ _PHASES = dict(zip(PHASES, ["lookups", "cache fills", "updates", "ids", "rows"],
 _SHORT = {
     **{"data_parallel": "DP", "table_wise": "TW", "row_wise": "RW", "column_wise": "CW"},
     **{"table_row_wise": "TWRW", "table_column_wise": "TWCW", "grid_shard": "GRID"},
-}
-# What a part of a rank's memory is for, by its kind; parts of other kinds keep their names.
-_OF_TABLES, _EXCHANGED = "tables: ", "tables: ids and rows of exchanges (KJT)"
-_KINDS = {
-    memory.TABLES: f"{_OF_TABLES}rows",
-    memory.CACHED_ROWS: f"{_OF_TABLES}cached rows",
-    memory.TABLE_STATE: f"{_OF_TABLES}optimizer state",
-    **dict.fromkeys((memory.SPARSE_BUFFERS, memory.IDS, memory.ROWS_AHEAD), _EXCHANGED),
-    memory.OPTIMIZER: "dense part: optimizer state",
-    memory.WEIGHTS: "dense part: parameters",
-    **dict.fromkeys((memory.GRADIENTS, memory.REDUCED), "dense part: gradients"),
-    **dict.fromkeys((memory.ACTIVATIONS, memory.BATCH), "dense part: activations"),
-    memory.COMMUNICATION: "NCCL's buffers",
 }
 
 
@@ -109,6 +96,9 @@ class PlansView(Printed):
         reserved_share: of each GPU's memory that the planner keeps from tables.
         notes: sentences on what was simulated.
         best_json: the best plan as the file's content.
+        fits: whether the user's plan fits, if there is one; it is not among the plans otherwise.
+        few: the user's plan with its first move, with the first two, ...
+        full: whether a terminal shows all tables that move.
     """
 
     plans: Sequence[SimulatedPlan]
@@ -119,6 +109,9 @@ class PlansView(Printed):
     reserved_share: float
     notes: Sequence[str] = field(default=())
     best_json: str = ""
+    fits: bool = True
+    few: Sequence[SimulatedPlan] = ()
+    full: bool = False
 
     def _report(self) -> tuple[Report, PlansView]:
         return PLANS, self
@@ -235,6 +228,8 @@ def verdict(view: PlansView) -> str:
     """Return the simulated step of each plan, and which tables cost most, in a sentence without a full stop."""
     *others, best = view.plans
     said = [f"{one.name} {text.duration(one.step_ns)}" for one in others]
+    if not view.fits:
+        return f"{YOURS} does not fit; {verdict(replace(view, fits=True))}"
     if view.tried == 1:
         return f"{said[0]}, and no other plan was simulated"
     if best in others:
@@ -263,11 +258,45 @@ def _moves(view: PlansView) -> Iterator[Block]:
     count = len(view.best.run.plan["table"].unique())
     title = f"{len(rows):,} of {text.count_words(count, 'table')} are placed otherwise than {whose}"
     yield ReportTable(
-        title, ["table", "from", "to", "why"], rows, left=4, most=_SHOWN, others="that save less", folded=True
+        title,
+        ["table", "from", "to", "why"],
+        rows,
+        left=4,
+        most=Most(len(rows), 400) if view.full else _SHOWN,
+        others="that save less",
+        folded=True,
     )
     used = {kind for one in (view.first, view.best) for kind in one.run.plan["sharding_type"].unique()}
     known = [f"{short} {kind}" for kind, short in _SHORT.items() if kind in used]
     yield Words(f"{', '.join(known)}; then ranks. Phases are those of a simulated step, of all tables on the rank.")
+
+
+def few_moves(view: PlansView) -> list[dict[str, Any]]:
+    """Return the moves one by one, each with those before it, up to those with the shortest step.
+
+    `moves` counts them; a swap of two tables is one move with two rows. `gain` is the share of the step saved.
+    """
+    rows, plans = list[dict[str, Any]](), [view.first, *view.few]
+    fastest = min(range(len(plans)), key=lambda number: plans[number].step_ns)
+    for number, (before, after) in enumerate(pairwise(plans[: fastest + 1]), 1):
+        for name in moved_tables(before.run.plan, after.run.plan):
+            was, new = (one.run.plan[(one.run.plan["table"] == name).to_numpy(bool)] for one in (before, after))
+            places = {"before": _place(before.run, was), "after": _place(after.run, new)}
+            gain = 1 - after.step_ns / view.first.step_ns
+            rows.append({"moves": number, "table": name, **places, "step_ns": after.step_ns, "gain": gain})
+    return rows
+
+
+def _few(view: PlansView) -> Iterator[Block]:
+    found = few_moves(view)
+    saved_ns, best_ns = view.first.step_ns - found[-1]["step_ns"], view.first.step_ns - view.best.step_ns
+    rows = []
+    for row in found:
+        step = text.duration(row["step_ns"]), text.signed_percent(-row["gain"])
+        rows.append([f"{row['moves']}", row["table"], row["before"], row["after"], *step])
+    count = text.count_words(found[-1]["moves"], "move")
+    title = f"{count} from {YOURS}, each with those before it: {saved_ns / best_ns:.0%} of the gain"
+    yield ReportTable(title, ["move", "table", "from", "to", "step", "change"], rows, left=4)
 
 
 def slowest_ranks(view: PlansView) -> pd.DataFrame:
@@ -294,34 +323,6 @@ def _slowest(view: PlansView) -> Iterator[ReportTable]:
     if rows:
         columns = ["plan", "step", "rank", "longer than the mean rank's"]
         yield ReportTable("The slowest rank of each plan", columns, rows)
-
-
-def memory_by_part(run: Run) -> pd.DataFrame:
-    """Return what the fullest rank's memory holds at its peak: `part` and `size_bytes`, largest first."""
-    fullest = run.rank_memory.head(1)
-    held = memory_at_peak(run.memory, run.rank_memory)
-    held = held[held["rank"].isin(fullest["rank"]).to_numpy(bool)]
-    part = held["kind"].map(_KINDS).fillna(held["part"])
-    summed = held["size_bytes"].groupby(part).sum().sort_values(ascending=False, kind="stable")
-    return summed[summed > 0].rename_axis("part").reset_index()
-
-
-def _memory(view: PlansView) -> Iterator[Block]:
-    fullest, parts = records(view.best.run.rank_memory.head(1))[0], memory_by_part(view.best.run)
-    capacity_bytes = float(fullest["capacity_bytes"])
-    title = f"Memory of the fullest rank, {fullest['rank']}: {text.size(fullest['used_bytes'])}"
-    yield table_of(f"{title} of {text.size(capacity_bytes)}", parts, {"part": "part", "size_bytes": "size"})
-    rest_bytes = float(parts.loc[~parts["part"].str.startswith(_OF_TABLES).to_numpy(bool), "size_bytes"].sum())
-    reserved = text.size(view.reserved_share * capacity_bytes)
-    kept = f"The planner keeps {reserved} of it ({100 * view.reserved_share:g} %, sharding.reserved_share) from tables"
-    needs = text.size(rest_bytes)
-    enough = rest_bytes <= view.reserved_share * capacity_bytes
-    yield Words(
-        f"{kept} and their exchanges; all else takes {needs} in the simulated step"
-        + ("." if enough else ", which is more: reserve more, or a plan may fill a GPU.")
-    )
-    used = [f"{one.name} {text.size(float(one.run.rank_memory['used_bytes'].max()))}" for one in view.distinct]
-    yield Words(f"The fullest rank: {', '.join(used)}.")
 
 
 def places(run: Run) -> list[dict[str, Any]]:
@@ -351,11 +352,20 @@ PLANS = Report(
         "verdict": verdict(view),
         "tried": view.tried,
         "stopped": view.stopped,
+        "fits": view.fits,
         "notes": [*view.notes],
         "file": view.file,
     },
     sections=[
         ReportSection("verdict", "Plans", [_verdict]),
+        ReportSection(
+            "few",
+            "A few moves",
+            [_few],
+            absent=lambda view: "" if few_moves(view) else "None simulated that shortens the step.",
+            absent_in=(),
+            data=lambda view: {"few_moves": few_moves(view)},
+        ),
         ReportSection(
             "moves",
             "Tables that move",
@@ -364,16 +374,7 @@ PLANS = Report(
             data=lambda view: {"moves": [move._asdict() for move in view.moves]},
         ),
         ReportSection("slowest", "Slowest ranks", [_slowest], data=lambda view: {"plans": slowest_ranks(view)}),
-        ReportSection(
-            "memory",
-            "Memory",
-            [_memory],
-            absent=lacking(lambda view: view.best.run.rank_memory, "Nothing was recorded."),
-            data=lambda view: {
-                "memory": {} if view.best.run.rank_memory.empty else memory_by_part(view.best.run),
-                "reserved_share": view.reserved_share,
-            },
-        ),
+        MEMORY,
         ReportSection(
             "next", "What to do", [_next, on_page(_command)], data=lambda view: {"tables": places(view.best.run)}
         ),

@@ -55,6 +55,7 @@ _LATER = frozenset(
         "cores",
         "devices",
         "plan_notes",
+        "step_samples",
         "left_out",
         "on_cpu",
         "advice",
@@ -235,12 +236,21 @@ def _sortable(column: pa.Array) -> Ints:
     return places[indices]
 
 
+def _of_plan(folder: Path) -> str:
+    """Return what to do with the folder of `twinstep plan`; "" for others."""
+    plan, page = folder / "plan.json", folder / "plan.html"
+    if not (plan.is_file() and page.is_file()):
+        return ""
+    predict = f"'twinstep predict SCENARIO --set sharding.plan={plan}' predicts a run with the plan"
+    return f"; 'twinstep plan' wrote it: its page is {page}, and {predict}"
+
+
 def _load_info(folder: Path) -> RunInfo:
     path = folder / RUN_FILE
     if not folder.exists():
         raise ReportError(f"{folder}: no such run folder")
     if not path.is_file():
-        raise ReportError(f"{folder}: not a run folder: it has no {RUN_FILE}")
+        raise ReportError(f"{folder}: not a run folder: it has no {RUN_FILE}{_of_plan(folder)}")
     try:
         content = given_file.read_json(path)
     except OSError as error:

@@ -51,6 +51,14 @@ def expected_scenario(missing: str) -> str:
     return "a scenario in TOML"
 
 
+def expected_profile(given: str, *, but: str = "") -> str:
+    """Return what a profile's name is expected to be: names near the given one, else all except `but`, or a path."""
+    names = [name for name in profile_names() if name != but]
+    near = get_close_matches(given, names)
+    known = f"a profile such as {', '.join(near)}" if near else f"one of {', '.join(names)}"
+    return f"{known}, or a path that ends in .toml"
+
+
 def profile_files() -> tuple[Path, ...]:
     """Return the files of the ready hardware profiles, sorted by name."""
     return tuple(sorted((_PACKAGE / "profiles").glob("*.toml")))

@@ -26,7 +26,7 @@ from scenarios.planner.types import (
     write_ranks_in_order,
 )
 from scenarios.run_length import runs_of
-from scenarios.seam.errors import ScenarioError
+from scenarios.seam.errors import NoRoomError, ScenarioError
 from scenarios.sharding_kind import WHERE_SHARDS_LIE, PartitionByType
 from scenarios.sparse.tables import layouts, tables_of_plan
 
@@ -229,7 +229,8 @@ def _check_tier(
     largest = max(on_rank, key=on_rank.__getitem__)
     expected = f"expected rank {rank} to have room for what lies there, with buffers {format_bytes(int(held[rank]))}"
     most = f"most of it is table {largest!r} with {format_bytes(on_rank[largest])}"
-    raise ScenarioError([f"{place}: {expected}, in {format_bytes(room_bytes)} {what}; {most}"])
+    over = f"{format_bytes(int(held[rank]) - room_bytes)} must lie elsewhere"
+    raise NoRoomError([f"{place}: {expected}, in {format_bytes(room_bytes)} {what}; {most}; {over}"])
 
 
 def _places(shards: Sequence[Shard]) -> list[tuple[int | None, list[int], list[int]]]:

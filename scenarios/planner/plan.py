@@ -11,6 +11,7 @@ from itertools import chain, repeat
 
 from scenarios.config.scenario import Model, Recommender, Scenario
 from scenarios.config.units import format_bytes
+from scenarios.planner.make_room import room_for
 from scenarios.planner.options import capacity_bytes, host_capacity_bytes, options_of, topology_of
 from scenarios.planner.partition.partitioners import GreedyPerfPartitioner
 from scenarios.planner.pinned_plan import given_plan, place_pinned
@@ -97,7 +98,7 @@ def _misfits(
             f"{_rows_of(index, scenario, model)}: expected the rows of all tables{rest} that are in host memory to fit"
             f" into {topology.world_size} ranks with {format_bytes(host_capacity_bytes(scenario))} each of it; they"
             f" take at least {format_bytes(sum(hosted.values()))}, {format_bytes(hosted[index])} of it for table"
-            f" {model.tables[index].name!r}, which is the largest"
+            f" {model.tables[index].name!r}, which is the largest{room_for(scenario, *model.tables, in_host=True)}"
         ]
     sizes = {index: device_tier(scenario)(option.total_storage) for index, option in least.items()}
     stored_bytes = sum(_stored_bytes(option, model) for option in least.values())
@@ -108,6 +109,7 @@ def _misfits(
         f" {topology.world_size} ranks with {format_bytes(capacity_bytes(scenario))} each for embeddings;"
         f" they take at least {format_bytes(sum(sizes.values()))}{buffers}, {format_bytes(sizes[index])} of it for"
         f" table {model.tables[index].name!r} as {least[index].sharding_type}, which is the largest"
+        f"{room_for(scenario, *model.tables)}"
     ]
 
 
@@ -127,7 +129,7 @@ def _alone_sentence(index: int, scenario: Scenario, model: Model, options: Seque
             f"{_rows_of(index, scenario, model)}: expected table {model.tables[index].name!r} to fit into"
             f" {scenario.sharding_ranks} ranks with {format_bytes(hosts_bytes)} each of host memory; as"
             f" {best.sharding_type}, the least demanding of its sharding types, it takes {format_bytes(taken.ddr)}"
-            " on one rank"
+            f" on one rank{room_for(scenario, model.tables[index], in_host=True)}"
         )
     taken_bytes = device_tier(scenario)(taken)
     stored_bytes = max(_shard_bytes(shard, model) for _, shard in runs_of(best.shards))
@@ -136,7 +138,7 @@ def _alone_sentence(index: int, scenario: Scenario, model: Model, options: Seque
         f"{where}: expected table {model.tables[index].name!r} to fit into"
         f" {scenario.sharding_ranks} ranks with {format_bytes(capacity_bytes(scenario))} each for embeddings;"
         f" as {best.sharding_type}, the least demanding of its sharding types, it takes"
-        f" {format_bytes(taken_bytes)} on one rank{buffers}"
+        f" {format_bytes(taken_bytes)} on one rank{buffers}{room_for(scenario, model.tables[index])}"
     )
 
 

@@ -25,6 +25,10 @@ class ScenarioError(Exception):
         super().__init__("\n".join(self.sentences))
 
 
+class NoRoomError(ScenarioError):
+    """A rank that holds more than its memory, though the scenario and its plan are sound."""
+
+
 class Note(UserWarning):
     """A warning about a run, in one sentence."""
 

@@ -23,6 +23,7 @@ class Program(ABC):
         plan: the planner's placement of the tables; empty for a workload without tables.
         own_plan: our planner's placement where another planner made `plan`; empty: not applicable or not possible.
         plan_notes: assumptions behind the expected times of both plans, or why there are none, in sentences.
+        step_samples: samples of a rank in a step, as a script's lookups show it; 0: unknown.
         memory: each rank's GPU memory by part, checked against its capacity before the run; empty: not checked.
         host_classes: host classes, of which one representative each is simulated; None: every rank is simulated.
         effort: time and memory for simulating one step of every rank; None: unknown.
@@ -54,6 +55,7 @@ class Program(ABC):
     plan: tuple[PlanRow, ...] = ()
     own_plan: tuple[PlanRow, ...] = ()
     plan_notes: tuple[str, ...] = ()
+    step_samples: int = 0
     memory: tuple[MemoryRow, ...] = ()
     host_classes: HostClasses | None = None
     effort: Effort | None = None

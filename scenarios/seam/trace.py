@@ -273,6 +273,7 @@ class RunInfo:
     cores: int = 0  # of a real run's machines; 0: unknown
     devices: tuple[str, ...] = ()  # names of its GPUs or processors
     plan_notes: tuple[str, ...] = ()  # assumptions behind a comparison of a script's plan with ours, in sentences
+    step_samples: int = 0  # of a rank in a step, as a script's lookups show it; 0: unknown
     left_out: tuple[str, ...] = ()  # parts of steps that are not predicted, in words
     on_cpu: tuple[str, ...] = ()  # host computation concurrent with the GPUs, in words
     advice: tuple[Advice, ...] = ()  # simulated changes of the program and their savings, the largest first

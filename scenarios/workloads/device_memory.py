@@ -8,7 +8,7 @@ from dataclasses import replace
 from scenarios.config.gpu import Gpu
 from scenarios.config.scenario import Scenario
 from scenarios.config.units import format_bytes
-from scenarios.seam.errors import ScenarioError
+from scenarios.seam.errors import NoRoomError
 from scenarios.seam.memory import CONTEXT, FRAGMENTATION, peaks, remedy, size_of
 from scenarios.seam.program import Program
 from scenarios.seam.trace import ALWAYS, MemoryRow
@@ -44,14 +44,14 @@ def check_fits(scenario: Scenario, program: Program) -> None:
     """Check that the peak phase of every rank's step fits into its GPU's memory.
 
     Raises:
-        ScenarioError: it does not fit; names the largest part and its remedy.
+        NoRoomError: it does not fit; names the largest part and its remedy.
     """
     fullest = max(peaks(program.memory).values(), key=size_of, default=[])  # the first if equal
     needed, capacity_bytes = size_of(fullest), scenario.cluster.host.gpu.memory_bytes
     if needed <= capacity_bytes:
         return
     largest = max(fullest, key=lambda row: row.size_bytes)
-    raise ScenarioError(
+    raise NoRoomError(
         f"{scenario.path}: cluster.gpu.memory = '{format_bytes(capacity_bytes)}': expected at least"
         f" {format_bytes(needed)}, which rank {largest.rank} needs; its largest part is"
         f" {largest.part} with {format_bytes(largest.size_bytes)}: expected"

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 
+from reports.run import Run
 from scenarios.config.load import load
 from scenarios.planner.plan import plan_tables
 from scenarios.seam import roles
@@ -133,7 +134,9 @@ def test_2d_parallelism_has_the_calls_of_our_program(tmp_path: Path) -> None:
 
 def test_the_reported_plan_is_torchrecs() -> None:
     """Read from the running script; each shard where its rank is."""
-    plan = theirs("--sharding", "mixed").plan
+    recording = theirs("--sharding", "mixed")
+    plan = recording.plan
+    assert Run.of(recording).batch_size == recording.info.step_samples == BATCH
     kinds = {row.table: row.sharding_type for row in plan}
     types = ["table_wise", "row_wise", "column_wise", "table_row_wise", "grid_shard", "data_parallel"]
     assert list(kinds.values()) == [*types, *types[:2]]
@@ -154,7 +157,7 @@ def test_the_scripts_plan_is_reported_with_our_planners_for_equal_tables(
     kinds = ("data_parallel", "table_wise", "column_wise", "table_column_wise")
     types = ", ".join([*kinds, "row_wise", "table_row_wise", "grid_shard"])
     notes = ("128 samples per rank, ids as in rank 0's first step", f"ours may choose among {types}")
-    assert recording.info.plan_notes == notes
+    assert (recording.info.plan_notes, recording.info.step_samples) == (notes, BATCH)
     scenario = load(dlrm_file(tmp_path, 64, profile=profile))
     own = plan_tables(scenario).rows
     assert [replace(row, table=row.table.replace("feature_", "")) for row in recording.own_plan] == [*own]

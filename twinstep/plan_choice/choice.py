@@ -46,13 +46,16 @@ class Planned(NamedTuple):
 
 
 @contextmanager
-def with_simulated_plan(scenario: Scenario, say: Callable[[str], None] = lambda _: None) -> Iterator[Planned]:
+def with_simulated_plan(
+    scenario: Scenario, say: Callable[[str], None] = lambda _: None, stop: Callable[[], bool] = lambda: False
+) -> Iterator[Planned]:
     """Yield the scenario with its plan found by simulation if it requests that, else unchanged.
 
-    The plan's file exists inside the context only.
+    The plan's file exists inside the context only. `stop` is asked again and again whether to end the search.
 
     Raises:
         ScenarioError: no plan fits.
+        SearchStoppedError: the search was to stop.
     """
     if not scenario.workload.finds_plan:
         yield Planned(scenario)
@@ -60,7 +63,7 @@ def with_simulated_plan(scenario: Scenario, say: Callable[[str], None] = lambda 
     with scratch_folder() as folder:
         say("choosing a plan")
         begin = time.perf_counter()
-        choice = choose_plan(scenario, folder)
+        choice = choose_plan(scenario, folder, stop)
         note = f"{choice.sentence}; the search took {time.perf_counter() - begin:.0f} s"
         yield Planned(with_plan(scenario, choice.best.plan, folder), (note,))
 
@@ -69,27 +72,30 @@ def build_planned(
     scenario: Scenario,
     say: Callable[[str], None] = lambda _: None,
     does: Callable[[str, str], None] = Program.does,
+    stop: Callable[[], bool] = lambda: False,
 ) -> tuple[Scenario, Program]:
     """Plan the scenario's tables as it requests, and build the program of the scenario with that plan.
 
     Raises:
         ScenarioError: no plan fits; or as `build_simulation` does.
+        SearchStoppedError: `stop` ended the search for the plan.
     """
-    with with_simulated_plan(scenario, say) as found:
+    with with_simulated_plan(scenario, say, stop) as found:
         program = build_simulation(found.scenario, does)
     program.plan_notes = (*program.plan_notes, *found.notes)
     return found.scenario, program
 
 
-def choose_plan(scenario: Scenario, folder: Path) -> Choice:
+def choose_plan(scenario: Scenario, folder: Path, stop: Callable[[], bool] = lambda: False) -> Choice:
     """Search for the fastest plan: propose, simulate, update costs; `folder` has the file of the plan being simulated.
 
-    Equal scenarios give equal plans, because the search reads no clock.
+    Equal scenarios give equal plans, because a search that `stop` ends gives none.
 
     Raises:
         ScenarioError: no plan fits.
+        SearchStoppedError: the search was to stop.
     """
     planner = dataclasses.replace(Recommender.of(scenario.workload).planner, choose="estimated")
-    search = PlanSearch(scenario.with_workload(planner=planner), folder)
+    search = PlanSearch(scenario.with_workload(planner=planner), folder, stop)
     search.run()
     return Choice(best=min(search.tried, key=lambda tried: tried.step_ns), tried=tuple(search.tried))

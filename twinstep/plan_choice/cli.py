@@ -6,6 +6,7 @@ import argparse
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from scenarios.progress_line import ProgressLine
 
 _SECONDS = 60.0
+_MOVES = 3
 _OVERRIDES = ("steps", "batch_size", "fidelity", "ranks", "profile")
 _IDS_BYTES = 1 << 28  # all plans look up the same ids
 
@@ -69,6 +71,9 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     )
     about = f"time for all simulations; then the best plan found by then is taken (default: {_SECONDS:g})"
     parser.add_argument("--seconds", type=float, default=_SECONDS, metavar="S", help=about)
+    few = f"also simulate the best single move from your plan, the best two ... up to K (default: {_MOVES})"
+    parser.add_argument("--moves", type=int, default=_MOVES, metavar="K", help=few)
+    parser.add_argument("--full", action="store_true", help="list all tables that the best plan places otherwise")
     parser.add_argument("--module", metavar="PATH", help="path of the tables' module in the plan (TorchRec's DLRM's)")
     add_overrides(parser.add_argument_group("overrides (default: the scenario's values)"), _OVERRIDES)
     return parser
@@ -80,7 +85,7 @@ def _plan(options: argparse.Namespace) -> int:
         from reports.page.render import write
         from reports.page.sections import draw_sections
         from reports.sections.plans import PLANS
-        from reports.store import replace
+        from reports.store import replace as replacing
         from reports.store.run_folder import fresh_folder
         from reports.terminal.present import output, print_report
         from scenarios.planner.plan_file import MODULE
@@ -90,18 +95,20 @@ def _plan(options: argparse.Namespace) -> int:
 
     if not options.seconds > 0:
         raise ScenarioError(f"--seconds = {options.seconds:g}: expected more than 0")
+    if options.moves < 0:
+        raise ScenarioError(f"--moves = {options.moves}: expected at least 0")
     overrides = overrides_of(options, _OVERRIDES)
     asked = PlanRequest(options.scenario, overrides, options.against, options.module or MODULE)
     file: Path = options.out or fresh_folder("runs", f"{asked.free.name}-plan") / "plan.json"
     page = file.with_suffix(".html")
     if options.out is not None:
-        replace.check_free(file)
-        replace.check_free(page)
+        replacing.check_free(file)
+        replacing.check_free(page)
     quiet = options.json or options.quiet
-    with ProgressLine(quiet=quiet, first_s=1.0) as line:
-        view = asked.compare(options.seconds, line, file)
+    with ProgressLine(quiet=quiet, first_s=1.0, plain_s=10.0) as line:
+        view = replace(asked.compare(options.seconds, line, file, options.moves), full=options.full)
     file.parent.mkdir(parents=True, exist_ok=True)
-    replace.write_text(view.best_json, file)
+    replacing.write_text(view.best_json, file)
     about = ["Simulated plans of the scenario's tables; the best one is in the file beside this page."]
     write(Page(title=f"{asked.free.name}: plans", about=about, sections=draw_sections(PLANS, view)), page)
     with output():
@@ -132,16 +139,17 @@ class PlanRequest:
         if self.given is not None:
             self._apply_plan(self.given)
 
-    def compare(self, seconds: float, line: ProgressLine, file: Path) -> PlansView:
-        """Return the compared plans; `file` is where the caller writes the best one."""
+    def compare(self, seconds: float, line: ProgressLine, file: Path, moves: int = _MOVES) -> PlansView:
+        """Return the compared plans, with few `moves` from the user's; the caller writes the best one to `file`."""
         from reports.sections.plans import PlansView
         from scenarios.config.scenario import Recommender
         from scenarios.workloads.dlrm.ids.id_cache import DRAWN
         from twinstep.plan_choice.comparison import TimeLimit, compare_plans
 
         with DRAWN.up_to(_IDS_BYTES):
-            found = compare_plans(self.free, self._apply_plan, self.given, TimeLimit(seconds, line), self._module)
-        notes = []
+            limit = TimeLimit(seconds, line)
+            found = compare_plans(self.free, self._apply_plan, self.given, limit, self._module, moves)
+        notes = [found.misfit] if found.misfit else []
         if found.steps < self.free.run.steps:
             of = f"{found.steps} of the scenario's {self.free.run.steps:,} steps were simulated for each plan"
             notes.append(f"{of}, to keep to {seconds:g} s (--seconds).")
@@ -149,6 +157,8 @@ class PlanRequest:
             plans=found.plans,
             tried=found.tried,
             stopped=found.stopped,
+            fits=not found.misfit,
+            few=found.few,
             file=str(file),
             command=self._command(file, found.steps),
             reserved_share=Recommender.of(self.free.workload).planner.reserved_share,
@@ -171,8 +181,9 @@ class PlanRequest:
 
         if is_script(self._path):
             raise ScenarioError(
-                f"{self._path}: expected a scenario, with the tables of the script; 'twinstep predict' of a script"
-                " says what its own plan and the planner's are expected to take"
+                f"{self._path}: expected a scenario; 'twinstep import torchrec MODULE:FUNCTION --out tables.csv' and"
+                " 'twinstep init --tables tables.csv' make one of a script's tables (twinstep docs planner), and"
+                " 'twinstep predict' of a script compares its own plan with the planner's"
             )
         scenario = load(self._path, self._overrides)
         if not scenario.workload.tables:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from reports.run import Run
@@ -16,6 +16,7 @@ from scenarios.planner.placed import Plan
 from scenarios.planner.plan import plan_tables
 from scenarios.planner.plan_file import MODULE, plan_json
 from scenarios.progress_line import ProgressLine
+from scenarios.seam.errors import NoRoomError
 from scenarios.seam.trace import Span
 from scenarios.workloads.build import build_simulation
 from sim.run import play
@@ -60,7 +61,9 @@ class TimeLimit:
 class Compared:
     """Simulated plans, the best one last and as JSON, and how many were simulated for how many steps.
 
-    `reason` says in words what ended the search early; "": nothing did.
+    `stopped` says in words what ended the search early; "": nothing did. `misfit` says why the user's plan, which is
+    not among the plans then, does not fit; "": it fits, or there is none. `few`: the user's plan with its first move,
+    with the first two ...
     """
 
     plans: tuple[SimulatedPlan, ...]
@@ -68,10 +71,17 @@ class Compared:
     tried: int
     stopped: str
     steps: int
+    misfit: str = ""
+    few: tuple[SimulatedPlan, ...] = ()
 
 
 def compare_plans(
-    free: Scenario, planned: Callable[[Path], Scenario], given: Path | None, limit: TimeLimit, module: str = MODULE
+    free: Scenario,
+    planned: Callable[[Path], Scenario],
+    given: Path | None,
+    limit: TimeLimit,
+    module: str = MODULE,
+    moves: int = 0,
 ) -> Compared:
     """Simulate the planner's own plan, the given one, and plans of a search until the limit; keep the fastest.
 
@@ -81,9 +91,10 @@ def compare_plans(
         given: the file of the user's plan, if there is one.
         limit: of the time.
         module: of the tables in the best plan's JSON.
+        moves: the number of single moves from the user's plan to simulate, each with those before it.
 
     Raises:
-        ScenarioError: the given plan does not fit, or no plan fits.
+        ScenarioError: no plan fits.
     """
     planner = dataclasses.replace(Recommender.of(free.workload).planner, choose="estimated")
     free = free.with_workload(planner=planner)
@@ -93,31 +104,82 @@ def compare_plans(
         steps, began_s = STEPS, limit.passed_s
         run = _whole(free.with_run(steps=steps))
     took_s = _MARGIN * (limit.passed_s - began_s)
-    own, yours = SimulatedPlan(PLANNERS, run), list[tuple[SimulatedPlan, str]]()
-    if given is not None:
-        limit.words = "simulating your plan"
-        run = _whole(planned(given).with_run(steps=steps))
-        yours.append((SimulatedPlan(YOURS, run), given.read_text(encoding="utf-8")))
+    yours, misfit = _simulate_yours(planned, given, steps, limit)
     with limit.interrupt, scratch_folder() as folder:
-        search = PlanSearch(free, folder, lambda: _is_over(search, limit, took_s))
-        stopped = _search(search, plan_tables(free if given is None else planned(given)), limit)
-        planners, *found = search.tried
-        known = [(own, _json(free, planners.plan, module)), *yours]
-        for number, tried in enumerate(sorted(found, key=lambda each: each.step_ns)[:_FINALS]):
-            if not number or not limit.is_over(kept_s=took_s):
-                limit.words = "simulating the best plan found for all steps"
-                file, content = folder / "best.json", _json(free, tried.plan, module)
-                file.write_text(content, encoding="utf-8")
-                run = _whole(planned(file).with_run(steps=steps))
-                known.append((SimulatedPlan(BEST, run), content))
+        plans = _Plans(free, planned, steps, module, folder)
+        kept_s = took_s * (1 + moves * len(yours))
+        search = PlanSearch(free, folder, lambda: _is_over(search, limit, kept_s))
+        start = plan_tables(planned(given) if given is not None and yours else free)
+        stopped = _search(search, start, limit)
+        kept_s = took_s
+        few = [*_move_tables(search, start, plans, moves if yours else 0)]
+        own = SimulatedPlan(PLANNERS, run), _json(free, search.tried[0].plan, module)
+        known = [own, *yours, *few, *_play_finals(search, plans, limit, took_s)]
     best, best_json = min(known, key=lambda each: each[0].step_ns)
     return Compared(
-        plans=(*(one for one, _ in yours), own, best),
+        plans=(*(one for one, _ in yours), own[0], best),
         best_json=best_json,
-        tried=len(search.tried) + len(yours),
+        tried=len(search.tried) + len(yours) + len(few),
         stopped=stopped,
         steps=steps,
+        misfit=misfit,
+        few=tuple(one for one, _ in few),
     )
+
+
+def _play_finals(
+    search: PlanSearch, plans: _Plans, limit: TimeLimit, took_s: float
+) -> Iterator[tuple[SimulatedPlan, str]]:
+    """Yield the search's best plans, simulated for all steps: the first one always, others if there is time."""
+    for number, tried in enumerate(sorted(search.tried[1:], key=lambda each: each.step_ns)[:_FINALS]):
+        if not number or not limit.is_over(kept_s=took_s):
+            limit.words = "simulating the best plan found for all steps"
+            yield plans.simulate(tried.plan)
+
+
+def _simulate_yours(
+    planned: Callable[[Path], Scenario], given: Path | None, steps: int, limit: TimeLimit
+) -> tuple[list[tuple[SimulatedPlan, str]], str]:
+    """Simulate the user's plan, if there is one; return it with its file's content, or why it does not fit."""
+    if given is None:
+        return [], ""
+    limit.words = "simulating your plan"
+    try:
+        run = _whole(planned(given).with_run(steps=steps))
+    except NoRoomError as error:
+        return [], str(error)
+    return [(SimulatedPlan(YOURS, run), given.read_text(encoding="utf-8"))], ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Plans:
+    """A way to simulate plans as predictions with their files do."""
+
+    free: Scenario
+    planned: Callable[[Path], Scenario]
+    steps: int
+    module: str
+    folder: Path
+
+    def simulate(self, plan: Plan) -> tuple[SimulatedPlan, str]:
+        """Simulate a plan; return it with the content of its file."""
+        file, content = self.folder / "best.json", _json(self.free, plan, self.module)
+        file.write_text(content, encoding="utf-8")
+        return SimulatedPlan(BEST, _whole(self.planned(file).with_run(steps=self.steps))), content
+
+
+def _move_tables(search: PlanSearch, start: Plan, plans: _Plans, most: int) -> Iterator[tuple[SimulatedPlan, str]]:
+    """Yield the plan with its first move, with its first two, ..., while moves help, plans fit and there is time."""
+    last = start
+    for moves in range(1, most + 1):
+        try:
+            plan = search.move_tables(start, moves)
+            if plan is None or plan.tables == last.tables:
+                return
+            yield plans.simulate(plan)
+        except (NoRoomError, SearchStoppedError):
+            return
+        last = plan
 
 
 def kept_ranks(free: Scenario) -> dict[str, object]:

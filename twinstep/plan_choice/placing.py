@@ -67,6 +67,7 @@ def place(
     shards: Shards,
     weights: Floats,
     start: tuple[list[int], Ints] | None = None,
+    moves: int | None = None,
 ) -> Placement | None:
     """Place blocks, each on adjacent ranks from a multiple of its size, and shards; None if memory is insufficient.
 
@@ -77,6 +78,7 @@ def place(
         weights: ms per unit of load, [phases].
         start: the first ranks of blocks, where they stay, and the ranks from which shards are moved; None: all are
             placed anew.
+        moves: the maximal number of moves and swaps of shards once all are placed; None: as many as help.
     """
     total = sum((block.loads.sum(axis=0) for block in blocks), before.loads.sum(axis=0) + shards.loads.sum(axis=0))
     parts = [before.loads, shards.loads, *(block.loads for block in blocks)]
@@ -94,9 +96,9 @@ def place(
         if firsts is None or ranks is None:
             return None
     else:
-        firsts, ranks = start
+        firsts, ranks = start[0], start[1].copy()
         _add(inner, [scale_loads(block) for block in blocks], scale_loads(shards), start)
-    _improve(inner, scale_loads(shards), ranks, weights)
+    _improve(inner, scale_loads(shards), ranks, weights, moves)
     after = before.copy()
     _add(after, blocks, shards, (firsts, ranks))
     return Placement(firsts, ranks, after)
@@ -162,10 +164,10 @@ def _place_shards(ranks: RankLoads, shards: Shards, weights: Floats) -> Ints | N
     return found
 
 
-def _improve(ranks: RankLoads, shards: Shards, found: Ints, weights: Floats) -> None:
+def _improve(ranks: RankLoads, shards: Shards, found: Ints, weights: Floats, most: int | None) -> None:
     """Move a shard away from one of the heaviest ranks, or swap it for another, while that shortens the phases."""
-    looked_at = 0
-    while len(found) and looked_at < _BUDGET:
+    looked_at = made = 0
+    while len(found) and looked_at < _BUDGET and made != most:
         powers = _powers(ranks.loads)
         sums = powers.sum(axis=0)
         shares = (powers / np.where(sums > 0, sums, 1.0)) @ (weights * _norms(sums))
@@ -175,6 +177,7 @@ def _improve(ranks: RankLoads, shards: Shards, found: Ints, weights: Floats) -> 
         looked_at += sum(each.size for each in moves)
         if not any(each.move(below) for each in moves) and not any(each.swap(below) for each in moves):
             return
+        made += 1
 
 
 class _Moves:

@@ -22,7 +22,7 @@ import numpy as np
 from scenarios.config.scenario import Scenario, Table
 from scenarios.planner.options import topology_of
 from scenarios.planner.pinned_plan import place_pinned
-from scenarios.planner.placed import Plan, plan_of
+from scenarios.planner.placed import Plan, PlannedTable, plan_of
 from scenarios.planner.plan import plan_tables
 from scenarios.planner.types import ShardingOption, perf_ms, write_ranks_in_order
 from scenarios.run_length import runs_of
@@ -61,7 +61,8 @@ class SearchStoppedError(Exception):
 class Rule:
     """A rule of which tables are cut by columns or rows, above multiples of a rank's mean, or replicated.
 
-    `start`: all other tables are sharded as in this plan, and moved from where it has them; None: placed anew.
+    `start`: all other tables are sharded as in this plan, and moved from where it has them, by at most so many `moves`
+    (None: as many as help); None: placed anew.
     """
 
     columns_above: float = math.inf
@@ -69,6 +70,7 @@ class Rule:
     rows_kind: ShardingKind | None = None
     copied: frozenset[int] = frozenset()
     start: Plan | None = None
+    moves: int | None = None
 
     def __str__(self) -> str:
         parts = [
@@ -141,6 +143,21 @@ class PlanSearch:
         self._play_best(rules, len(rules))
         if self._best is not best:
             self._play_copied()
+
+    def move_tables(self, start: Plan, moves: int) -> Plan | None:
+        """Return a plan with the first moves and swaps of shards that shorten its expected step most.
+
+        All else is as in the plan. None: a table may not be moved by itself, or no move shortens the step.
+
+        Raises:
+            SearchStoppedError: the search was to stop.
+        """
+        found = self._proposal(Rule(start=start, moves=moves))
+        if found is None:
+            return None
+        pairs = zip(start.tables, found.plan.tables, strict=True)
+        tables = tuple(_on_ranks_of(*pair) for pair in pairs)
+        return None if tables == start.tables else dataclasses.replace(start, tables=tables)
 
     def _play_copied(self) -> None:
         """Simulate the best proposal with tables replicated that are cheap to reduce."""
@@ -227,7 +244,7 @@ class PlanSearch:
         )
         weights = self._exchanges.weights
         start = None if rule.start is None else self._start(rule.start, ways)
-        placed = place(before, [way.shards for way in blocks], shards, weights, start)
+        placed = place(before, [way.shards for way in blocks], shards, weights, start, rule.moves)
         if placed is None:
             return None
         ranks = iter(placed.ranks.tolist())
@@ -325,6 +342,14 @@ def _recording(scenario: Scenario, stop: Callable[[object], bool]) -> Recording:
 def _step_ns(recording: Recording, index: int) -> int:
     ranks = [one for one in recording.spans if one.kind == "step" and one.step == index]
     return max(one.end_ns for one in ranks) - min(one.start_ns for one in ranks)
+
+
+def _on_ranks_of(table: PlannedTable, other: PlannedTable) -> PlannedTable:
+    """Return a table with its shards on the ranks of another one with as many."""
+    if ShardingKind(table.sharding_type).is_on_all_ranks:
+        return table
+    pairs = zip(table.shards, other.shards, strict=True)
+    return dataclasses.replace(table, shards=[dataclasses.replace(own, rank=new.rank) for own, new in pairs])
 
 
 def _alone(kind: ShardingKind, table: Table) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Literal
 
 from distributed import get_worker
@@ -31,6 +32,7 @@ from sim.draws import Digest, further_draws
 from sim.run import play
 from sim.span_filter import Keeping
 from twinstep.plan_choice import build_planned
+from twinstep.plan_choice.search import SearchStoppedError
 from twinstep.studies.kept_plan import places
 from twinstep.studies.task import ESTIMATE, Result, Task
 
@@ -58,6 +60,9 @@ def play_point(task: Task) -> Result:
             result = Result(status="program error", sentence=str(error))
         except _TimedOutError as error:
             result = Result(status="timed out", sentence=str(error))
+        except SearchStoppedError:
+            sentence = f"{task.scenario.path}: expected a plan and a prediction with it within {task.timeout_s:g} s"
+            result = Result(status="timed out", sentence=sentence)
         # A point's error must not end its worker: it becomes the point's row.
         except Exception as error:
             result = Result(status="error", sentence=tell_error(error))
@@ -97,8 +102,14 @@ def _estimate(task: Task) -> Result:
 def _play(task: Task, began_s: float) -> Result:
     fidelity: Literal["flows", "links"] = "links" if task.fidelity == "links" else "flows"
     scenario = task.scenario.with_run(fidelity=fidelity)
+    is_over = _stop_after(task.timeout_s, began_s)
     if (program := task.program) is None:
-        scenario, program = build_planned(scenario)
+        try:
+            scenario, program = build_planned(scenario, stop=partial(is_over, None))
+        except SearchStoppedError:
+            raise _TimedOutError(
+                f"{scenario.path}: expected to end within {task.timeout_s:g} s with its plan"
+            ) from None
     spans, first = list[Span](), Digest()
 
     def take(each: list[Span]) -> None:
@@ -106,10 +117,10 @@ def _play(task: Task, began_s: float) -> Result:
         first.add(each)
 
     def look(_: object) -> None:
-        if time.monotonic() - began_s > task.timeout_s:
+        if is_over(_):
             raise _TimedOutError(f"{scenario.path}: expected to end within {task.timeout_s:g} s with all of its draws")
 
-    recording = play(scenario, program, take, rewrite=task.rewrite, stop=_stop_after(task.timeout_s, began_s))
+    recording = play(scenario, program, take, rewrite=task.rewrite, stop=is_over)
     if not recording.info.complete:
         raise _TimedOutError(f"{scenario.path}: expected to end within {task.timeout_s:g} s; {recording.info.error}")
     recording.spans = spans

@@ -11,7 +11,7 @@ from scenarios.seam.program import Program
 from sim.rank.observed import Rewrite, as_it_is
 from twinstep.studies.study_file import Keep
 
-Status = Literal["done", "scenario error", "program error", "timed out", "worker lost", "error"]
+Status = Literal["done", "scenario error", "program error", "timed out", "worker lost", "error", "not tried"]
 ESTIMATE = "estimate"
 Speeds = tuple[tuple[float, ...], ...]
 

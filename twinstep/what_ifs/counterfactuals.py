@@ -50,6 +50,13 @@ class Counterfactual:
     saves_at_most_ns: float = math.inf
     barred: str = ""
 
+    @property
+    def effort(self) -> int:
+        """The rank of its simulation by what it takes: of the same program, another one, a larger one, many plans."""
+        if "sharding.choose" in self.values:
+            return 3
+        return 2 if self.takes_memory else int(not self.replays or self.program is not None)
+
 
 def counterfactuals(scenario: Scenario, tree: Tree) -> list[Counterfactual]:
     """Return the changes that apply to this scenario: settings, then hardware, then diagnosis."""

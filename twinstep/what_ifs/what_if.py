@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from reports.sections.run.changes import NOT_TRIED
 from scenarios.config.scenario import Scenario
 from scenarios.config.toml.mistakes import toml_text
 from scenarios.config.toml.tree import Tree
@@ -25,6 +26,8 @@ Gain = tuple[float, float, float]
 _AS_IT_IS = "as it is"
 # The least gain of a change of the program that is shown.
 LEAST_GAIN = 0.001
+SECONDS = 120.0
+"""The default of `--seconds`."""
 DRAWS = 4
 """Further draws of each change, where the hardware's times vary from draw to draw and the command names no number."""
 
@@ -56,7 +59,7 @@ class WhatIf:
         return _row(_AS_IT_IS, "", "", Result(status="done", measures=measures), tables=len(self.places))
 
     def changes(self, scenario: Scenario, tree: Tree, observed: Observed | None = None) -> list[Counterfactual]:
-        """Return the changes that the scenario can have.
+        """Return the changes that the scenario can have, those first that take least time to simulate.
 
         Args:
             scenario: the scenario.
@@ -69,13 +72,20 @@ class WhatIf:
         others = counterfactuals(scenario, tree)
         if self.replans:
             others = list(map(_replan, others))
-        return [one for one in (*of_program, *others) if one.barred or self._ways(one)]
+        possible = [one for one in (*of_program, *others) if one.barred or self._ways(one)]
+        return sorted(possible, key=lambda one: 0 if one.barred else one.effort)
 
-    def play(self, one: Counterfactual) -> ChangeRow | None:
+    def not_tried(self, changes: Sequence[Counterfactual], why: str) -> list[ChangeRow]:
+        """Return the rows of changes that were not simulated, for a reason in words."""
+        known = Result(status=NOT_TRIED, sentence=why)
+        return [_row(one.name, one.group, "", known, tables=len(self.places)) for one in changes]
+
+    def play(self, one: Counterfactual, timeout_s: float = math.inf) -> ChangeRow | None:
         """Simulate a change, with the present plan if tables still fit.
 
         If tables cannot stay, the planner places them again, and the row states how many moved. None is returned if the
-        scenario cannot have the change after all, or if it changes the program and gains nothing.
+        scenario cannot have the change after all, or if it changes the program and gains nothing. A simulation that
+        takes longer than the timeout has status "timed out".
         """
         if one.barred:
             barred = Result(status="program error", sentence=one.barred)
@@ -83,7 +93,7 @@ class WhatIf:
         values: Mapping[str, object] = one.values
         result: Result | None = None
         for values in self._ways(one):
-            result = self._result(values, one)
+            result = self._result(values, one, timeout_s)
             if result.status != "scenario error":
                 break
         if result is None or (result.status == "scenario error" and not one.takes_memory):
@@ -107,7 +117,7 @@ class WhatIf:
             return False
         return True
 
-    def _result(self, values: Mapping[str, object], one: Counterfactual) -> Result:
+    def _result(self, values: Mapping[str, object], one: Counterfactual, timeout_s: float) -> Result:
         scenario = self.load(values)
         return play_point(
             Task(
@@ -115,7 +125,7 @@ class WhatIf:
                 program=(one.program or self.program) if one.replays else None,
                 rewrite=one.rewrite or as_it_is,
                 fidelity=scenario.run.fidelity,
-                timeout_s=math.inf,
+                timeout_s=timeout_s,
                 keep="rows",
                 draws=self.draws,
                 measures_draw_0=True,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -59,6 +59,7 @@ RANGE_NOTE = (
     " no effect."
 )
 _DRAWS_NOTE = "Gains are medians over the steps of all draws; step and samples/s are those of the mean draw."
+NOT_TRIED: Final = "not tried"  # the status of changes for which no time was left
 _REPLAN = "; --replan plans them anew"
 # A smaller gain is shown as a number, though its interval has both signs.
 _NO_GAIN = 0.0005
@@ -172,8 +173,16 @@ def notes(changes: pd.DataFrame) -> list[str]:
 
 
 def not_played(changes: pd.DataFrame) -> list[str]:
-    """Return a sentence for each change whose simulation did not complete."""
-    return [f"not simulated: {row['change']}: {row['sentence']}" for row in records(changes) if row["status"] != "done"]
+    """Return a sentence for each change whose simulation did not complete, and one for those that were not tried."""
+    failed = [row for row in records(changes) if row["status"] not in ("done", NOT_TRIED)]
+    said = [f"not simulated: {row['change']}: {row['sentence']}" for row in failed]
+    return [*said, *not_tried(changes)]
+
+
+def not_tried(changes: pd.DataFrame) -> list[str]:
+    """Return in one sentence which changes were not simulated for lack of time, and why; none if all were."""
+    left = changes[(changes["status"] == NOT_TRIED).to_numpy(bool)]
+    return [f"not tried ({left['sentence'].iloc[0]}): {', '.join(left['change'])}"] if len(left) else []
 
 
 def options(changes: pd.DataFrame) -> list[str]:

@@ -248,7 +248,13 @@ def _step_time(timed: pd.DataFrame, run: Run) -> list[str]:
     if run.batch_size is None or np.isnan(rate):
         return [line, *reasons]
     passes = f" in {run.micro_batches:,} micro-batches" if run.micro_batches > 1 else ""
-    return [line, *reasons, f"{text.number(rate)} samples/s, {run.batch_size:,} samples per rank{passes}"]
+    return [line, *reasons, f"{text.number(rate)} samples/s, {per_rank(run)}{passes}"]
+
+
+def per_rank(run: Run) -> str:
+    """Return the samples of a rank in a step, which are known, and where they are from, unless they were stated."""
+    seen = " (in the script's lookups)" if run.batch_size == run.info.step_samples else ""
+    return f"{run.batch_size:,} samples per rank{seen}"
 
 
 def arithmetic(run: Run) -> list[str]:

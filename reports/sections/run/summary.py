@@ -29,6 +29,7 @@ from reports.sections.run.headline import (
     headline,
     identity,
     of_recording,
+    per_rank,
     rests_on,
     sync_words,
     tell_left_out,
@@ -97,7 +98,7 @@ def _times(view: RunView) -> Iterator[Fact]:
     yield Fact("step time", "; ".join(filter(None, remarks)))
     rate = float(timed["samples_per_s"].median())
     if run.batch_size is not None and not np.isnan(rate):
-        yield Fact("samples/s", f"{text.number(rate)}, {run.batch_size:,} samples per rank")
+        yield Fact("samples/s", f"{text.number(rate)}, {per_rank(run)}")
     elif run.info.scenario.get("program") == "script":
         yield Fact("samples/s", _ASK_BATCH)
 
@@ -151,7 +152,8 @@ def _changes(run: Run) -> Iterator[Fact]:
     if run.info.world != "sim":
         return
     if len(run.what_if):
-        yield Fact("would help", "\n".join(changes.best_of_groups(run)) or "no single change gains anything")
+        said = [*changes.best_of_groups(run), *changes.not_tried(run.what_if)]
+        yield Fact("would help", "\n".join(said or ["no single change gains anything"]))
         return
     saving = [one for one in run.info.advice if one.saved_ns > 0][:2]
     said = [f"free: {one.change}, {text.signed_percent(-one.share)} of the step" for one in saving]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from scenarios.config.catalogue import profile_file, profile_names, scenario_file
+from scenarios.config.catalogue import expected_profile, profile_file, scenario_file
 from scenarios.config.overrides.overrides import Overrides
 from scenarios.config.toml.mistakes import Mistakes, key_text, path_text, toml_text
 from scenarios.config.toml.table_file.entries import counts_tables, names_tables, put_alike, put_table_file
@@ -60,7 +60,7 @@ def read_profile_tree(name: str) -> Mistakes:
     mistakes = Mistakes(Tree(root=name))
     file = name if name.endswith(".toml") else profile_file(name)
     if file is None:
-        mistakes.unusable(f"profile = {toml_text(name)}: expected {_name_file()}")
+        mistakes.unusable(f"profile = {toml_text(name)}: expected {expected_profile(name)}")
     else:
         _IncludeReader(mistakes=mistakes, in_profile=True).read(file)
     return mistakes
@@ -116,7 +116,7 @@ class _IncludeReader:
         origin = self.mistakes.tree.origin(path)
         file = os.path.join(os.path.dirname(origin), name) if name.endswith(".toml") else profile_file(name)
         if file is None or not os.path.isfile(file):
-            self.mistakes.add(path, f"{path_text(file)} to be a file" if file else _name_file())
+            self.mistakes.add(path, f"{path_text(file)} to be a file" if file else expected_profile(name))
             return None
         if os.path.isfile(origin) and os.path.samefile(file, origin):
             self.mistakes.add(path, "a file other than this one")
@@ -166,10 +166,6 @@ class _IncludeReader:
         elif "profile" in cluster:
             text = toml_text(cluster.pop("profile"))
             self._give_up(f"{_show_path(file)}: cluster.profile = {text}: expected no profile within a profile")
-
-
-def _name_file() -> str:
-    return f"one of {', '.join(profile_names())}, or a path that ends in .toml"
 
 
 def _show_path(file: str) -> str:

@@ -62,6 +62,8 @@ def utf8_content(path: Path) -> bytes:
         ValueError: the path is no file, cannot be read or is not UTF-8; the message is the expected phrase.
     """
     content = content_of(path).removeprefix(codecs.BOM_UTF8)
+    if expected := given_file.not_text(content):
+        raise ValueError(f"{path_text(path)} to be {expected}")
     try:
         content.decode()
     except UnicodeDecodeError:

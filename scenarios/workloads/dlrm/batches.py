@@ -63,7 +63,10 @@ def draw_bags(
     if table.ids.kind == "file":
         first = (step * scenario.cluster.world_size + rank) * scenario.run.batch_size
         return _read_bags(table, first, scenario.run.batch_size)
-    seeds, batch = (scenario.run.seed, rank, step, number, *_further(feature)), scenario.run.batch_size
+    batch = scenario.run.batch_size
+    if not with_ids and table.ids_per_sample_kind == "fixed":  # nothing is drawn
+        return TableBatch(np.full(batch, int(table.ids_per_sample), np.int64), np.zeros(0, np.int64))
+    seeds = scenario.run.seed, rank, step, number, *_further(feature)
     law = table.rows, table_seed(table), table.ids, table.ids_per_sample, table.ids_per_sample_kind
     return TableBatch(
         *DRAWN.get((seeds, law, batch, with_ids), lambda: _draw_bags_of_key(table, seeds, batch, with_ids=with_ids))

@@ -20,6 +20,7 @@ from scenarios.config.toml.values import (
     BYTES_BELOW,
 )
 from scenarios.config.units import format_bytes
+from scenarios.planner.make_room import make_room
 from scenarios.planner.plan_file import GivenTable, read_plan
 from scenarios.sharding_kind import (
     DEFAULT_TYPES,
@@ -252,10 +253,23 @@ def _check_fits(table: Any, path: KeyPath, model: Any, rooms: _Rooms, mistakes: 
         rows = (BYTES_BELOW - 1) // row_bytes
         mistakes.add((*path, "rows"), f"at most {rows} rows of {row_bytes} bytes, below {format_bytes(BYTES_BELOW)}")
         return
+    used = [kind for kind in types if ShardingKind(kind).reach == widest]
+    ways = make_room(
+        widest,
+        halves=row_bytes == 4 * dim,
+        in_host=in_host,
+        may_leave=rooms.has_own_memory and not in_host,
+    )
     most = f"at most {int(room // row_bytes)} rows of {row_bytes} bytes"
-    what = "of host memory" if in_host else "for tables"
-    place = f"in the {format_bytes(room)} that one {widest} has {what}"
-    mistakes.add((*path, "rows"), f"{most}, {place}, because it may be {' or '.join(types)}")
+    place = f"{_PLACES[widest]} {format_bytes(room)} {'of host memory' if in_host else 'for tables'}"
+    mistakes.add((*path, "rows"), f"{most}, as a {' or '.join(used)} table lies on {place}{ways}")
+
+
+_PLACES = {
+    "GPU": "one GPU, which has",
+    "host": "the GPUs of one host, which have together",
+    "cluster": "all GPUs, which have together",
+}
 
 
 class _Rooms:

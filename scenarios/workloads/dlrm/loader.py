@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -98,15 +100,16 @@ class Drawer:
     def _draw_ids(self, bag: Bag, tables: Sequence[Table], batch: int) -> KeyedJagged:
         """Draw features; without payload, ids that no exchange reads are zeros: only their number matters."""
         scenario, rank, has_payload = self._scenario, self._rank, self._device.type != "meta"
-        keys, lengths, ids, weights = [], [], [], []
+        keys, lengths, weights, counts, read = [], [], [], list[int](), []
         each = ((table, place, one) for table in tables for place, one in enumerate(table.by_feature))
         for table, place, feature in each:
             number, reads = self._numbers[table.name], has_payload or feature.name in self._read
             drawn = draw_bags(scenario, number, rank.rank, batch, feature=place, with_ids=reads)
             count = int(drawn.lengths.sum())
+            read.append(drawn.ids if reads else drawn.ids[:0])
             keys.append(feature.name)
             lengths.append(drawn.lengths)
-            ids.append(drawn.ids if reads else np.zeros(count, np.int64))
+            counts.append(count)
             if bag == "weighted":
                 weights.append(
                     draw_weights(scenario, number, rank.rank, batch, count, feature=place)
@@ -114,13 +117,16 @@ class Drawer:
                     else np.zeros(count, np.float32)
                 )
         device = self._device if has_payload else self._control_device
+        ids = np.zeros(sum(counts), np.int64) if any(map(len, read)) else _zeros(sum(counts))
+        for end, own in zip(accumulate(counts), read, strict=True):
+            ids[end - len(own) : end] = own
         return KeyedJagged(
             keys=tuple(keys),
-            values=torch.from_numpy(np.concatenate(ids, dtype=self._model.ids_dtype)).to(device),
+            values=torch.from_numpy(ids).to(device, getattr(torch, self._model.ids_dtype)),
             lengths=torch.from_numpy(np.concatenate(lengths, dtype=self._model.lengths_dtype)).to(self._control_device),
             weights=torch.from_numpy(np.concatenate(weights)).to(device) if weights else None,
             stride=scenario.run.batch_size,
-            ids_per_key=tuple(map(len, ids)),
+            ids_per_key=tuple(counts),
         )
 
     def _with_lengths(self, batch: MicroBatch) -> MicroBatch:
@@ -133,6 +139,16 @@ class Drawer:
         else:
             lengths = list(given.lengths.view(len(given.keys), -1).to(device))
         return replace(batch, dense=replace(batch.dense, lengths=lengths))
+
+
+_UNREAD = [np.zeros(1 << 16, np.int64)]
+
+
+def _zeros(count: int) -> npt.NDArray[np.int64]:
+    """Return zeros that all callers share, because filling megabytes for each batch takes longer than drawing it."""
+    if len(_UNREAD[0]) < count:
+        _UNREAD[0] = np.zeros(count, np.int64)
+    return _UNREAD[0][:count]
 
 
 class DrawnBatches:

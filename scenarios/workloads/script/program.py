@@ -179,6 +179,7 @@ class ScriptProgram(Program):
         if not self.plan:
             made = rate_plans(found, self.scenario)
             self.plan, self.own_plan, self.plan_notes = made.rows, made.own, made.notes
+            self.step_samples = found.get("step_samples", 0)  # recordings of earlier releases have none
 
     def kept(self) -> dict[str, bytes]:
         """Return the recording for what-ifs, by file name; empty if a rank did not reach its end."""

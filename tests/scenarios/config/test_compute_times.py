@@ -67,8 +67,7 @@ def test_a_file_is_read_in_any_order_of_columns() -> None:
             [
                 "first line: label, time_us: missing; expected label, call, time_us, spread, samples, with commas"
                 " between them",
-                "first line: 'lable': unknown column; expected label, call, time_us, spread, samples, with commas"
-                " between them",
+                "first line: 'lable': unknown column; expected label",
                 "first line: call: given more than once; expected once",
             ],
         ),

@@ -253,6 +253,10 @@ def test_an_unknown_profile_is_named_with_the_known_ones() -> None:
         load_profile("tpu")
     named = f"{', '.join(PROFILES)}, or a path that ends in .toml"
     assert error.value.sentences == (f"profile = 'tpu': expected one of {named}",)
+    with pytest.raises(ScenarioError) as error:
+        load_profile("dgx_h10")
+    near = "dgx_h100, dgx_a100, dgx2_v100, or a path that ends in .toml"
+    assert error.value.sentences == (f"profile = 'dgx_h10': expected a profile such as {near}",)
 
 
 def test_the_ready_profiles_are_those_that_are_documented() -> None:

@@ -86,13 +86,16 @@ def test_host_memory_is_limited_too() -> None:
     assert error.value.sentences == (
         "test.toml: model.tables[0].rows = 400000: expected the rows of all tables that are in host memory to fit into"
         " 2 ranks with 200 MiB each of it; they take at least 595 MiB, 99.2 MiB of it for table 't0', which is the"
-        " largest",
+        " largest; to make room: more GPUs (cluster.hosts), 16-bit rows (model.embedding_dtype = 'float16') or more"
+        " host memory (cluster.host_memory)",
     )
     with pytest.raises(ScenarioError) as error:
         plan_tables(make_hosted("fused_uvm", host_memory=80 * MIB, count=1))
     assert error.value.sentences == (
         "test.toml: model.tables[0].rows = 400000: expected table 't0' to fit into 2 ranks with 40 MiB each of host"
-        " memory; as row_wise, the least demanding of its sharding types, it takes 49.6 MiB on one rank",
+        " memory; as row_wise, the least demanding of its sharding types, it takes 49.6 MiB on one rank; to"
+        " make room: more GPUs (cluster.hosts), 16-bit rows (model.embedding_dtype = 'float16') or more host memory"
+        " (cluster.host_memory)",
     )
 
 

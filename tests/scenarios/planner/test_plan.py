@@ -197,15 +197,22 @@ def test_a_small_table_is_replicated() -> None:
     assert plan_tables(scenario([table("t", 10)])).table("t").sharding_type == "data_parallel"
 
 
+def room(first: str) -> str:
+    halves = "16-bit rows (model.embedding_dtype = 'float16')"
+    return f"; to make room: {first}, {halves} or rows in host memory (the table's kernel = 'fused_uvm_caching')"
+
+
 def test_a_table_that_fits_nowhere_is_named_with_its_figures() -> None:
     tables = [table("ok", 10), table("big", 4_000_000, ["table_wise", "table_row_wise"]), table("huge", 10**8, ALL[:2])]
     with pytest.raises(ScenarioError) as caught:
         plan_tables(scenario(tables))
     assert caught.value.sentences == (
         "test.toml: model.tables[1].rows = 4000000: expected table 'big' to fit into 8 ranks with 100 MiB each for"
-        " embeddings; as table_row_wise, the least demanding of its sharding types, it takes 248 MiB on one rank",
+        " embeddings; as table_row_wise, the least demanding of its sharding types, it takes 248 MiB on one rank"
+        f"{room('row_wise, which cuts a table over all GPUs (sharding)')}",
         "test.toml: model.tables[2].rows = 100000000: expected table 'huge' to fit into 8 ranks with 100 MiB each for"
-        " embeddings; as data_parallel, the least demanding of its sharding types, it takes 24.2 GiB on one rank",
+        " embeddings; as data_parallel, the least demanding of its sharding types, it takes 24.2 GiB on one rank"
+        f"{room('row_wise, which cuts a table over all GPUs (sharding)')}",
     )
 
 
@@ -216,7 +223,7 @@ def test_tables_that_do_not_fit_together_name_the_largest() -> None:
     assert caught.value.sentences == (
         "test.toml: model.tables[8].rows = 300008: expected all 9 tables together to fit into 8 ranks with 100 MiB"
         " each for embeddings; they take at least 670 MiB, 74.5 MiB of it for table 't8' as"
-        " table_wise, which is the largest",
+        f" table_wise, which is the largest{room('more GPUs (cluster.hosts)')}",
     )
 
 

@@ -45,7 +45,7 @@ def apply_plan(scenario: Scenario, plan: Path) -> Scenario:
 def test_the_sentence_is_true_to_the_ns(tmp_path: Path) -> None:
     file, best = file_of(tmp_path), tmp_path / "best.json"
     yours = planners_plan(tmp_path)
-    done = command("twinstep", "plan", file, "--against", yours, "--steps", 5, "--out", best, "--json")
+    done = command("twinstep", "plan", file, "--against", yours, "--moves", 0, "--steps", 5, "--out", best, "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     steps_ns = {row["plan"]: row["step_ns"] for row in found["plans"]}
@@ -81,6 +81,37 @@ def test_the_tables_that_the_sentence_blames_are_slow_in_spans(tmp_path: Path) -
     assert slowest["update_ns"] == pytest.approx(longest.max() - longest.mean())
     blamed = re.split(r"%\): tables? | costs? ", found["verdict"])[1].split(", ")
     assert {row["before"] for row in found["moves"] if row["table"] in blamed} == {"TWCW 5"}
+    first, *_ = found["few_moves"]
+    assert (first["moves"], first["table"], first["before"]) == (1, *blamed[:1], "TWCW 5")
+    words = yours.read_text().splitlines()  # one line a table
+    line = next(number for number, each in enumerate(words) if f'"{first["table"]}":' in each)
+    to = int(first["after"].removeprefix("TWCW "))
+    words[line] = (
+        words[line].replace('"ranks": [5]', f'"ranks": [{to}]').replace("rank:5/cuda:1", f"rank:{to}/cuda:{to % 4}")
+    )
+    yours.write_text("\n".join(words))
+    moved = twinstep.predict(file, **{"sharding.plan": str(yours)})
+    assert step_time_ns(moved) == first["step_ns"] < slowest["step_ns"]
+    assert first["gain"] == 1 - first["step_ns"] / slowest["step_ns"]
+
+
+def test_a_plan_that_does_not_fit_is_said_to_beside_those_that_do(tmp_path: Path) -> None:
+    file = file_of(tmp_path)
+    planners_plan(tmp_path)
+    words = (tmp_path / "own.json").read_text()
+    yours = tmp_path / "yours.json"  # two ranks' tables of 0.8 GiB each on one
+    yours.write_text(words.replace('"ranks": [4]', '"ranks": [0]').replace("rank:4/cuda:0", "rank:0/cuda:0"))
+    small = ("--set", "cluster.gpu.memory=3 GiB", "--set", "sharding.reserved_share=0.6")
+    once = ("--seconds", "0.001", "--out", tmp_path / "best.json", "--json")
+    done = command("twinstep", "plan", file, "--against", yours, *small, *once)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["verdict"].startswith(f"{YOURS} does not fit; {PLANNERS} ")
+    assert [row["plan"] for row in found["plans"]] == [PLANNERS]
+    assert found["fits"] is False
+    why = found["notes"][0]
+    assert "rank 0" in why
+    assert why.endswith("must lie elsewhere")
 
 
 def test_the_scenarios_own_plan_is_the_users(tmp_path: Path) -> None:
@@ -155,7 +186,7 @@ def test_mistakes_are_sentences(tmp_path: Path) -> None:
     for words, sentence in (
         (("all_to_all_4x2",), "program = 'all_to_all': expected one with tables to place, such as 'dlrm'"),
         ((file, "--out", tmp_path / "there.json"), "exists already; nothing is ever overwritten, give another file"),
-        (("train.py",), "train.py: expected a scenario, with the tables of the script; 'twinstep predict' of a script"),
+        (("train.py",), "train.py: expected a scenario; 'twinstep import torchrec MODULE:FUNCTION"),
         ((file, "--seconds", "0"), "--seconds = 0: expected more than 0"),
         ((file, "--against", tmp_path / "there.json"), "--set sharding.plan = "),
     ):

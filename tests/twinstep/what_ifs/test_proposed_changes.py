@@ -132,17 +132,21 @@ def test_an_interrupted_command_goes_on_with_what_has_ended(tmp_path: Path, monk
 
     monkeypatch.setattr("twinstep.what_ifs.what_if.play_point", play)
     stopped = command("sim", file, "--what-if", "--json", "--out", run)
-    assert (stopped.returncode, stopped.stdout) == (130, "")
     kept = twinstep.load(run).what_if
-    assert len(kept) == 1 + 2
+    known = (kept["status"] == "done").to_numpy(bool)
+    assert stopped.returncode == 130
+    assert json.loads(stopped.stdout)["what_if"][-1]["status"] == "not tried"
+    assert stopped.stderr == f"{run}: interrupted; the command with --out {run} goes on\n"
+    assert list(known) == [True] * 3 + [False] * (len(kept) - 3)
+    assert set(kept["sentence"][~known]) == {"interrupted"}
     other = command("sim", file, "--what-if", "--steps", "2", "--out", run)
     assert (other.returncode, "exists already" in other.stderr) == (2, True)  # another scenario's run
     monkeypatch.setattr("twinstep.what_ifs.what_if.play_point", lambda task: [played.append(task), play_point(task)][1])
     gone_on = command("sim", file, "--what-if", "--json", "--out", run)
     assert gone_on.returncode == 0, gone_on.stderr
     whole = twinstep.load(run).what_if
-    assert len(played) == len(whole) - 1  # none twice
-    assert whole.iloc[:3].equals(kept)
+    assert len(played) == len(whole) - 1 == len(kept) - 1  # none twice
+    assert whole.iloc[:3].equals(kept.iloc[:3])
     assert json.loads(gone_on.stdout)["what_if"][0]["change"] == "as it is"
 
 
@@ -157,13 +161,13 @@ def test_the_second_of_two_commands_that_add_changes_to_a_run_is_refused_before_
         with monkeypatch.context() as other:
             other.setattr("twinstep.prediction_job.plan_job", lambda *_: pytest.fail("it has begun"))
             assert main(words) == 2
-        said.append(capsys.readouterr().err)
+        said.append(capsys.readouterr().err.splitlines()[-1])
         raise KeyboardInterrupt
 
     monkeypatch.setattr("twinstep.prediction_job._change", change)
     for _ in range(2):
         assert main(words) == 130
-    assert said == [f"{run}: another process is writing it; give another folder\n"] * 2
+    assert said == [f"{run}: another process is writing it; give another folder"] * 2
     assert os.listdir(tmp_path) == ["run"]
 
 
@@ -177,8 +181,27 @@ def test_ctrl_c_before_the_first_change_is_said(
     monkeypatch.setattr(WhatIf, "changes", lambda *_: Interrupted())
     run = tmp_path / "run"
     assert main([str(FILE), "--what-if", "--out", str(run)]) == 130
-    kept = "interrupted at the first change, 0 of 0 changes are in it"
-    assert capsys.readouterr().err == f"{run}: {kept}; the command with --out {run} goes on\n"
+    assert capsys.readouterr().err == f"{run}: interrupted; the command with --out {run} goes on\n"
+
+
+def test_changes_that_are_left_when_time_is_over_are_named(tmp_path: Path) -> None:
+    file, run = tmp_path / "program.toml", tmp_path / "run"
+    file.write_text(f'program = "powersgd"\n{ON["dgx_h100"]}{PROGRAMS["powersgd"]}')
+    done = command("sim", file, "--what-if", "--seconds", "1e-9", "--out", run)
+    assert done.returncode == 0, done.stderr
+    left = twinstep.load(run).what_if.iloc[1:]
+    assert set(left["status"]) == {"not tried"}
+    assert f"not tried (stopped after 1e-09 s, --seconds): {', '.join(left['change'])}" in " ".join(done.stdout.split())
+    alone = command("sim", file, "--seconds", 5, "--out", run)
+    assert (alone.returncode, alone.stderr) == (2, "--seconds: expected with --what-if, whose changes it limits\n")
+
+
+def test_changes_that_take_least_to_simulate_come_first() -> None:
+    cheap = Counterfactual(name="a kernel", group="setting", replays=True)
+    other = Counterfactual(name="a link", group="hardware")
+    larger = Counterfactual(name="a batch", group="setting", takes_memory=True)
+    search = Counterfactual(name="a plan", group="setting", values={"sharding.choose": "simulated"})
+    assert [one.effort for one in (cheap, other, larger, search)] == [0, 1, 2, 3]
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
 
 from scenarios.config.toml.mistakes import toml_text
 
@@ -13,6 +14,7 @@ class CsvFile:
     """A CSV file's lines, and its mistakes as sentences; it may have `columns`, and must have those `needed`."""
 
     also = ""  # other names that columns may have, as the end of a sentence
+    skipped = ""  # how a column that is not read is called
 
     def __init__(self, name: str, columns: Sequence[str], needed: Sequence[str]) -> None:
         self._name, self._columns, self._needed = name, columns, needed
@@ -25,6 +27,10 @@ class CsvFile:
     def column(self, name: str) -> str | None:
         """Return which column a name of the first line is: None if unknown, "" if it is not read."""
         return name if name in self._columns else None
+
+    def near(self, name: str) -> list[str]:
+        """Return the known columns that an unknown name may mean."""
+        return get_close_matches(name, self._columns)
 
     def lines(self, text: str, delimiter: str = ",") -> Iterator[tuple[int, dict[str, str]]]:
         """Yield the number of each sound line below the first, and its cells by the name in the first line.
@@ -51,7 +57,9 @@ class CsvFile:
             self.say(f"{place}: {', '.join(missing)}: missing; {expected}")
         for name, column in dict(zip(names, columns, strict=True)).items():
             if column is None:
-                self.say(f"{place}: {toml_text(name)}: unknown column; {expected}")
+                near = self.near(name)
+                known = f"expected {' or '.join(near)}{self.skipped.format(name)}" if near else expected
+                self.say(f"{place}: {toml_text(name)}: unknown column; {known}")
             elif column and columns.count(column) > 1:
                 self.say(f"{place}: {name}: given more than once; expected once")
         return len(self.mistakes) == before

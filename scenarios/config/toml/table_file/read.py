@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -48,11 +49,22 @@ class _TableLines(CsvFile):
         "; or TorchRec's names, such as num_embeddings, embedding_dim and pooling_factor; a column '# NAME' is not read"
     )
 
+    skipped = ", or '# {}', which is not read"
+
+    def near(self, name: str) -> list[str]:
+        """Return the known columns with a similar name, or with these letters as their words' first ones."""
+        known, plain = [*COLUMNS, *ALIASES], _plain(name)
+        short = [one for one in known if len(plain) > 1 and "".join(word[0] for word in one.split("_")) == plain]
+        return list(dict.fromkeys(ALIASES.get(one, one) for one in short or get_close_matches(plain, known)))
+
     def column(self, name: str) -> str | None:
         if name in _UNREAD or name.startswith("#"):
             return ""
-        plain = name.strip().lower().replace(" ", "_").replace("-", "_")
-        return super().column(ALIASES.get(plain, plain))
+        return super().column(ALIASES.get(_plain(name), _plain(name)))
+
+
+def _plain(name: str) -> str:
+    return name.strip().lower().replace(" ", "_").replace("-", "_")
 
 
 def _csv(file: _TableLines, path: Path) -> Iterator[tuple[str, Mapping[str, object]]]:

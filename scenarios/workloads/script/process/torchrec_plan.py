@@ -46,6 +46,12 @@ class LookUps:
         return {key: ids / max(samples, 1) for bags in found for key, (ids, samples) in bags.items()}
 
     @property
+    def step_samples(self) -> int:
+        """The samples of the one batch that entered the modules; 0 if they had several batches, or none."""
+        samples = max((samples for bags in self._bags.values() for _, samples in bags.values()), default=0)
+        return samples if samples == self.batch_size else 0
+
+    @property
     def models(self) -> list[Any]:
         """The existing models under DistributedModelParallel, in order of creation."""
         return list(self._models)
@@ -94,8 +100,8 @@ def plan_found(look_ups: LookUps) -> dict[str, Any] | None:
 
     The dict has: `rows`, those of `PlanRow` without expected times and ids; `tables`, with the dtype of elements, ids
     per sample by feature (None: unknown), whether they are pooled and weighted, and the cached share of rows;
-    `batch_size` per rank, 0 if unknown; `ranks`, how many ranks share each model's tables; `optimizers`, fbgemm's names
-    for the tables on this rank.
+    `batch_size` per rank, 0 if unknown; `step_samples`, those of the first step if it had one batch, else 0; `ranks`,
+    how many ranks share each model's tables; `optimizers`, fbgemm's names for the tables on this rank.
     """
     placed = [
         (model, path, name, parameter)
@@ -114,6 +120,7 @@ def plan_found(look_ups: LookUps) -> dict[str, Any] | None:
         ],
         "tables": [{"name": name, **_table(look_ups, *each)} for name, each in zip(names, placed, strict=True)],
         "batch_size": look_ups.batch_size,
+        "step_samples": look_ups.step_samples,
         "ranks": sorted({int(model._env.world_size) for model in look_ups.models}),
         "optimizers": sorted({each.optimizer.name for each in bags}),
     }

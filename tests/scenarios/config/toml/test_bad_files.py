@@ -75,6 +75,11 @@ def test_a_key_that_cannot_be_overridden_is_a_mistake_like_any_other(folder: Pat
 def test_a_file_that_is_no_text_is_refused(folder: Path) -> None:
     (folder / "bad.toml").write_bytes(b"name = '\xff'")
     assert sentences("bad.toml") == ["bad.toml: byte 8: expected UTF-8 text"]
+    (folder / "bad.toml").write_text("steps = 3", encoding="utf-16")
+    assert sentences("bad.toml") == ["bad.toml: expected UTF-8 text, not UTF-16; save it as UTF-8"]
+    (folder / "bad.toml").write_bytes(b"steps = 3\0")
+    nul = "expected UTF-8 text, without NUL bytes such as byte 9; if it is UTF-16, save it as UTF-8"
+    assert sentences("bad.toml") == [f"bad.toml: {nul}"]
 
 
 def test_mistakes_of_the_command_line_are_named_by_their_option(folder: Path) -> None:

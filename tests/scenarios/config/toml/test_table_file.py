@@ -189,8 +189,16 @@ def test_tables_alike_have_features_of_their_own() -> None:
         ("", [EMPTY]),
         ("name,rows\n", [EMPTY]),
         (
-            "name,dim,hash\na,8,1\n",
-            [f"first line: rows: missing; {COLUMN}", f"first line: 'hash': unknown column; {COLUMN}"],
+            "name,dim,owner\na,8,1\n",
+            [f"first line: rows: missing; {COLUMN}", f"first line: 'owner': unknown column; {COLUMN}"],
+        ),
+        (
+            "name,hash_size,pf,poolin factor\na,8,1,1\n",
+            [
+                "first line: 'pf': unknown column; expected ids_per_sample, or '# pf', which is not read",
+                "first line: 'poolin factor': unknown column; expected ids_per_sample, or '# poolin factor', which is"
+                " not read",
+            ],
         ),
         ("name,rows,num_embeddings\n", [f"first line: rows: {TWICE}", f"first line: num_embeddings: {TWICE}"]),
         ("name,rows\na\n", ["line 2: 1 value; expected 2, as in the first line"]),
@@ -221,6 +229,8 @@ def test_a_bad_file_is_described_by_exactly_these_sentences(content: str, wanted
         ("no.csv", None, "expected no.csv to be a file"),
         ("t.xlsx", b"", "expected a path that ends in .csv or .parquet"),
         ("t.csv", b"name,rows\n\xff\n", "expected t.csv to be UTF-8 text"),
+        ("t.csv", "name,rows\n".encode("utf-16"), "expected t.csv to be UTF-8 text, not UTF-16; save it as UTF-8"),
+        ("t.csv", b"name,rows\na,\0\n", "expected t.csv to be UTF-8 text, without NUL bytes such as byte 12; "),
         ("t.parquet", b"name,rows\n", "expected t.parquet to be Parquet: "),
     ],
 )
