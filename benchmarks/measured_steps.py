@@ -19,7 +19,6 @@ import pandas as pd
 
 from benchmarks import eager_steps, published_memory, published_scripts
 from benchmarks.host_prices import leave_one_out
-from benchmarks.kernel_errors import parts
 from reports.analysis.prediction.grounds import GROUNDS, grounds
 from reports.analysis.prediction.measured_steps import FILE, measured_steps
 from reports.analysis.prediction.uncertainty import half_width
@@ -38,7 +37,8 @@ _PUBLISHED = (
     *("dlebert-01", "dlebert-02", "dlebert-29", "dlebert-30", "dlebert-31", "dlebert-32"),
 )
 ROOT = Path(__file__).parent.parent
-PAGES, BEGIN = (ROOT / "README.md", ROOT / "docs" / "accuracy" / "index.md"), "<!-- benchmarks.measured_steps -->"
+PAGES = ROOT / "README.md", ROOT / "docs" / "accuracy" / "index.md"
+_BEGIN, _END = "<!-- benchmarks.measured_steps -->\n", "\n<!-- end -->"
 _SOURCES = {
     "MLPerf": "step time: MLPerf's recommenders, 8 to 64 GPUs",
     "script": "step time: TorchRec, DDP and FSDP2 scripts, one H200",
@@ -125,6 +125,13 @@ def add_range(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(half_width=widths, inside=away <= widths)
 
 
+def parts(page: str) -> tuple[str, str, str]:
+    """Return what stands before the table in a page, the table, and what stands behind it."""
+    before, rest = page.split(_BEGIN)
+    inside, after = rest.split(_END, 1)
+    return before + _BEGIN, inside, _END + after
+
+
 def table() -> str:
     """Return how far off steps to which nothing was fitted are, by source, and published memory, in Markdown."""
     frame = add_range(pd.read_csv(FILE, comment="#"))
@@ -152,8 +159,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.table:
         for page in PAGES:
-            before, _, after = parts(page.read_text(encoding="utf-8"), BEGIN)
-            page.write_text(f"{before}\n{table()}\n{after}", encoding="utf-8")
+            before, _, after = parts(page.read_text(encoding="utf-8"))
+            page.write_text(f"{before}{table()}{after}", encoding="utf-8")
         return
     if options.write:
         found = pd.DataFrame([*of_mlperf(), *of_scripts(), *of_published()])
