@@ -1,13 +1,11 @@
-"""Computes the expected traffic of a feature exchange by formula, and exchanges features of expected sizes.
+"""Exchanges features of expected sizes.
 
-Traffic is stored as vectors over ranks: between two ranks it is the product of the source's total and the destination's
-share. `ExpectedJagged` is exchanged like `KeyedJagged`, with the same verbs, order and labels, but expected sizes. A
-rank therefore stores one number per key, instead of a drawn length per key and sample of all ranks.
+`ExpectedJagged` is exchanged like `KeyedJagged`, with the same verbs, order and labels, but expected sizes. A rank
+therefore stores one number per key, instead of a drawn length per key and sample of all ranks.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
@@ -33,14 +31,6 @@ Floats = npt.NDArray[np.float64]
 _SIZES = 3
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CountMoments:
-    """Means and variances of random counts, float64 of one shape."""
-
-    mean: Floats
-    variance: Floats
-
-
 class Draws(Protocol):
     """The ids that ranks draw of one feature in a step, with one distribution for all ranks."""
 
@@ -49,148 +39,9 @@ class Draws(Protocol):
         """The number of bags per rank."""
         ...
 
-    def moments(self, blocks: int = 1, *, joined: int = 1, ranks: int = 1) -> CountMoments:
-        """Return moments of the ids that `ranks` consecutive ranks draw in each part of the table.
-
-        The table's rows are cut into `blocks` blocks of ceil(rows / blocks), the last ones shorter or empty; a part is
-        `joined` consecutive blocks. Both moments are [blocks / joined]. The first of the ranks is a multiple of
-        `ranks`.
-        """
+    def mean(self, blocks: int = 1) -> Floats:
+        """Return the mean number of ids that a rank draws in each block of ceil(rows / blocks) rows, [blocks]."""
         ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RankFlows:
-    """Amounts sent and received by rank, [ranks] float64.
-
-    A rank's own host includes the rank itself; `kept` is the amount that it sends to itself.
-    """
-
-    sent: Floats
-    sent_in_host: Floats
-    kept: Floats
-    received: Floats
-    received_in_host: Floats
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class InputTraffic:
-    """The expected traffic of a sharding group's input exchange in one step.
-
-    Attributes:
-        ids: mean numbers of ids that each rank sends, to itself too, receives and keeps (all of data-parallel tables).
-        deviation: standard deviations of these numbers.
-        lengths: numbers of lengths: one for each sample and key.
-        shares: [ranks], sum 1 (0 for data-parallel tables): source s sends `ids.sent[s] * shares[d]` to rank d (mean)
-    """
-
-    ids: RankFlows
-    deviation: RankFlows
-    lengths: RankFlows
-    shares: Floats
-
-
-def expected_traffic(layout: Layout, draws: Mapping[str, Draws], local_world_size: int) -> InputTraffic:
-    """Return the traffic of the group with this layout; `draws` are by feature, and independent of each other.
-
-    Time and memory grow with the pieces of tables times the ranks that cut one, never with ranks squared.
-
-    Raises:
-        ValueError: the layout's owners are neither whole hosts of `local_world_size` ranks nor parts of one.
-    """
-    # The vectors' formulas count ranks of a host by owner, which needs owners that do not straddle hosts.
-    span, world_size = layout.span, len(layout.pieces) * layout.span
-    if world_size % local_world_size or (span % local_world_size and local_world_size % span):
-        raise ValueError(
-            f"local_world_size = {local_world_size}: expected a divisor of {world_size} ranks"
-            f" that divides the {span} of a {layout.sharding_type} table, or is a multiple of them"
-        )
-    held = Counter((owner, piece.feature) for owner, owned in enumerate(layout.pieces) for piece in owned)
-    stays = layout.sharding_type.is_copied
-    moments = _staying(held, draws, world_size) if stays else _travelling(layout, held, draws, local_world_size)
-    ids = RankFlows(**{name: one.mean for name, one in moments.items()})
-    total = 0.0 if stays else ids.received.sum()
-    return InputTraffic(
-        ids=ids,
-        deviation=RankFlows(**{name: np.sqrt(one.variance) for name, one in moments.items()}),
-        lengths=_lengths(layout, held, draws, local_world_size),
-        shares=ids.received / total if total else np.zeros(world_size),
-    )
-
-
-# Each owner's number of pieces of a feature's table. All pieces get the same ids, so their counts are added before
-# variances are computed.
-_Held = Counter[tuple[int, str]]
-
-
-def _staying(held: _Held, draws: Mapping[str, Draws], world_size: int) -> dict[str, CountMoments]:
-    """Return the moments of copied tables, where every rank looks up all ids that it draws."""
-    own = _over_ranks(_sums(held, draws, 1), world_size)
-    return dict.fromkeys(("sent", "sent_in_host", "kept", "received", "received_in_host"), own)
-
-
-def _travelling(layout: Layout, held: _Held, draws: Mapping[str, Draws], local: int) -> dict[str, CountMoments]:
-    """Return the moments of tables whose ids are sent, by the names of `RankFlows`' fields."""
-    owners, span, blocks = len(layout.pieces), layout.span, layout.buckets
-    world_size = owners * span
-    in_all, in_host = _merge_owners(held, owners), _merge_owners(held, max(1, local // span))
-    parts = {
-        "sent": _sums(in_all, draws, 1),
-        "sent_in_host": _sums(in_host, draws, world_size // max(local, span), blocks, joined=min(blocks, local)),
-        "kept": _sums(held, draws, owners, blocks),
-        "received": _sums(held, draws, owners, blocks, ranks=world_size),
-        "received_in_host": _sums(held, draws, owners, blocks, ranks=local),
-    }
-    return {name: _over_ranks(one, world_size) for name, one in parts.items()}
-
-
-def _merge_owners(held: _Held, owners: int) -> _Held:
-    """Merge each `owners` consecutive owners into one."""
-    joined: _Held = Counter()
-    for (owner, feature), count in held.items():
-        joined[owner // owners, feature] += count
-    return joined
-
-
-def _sums(
-    held: _Held, draws: Mapping[str, Draws], owners: int, blocks: int = 1, *, joined: int = 1, ranks: int = 1
-) -> CountMoments:
-    """Return mean and variance of the number of ids (of all features) that `ranks` ranks send to each part.
-
-    Tables are cut into `blocks` of rows; `joined` blocks of an owner form a part: [owners * blocks / joined]. `held` is
-    the number of pieces by owner and feature.
-    """
-    shape = (owners, blocks // joined)
-    total = CountMoments(np.zeros(shape), np.zeros(shape))
-    for (owner, feature), pieces in held.items():
-        one = draws[feature].moments(blocks, joined=joined, ranks=ranks)
-        total.mean[owner] += pieces * one.mean
-        # Squared: the pieces get the same ids, so their counts are one random number times the pieces.
-        total.variance[owner] += pieces**2 * one.variance
-    return CountMoments(total.mean.ravel(), total.variance.ravel())
-
-
-def _over_ranks(moments: CountMoments, world_size: int) -> CountMoments:
-    """Repeat moments shared by consecutive ranks for each rank."""
-    count = world_size // moments.mean.size
-    return CountMoments(np.repeat(moments.mean, count), np.repeat(moments.variance, count))
-
-
-def _lengths(layout: Layout, held: _Held, draws: Mapping[str, Draws], local: int) -> RankFlows:
-    """Return the flows of lengths: every rank sends all samples of a key to each rank with a piece of it."""
-    owned = np.zeros(len(layout.pieces))
-    for (owner, feature), pieces in held.items():
-        owned[owner] += pieces * draws[feature].samples
-    one = np.repeat(owned, layout.span)  # from one source to each rank
-    if layout.sharding_type.is_copied:
-        return RankFlows(sent=one, sent_in_host=one, kept=one, received=one, received_in_host=one)
-    return RankFlows(
-        sent=np.full(one.size, one.sum()),
-        sent_in_host=np.repeat(one.reshape(-1, local).sum(1), local),
-        kept=one,
-        received=one * one.size,
-        received_in_host=one * local,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,7 +90,7 @@ class ExpectedInput:
         self._layout, self.label, self._sequence = layout, label + LABEL, sequence
         self._sent = tuple(piece.feature for piece in layout.sending_order)
         blocks = 1 if layout.sharding_type.is_copied else layout.buckets
-        self.means = {key: draws[key].moments(blocks).mean for key in dict.fromkeys(self._sent)}
+        self.means = {key: draws[key].mean(blocks) for key in dict.fromkeys(self._sent)}
         counts = [len(owned) for owned in layout.pieces]
         shuffle = staggered_shuffle(counts, layout.span) if layout.sharding_type.rows_over == "host" else ()
         self._is_shuffled = shuffle != tuple(range(len(shuffle)))

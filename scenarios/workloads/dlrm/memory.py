@@ -117,7 +117,7 @@ def _ahead_parts(scenario: Scenario) -> list[MemoryPart]:
     element_bytes: int = getattr(torch, model.dtype).itemsize
     naming = 0.0
     for feature in model.features:
-        ids = float(draws_of(feature, samples).moments().mean[0])
+        ids = float(draws_of(feature, samples).mean()[0])
         weight_bytes = WEIGHT_BYTES if feature.weighted else 0
         naming += (getattr(torch, model.ids_dtype).itemsize + weight_bytes) * ids
         naming += getattr(torch, model.lengths_dtype).itemsize * samples
@@ -162,7 +162,7 @@ def expected_features(model: Model, batch_size: int) -> dict[Bag, ExpectedJagged
     return {
         bag: ExpectedJagged(
             keys=tuple(feature.name for feature in features),
-            ids=tuple(float(draws_of(feature, batch_size).moments().mean[0]) for feature in features),
+            ids=tuple(float(draws_of(feature, batch_size).mean()[0]) for feature in features),
             stride=batch_size,
             weighted=bag == "weighted",
             ids_dtype=getattr(torch, model.ids_dtype),

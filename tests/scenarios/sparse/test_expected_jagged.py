@@ -2,26 +2,91 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
 import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
 from hypothesis import given
+from hypothesis import strategies as st
 
+from scenarios.config.scenario import Ids, Interaction, Model, Scenario, Table
 from scenarios.seam.group import Group
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
-from scenarios.sparse import KeyedJagged, build_groups
+from scenarios.sharding_kind import ShardingType
+from scenarios.sparse import KeyedJagged, ShardedTable, build_groups
 from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
 from scenarios.workloads.dlrm.batches import draw_bags
 from scenarios.workloads.dlrm.ids.distribution import draws_of
 from tests.lanes import examples
 from tests.lockstep import Lockstep
-from tests.scenarios.sparse.test_expected import SIGMAS, Drawn, plays
+from tests.scenarios.sparse.test_groups import World, table
+from tests.small import cluster, scenario
 
 STEPS = 60
+# Some ten thousand numbers are compared: one in 10,000 runs with other examples would have one beyond.
+SIGMAS = 6
 LABEL = "{sharding_type}."
 Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Tables with shards, and how their ids are drawn."""
+
+    world: World
+    shards: list[ShardedTable]
+    training: Scenario
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        return self.training.workload.tables
+
+    @property
+    def ranks(self) -> range:
+        return range(self.world.size)
+
+
+@st.composite
+def random_tables(draw: st.DrawFn, shards: Sequence[ShardedTable]) -> tuple[Table, ...]:
+    made = []
+    for one in shards:
+        kind = draw(st.sampled_from(["fixed", "poisson"]))
+        ids = draw(st.sampled_from([Ids(), *(Ids(kind="zipf", exponent=s, order=o) for s, o in SKEWED)]))
+        length = draw(st.integers(1, 3) if kind == "fixed" else st.floats(0.5, 3))
+        made.append(model_table(one, ids, length, kind))
+    return tuple(made)
+
+
+SKEWED: list[tuple[float, Any]] = [(0.5, "shuffled"), (1.05, "shuffled"), (1.05, "by_frequency")]
+
+
+def model_table(one: ShardedTable, ids: Ids, length: float, kind: str) -> Table:
+    return Table(
+        name=one.name,
+        rows=one.rows,
+        dim=one.dim,
+        ids_per_sample=length,
+        ids_per_sample_kind=kind,  # type: ignore[arg-type]
+        ids=ids,
+        sharding=(cast(ShardingType, one.sharding_type),),
+    )
+
+
+def training(world: World, tables: tuple[Table, ...], batch_size: int) -> Scenario:
+    model = Model(dense_features=1, bottom=(1,), interaction=Interaction(kind="cat"), top=(1,), tables=tables)
+    return scenario(cluster(world.hosts, world.local), model=model, batch_size=batch_size)
+
+
+@st.composite
+def plays(draw: st.DrawFn) -> Drawn:
+    world = World(draw(st.integers(1, 3)), draw(st.integers(1, 3)))
+    shards = [draw(table(world, f"t{index}")) for index in range(draw(st.integers(1, 4)))]
+    return Drawn(world, shards, training(world, draw(random_tables(shards)), draw(st.integers(1, 12))))
 
 
 def bags(drawn: Drawn, rank: int, step: int) -> KeyedJagged:
@@ -52,7 +117,7 @@ def play_expected(drawn: Drawn) -> tuple[Lockstep, list[list[list[float]]]]:
     groups = build_groups(drawn.shards, drawn.world.size, drawn.world.local, label=LABEL)
     inputs = [ExpectedInput(group.layout, draws, group.label) for group in groups]
     features = ExpectedJagged(
-        keys=tuple(draws), ids=tuple(float(one.moments().mean[0]) for one in draws.values()), stride=batch_size
+        keys=tuple(draws), ids=tuple(float(one.mean()[0]) for one in draws.values()), stride=batch_size
     )
     played = drawn.world.lockstep("meta")
 

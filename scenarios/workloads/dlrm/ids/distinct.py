@@ -16,7 +16,7 @@ from functools import lru_cache
 import numpy as np
 
 from scenarios.config.scenario import Ids, Table
-from scenarios.sparse.expected import CountMoments, Floats
+from scenarios.sparse.expected import Floats
 from scenarios.sparse.input_dist import block_size
 from scenarios.workloads.dlrm.batches import Ints, file_bags
 from scenarios.workloads.dlrm.ids.distribution import Zipf, keep_read_only, zipf_of
@@ -75,35 +75,22 @@ class DistinctDraws:
     table: Table
     samples: int
 
-    def moments(self, blocks: int = 1, *, joined: int = 1, ranks: int = 1) -> CountMoments:
-        """Return moments of the named rows, summed over independent ranks.
-
-        Let q be each row's probability of being named: the mean is the sum of q. The variance for a Poisson number of
-        ids is the sum of q (1 - q), which is the number of further rows that twice as many ids name; for exactly n ids
-        it is less by n times the square of the rows that one more id adds.
-        """
-        shape = (blocks, joined)
-        once, twice = (_distinct_by_part(self.table, times * self.samples, *shape) for times in (1, 2))
-        variance = twice - once
-        if self.table.ids_per_sample_kind == "fixed":
-            # The slope by a central difference: 1 % is far above rounding, and the curve is nearly straight over it.
-            less, more = (_distinct_by_part(self.table, times * self.samples, *shape) for times in (0.99, 1.01))
-            drawn = self.samples * (1 if _others(self.table) else self.table.ids_per_sample)
-            variance = variance - drawn * ((more - less) / (0.02 * drawn)) ** 2
-        return CountMoments(ranks * once, ranks * np.maximum(variance, 0))
+    def mean(self, blocks: int = 1) -> Floats:
+        """Return the mean number of rows of each block that a rank's samples name."""
+        return _distinct_by_block(self.table, self.samples, blocks)
 
 
 @lru_cache(maxsize=_CACHED)
-def _distinct_by_part(table: Table, samples: float, blocks: int, joined: int) -> Floats:
-    """Return the number of rows of each part of a table that `samples` samples name: [blocks / joined]."""
-    size = block_size(table.rows, blocks) * joined
-    starts = (min(part * size, table.rows) for part in range(blocks // joined))
-    parts = [range(start, min(start + size, table.rows)) for start in starts]
+def _distinct_by_block(table: Table, samples: float, blocks: int) -> Floats:
+    """Return the number of rows of each block of a table that `samples` samples name: [blocks]."""
+    size = block_size(table.rows, blocks)
+    starts = (min(block * size, table.rows) for block in range(blocks))
+    ranges = [range(start, min(start + size, table.rows)) for start in starts]
     if _order(table.ids) == "uniform" and not _others(table):
-        # All rows are alike, so only the size of a part matters: two sizes at most but for empty parts.
-        found = {len(rows): distinct_rows(table, rows, expected_ids(table, rows, samples)) for rows in parts}
-        return keep_read_only(np.array([found[len(rows)] for rows in parts]))
-    return keep_read_only(np.array([distinct_rows(table, rows, expected_ids(table, rows, samples)) for rows in parts]))
+        # All rows are alike, so only the size of a block matters: two sizes at most but for empty blocks.
+        found = {len(rows): distinct_rows(table, rows, expected_ids(table, rows, samples)) for rows in ranges}
+        return keep_read_only(np.array([found[len(rows)] for rows in ranges]))
+    return keep_read_only(np.array([distinct_rows(table, rows, expected_ids(table, rows, samples)) for rows in ranges]))
 
 
 def _order(ids: Ids) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -11,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scenarios.config.scenario import Ids, Table
-from scenarios.sparse.expected import CountMoments, Draws, Floats
+from scenarios.sparse.expected import Draws, Floats
 from scenarios.sparse.input_dist import block_size
 from scenarios.workloads.dlrm.batches import bags_of_firsts, file_bags
 from scenarios.workloads.dlrm.ids.shuffle import Shuffle
@@ -61,13 +60,11 @@ class RandomDraws:
     table: Table
     samples: int
 
-    def moments(self, blocks: int = 1, *, joined: int = 1, ranks: int = 1) -> CountMoments:
-        """Return moments of the ids in each part: with share p of N ids, E[N] p and E[N] p (1 - p) + Var[N] p**2."""
-        shares = np.ones(1) if joined == blocks else block_shares(self.table, blocks).reshape(-1, joined).sum(1)
+    def mean(self, blocks: int = 1) -> Floats:
+        """Return the mean number of ids in each block."""
+        shares = np.ones(1) if blocks == 1 else block_shares(self.table, blocks)
         is_poisson = self.table.ids_per_sample_kind == "poisson"
-        count = ranks * self.samples * (self.table.ids_per_sample if is_poisson else int(self.table.ids_per_sample))
-        mean = count * shares
-        return CountMoments(mean, mean if is_poisson else mean * np.maximum(1 - shares, 0))
+        return self.samples * (self.table.ids_per_sample if is_poisson else int(self.table.ids_per_sample)) * shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,49 +77,44 @@ class BagsByFirst:
     table: Table
     samples: int
 
-    def moments(self, blocks: int = 1, *, joined: int = 1, ranks: int = 1) -> CountMoments:
-        """Return mean and variance of the ids in each part, assuming independent bags."""
-        bags, each = ranks * self.samples, _moments_of_bag(self.table, blocks, joined)
-        return CountMoments(bags * each.mean, bags * each.variance)
+    def mean(self, blocks: int = 1) -> Floats:
+        """Return the mean number of ids in each block."""
+        return self.samples * _mean_of_bag(self.table, blocks)
 
 
 @lru_cache(maxsize=_CACHED)
-def _moments_of_bag(table: Table, blocks: int, joined: int) -> CountMoments:
-    """Return moments of one bag's ids in each part."""
-    length, parts = int(table.ids_per_sample), blocks // joined
-    if parts == 1:
-        return CountMoments(keep_read_only(np.full(1, float(length))), keep_read_only(np.zeros(1)))
+def _mean_of_bag(table: Table, blocks: int) -> Floats:
+    """Return the mean number of a bag's ids in each block."""
+    length = int(table.ids_per_sample)
+    if blocks == 1:
+        return keep_read_only(np.full(1, float(length)))
     head = min(table.rows, max(_HEAD // 16, _BAG_IDS // length))
     zipf = Zipf(table.rows, table.ids.exponent, _shuffle_of(table), head)
     often = zipf.probabilities()
     ids = bags_of_firsts(table, np.repeat(zipf.firsts(), length), np.tile(np.arange(length), head))
     where, count = np.unique(
-        np.repeat(np.arange(head), length) * parts + ids // block_size(table.rows, blocks) // joined, return_counts=True
+        np.repeat(np.arange(head), length) * blocks + ids // block_size(table.rows, blocks), return_counts=True
     )
-    bag, part = np.divmod(where, parts)
-    rest, rows = 1 - often.sum(), np.diff(_bounds(table.rows, blocks)).reshape(-1, joined).sum(1) / table.rows
-    mean = np.bincount(part, often[bag] * count, parts) + rest * length * rows
-    square = np.bincount(part, often[bag] * count**2, parts)
-    square += rest * (length * rows * (1 - rows) + (length * rows) ** 2)
-    return CountMoments(keep_read_only(mean), keep_read_only(np.maximum(square - mean**2, 0)))
+    bag, block = np.divmod(where, blocks)
+    share_of_rows = np.diff(_bounds(table.rows, blocks)) / table.rows
+    return keep_read_only(np.bincount(block, often[bag] * count, blocks) + (1 - often.sum()) * length * share_of_rows)
 
 
 @dataclass(frozen=True, slots=True)
 class FileDraws:
     """Bags from a file, `samples` of them after those of the previous rank; implements `Draws`.
 
-    Nothing is random: moments are over all ranks and all steps until reading starts over. A single rank or step may
-    differ from the mean, for example if the file has as many bags as a step.
+    Nothing is random: the mean is over all ranks and all steps until reading starts over. A single rank or step may
+    differ from it, for example if the file has as many bags as a step.
     """
 
     path: Path
     rows: int
     samples: int
 
-    def moments(self, blocks: int = 1, *, joined: int = 1, ranks: int = 1) -> CountMoments:
-        return _window_moments(
-            self.path, ranks * self.samples, block_size(self.rows, blocks) * joined, blocks // joined
-        )
+    def mean(self, blocks: int = 1) -> Floats:
+        """Return the mean number of ids in each block."""
+        return _mean_of_file(self.path, self.samples, block_size(self.rows, blocks), blocks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,40 +223,10 @@ def _shares(ids: Ids, rows: int, blocks: int, shuffle: Shuffle | None) -> Floats
 
 
 @lru_cache(maxsize=_CACHED)
-def _window_moments(path: Path, bags: int, part_size: int, parts: int) -> CountMoments:
-    """Return moments of the ids in each part of the rows, [parts], over windows of `bags` bags, around the file."""
+def _mean_of_file(path: Path, bags: int, size: int, blocks: int) -> Floats:
+    """Return the mean number of ids in each block of `size` rows, over windows of `bags` bags, around the file."""
     offsets, ids = file_bags(path)
-    length = len(offsets) - 1
-    stride = math.gcd(bags, length)  # between the first bags of windows that occur
-    windows = length // stride
-    group, part = np.repeat(np.arange(length) // stride, np.diff(offsets)), ids // part_size
-    mean = np.bincount(part, minlength=parts).astype(np.float64) * (bags / length)
-    return CountMoments(
-        keep_read_only(mean),
-        keep_read_only(_window_variance(group, part, windows, bags // stride % windows, parts=parts)),
-    )
-
-
-def _window_variance(group: Ints, part: Ints, windows: int, width: int, *, parts: int) -> Floats:
-    """Return the variance of the ids in each part over cyclic windows; the w-th holds groups w to w + width.
-
-    `group` and `part` are those of each id. Between two windows where an id enters or leaves, its part's number stays.
-    """
-    each, at_first = np.arange(parts), np.bincount(part[group < width], minlength=parts)
-    enters, leaves = (group - width + 1) % windows, (group + 1) % windows
-    later, gone = (enters > 0) & (width > 0), (leaves > 0) & (width > 0)
-    where = np.concatenate([each, part[later], part[gone]])
-    when = np.concatenate([0 * each, enters[later], leaves[gone]])
-    change = np.repeat([0, 1, -1], [parts, later.sum(), gone.sum()])
-    # Events by part, then window: running sums within a part are its number of ids from one event to the next.
-    order = np.lexsort((when, where))
-    where, when, running = where[order], when[order], np.cumsum(change[order])
-    begins = np.searchsorted(where, each)
-    numbers = running + (at_first - running[begins])[where]
-    ends = np.append(when[1:], windows)
-    ends[begins[1:] - 1] = windows
-    even = np.bincount(part, minlength=parts) * (width / windows)
-    return np.asarray(np.bincount(where, (ends - when) * (numbers - even[where]) ** 2, parts) / windows)
+    return keep_read_only(np.bincount(ids // size, minlength=blocks).astype(np.float64) * (bags / (len(offsets) - 1)))
 
 
 def _bounds(rows: int, blocks: int) -> Ints:

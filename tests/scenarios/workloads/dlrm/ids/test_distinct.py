@@ -38,19 +38,14 @@ def test_distinct_rows_are_those_of_drawn_batches(order: str, bags: str, exponen
 
 
 @pytest.mark.parametrize("ids", [Ids(), ZIPF, STEEP, BY_FREQUENCY], ids=["uniform", "zipf", "steep", "by_frequency"])
-def test_distinct_ids_of_ranks_have_the_moments_of_drawn_ones(ids: Ids) -> None:
-    """By block of rows, of one rank and of two that each make theirs distinct."""
+def test_distinct_ids_have_the_mean_of_drawn_ones_by_block(ids: Ids) -> None:
     one, steps, blocks, batch = table(2000, ids, 4), 400, 4, 60
-    made = training((one,), 1, 2, batch)
-    drawn = [[np.unique(draw_bags(made, 0, rank, step).ids) // 500 for rank in range(2)] for step in range(steps)]
-    counts = np.array([[np.bincount(each, minlength=blocks) for each in ranks] for ranks in drawn])
+    made = training((one,), 1, 1, batch)
+    drawn = [np.unique(draw_bags(made, 0, 0, step).ids) // 500 for step in range(steps)]
+    counts = np.array([np.bincount(each, minlength=blocks) for each in drawn])
     draws = DistinctDraws(one, batch)
-    for ranks, found in ((1, counts[:, 0]), (2, counts.sum(1))):
-        expected = draws.moments(blocks, ranks=ranks)
-        assert expected.mean == pytest.approx(found.mean(0), rel=0.04)
-        assert expected.variance == pytest.approx(found.var(0), rel=0.3)
-    whole = draws.moments()
-    assert whole.mean == pytest.approx(draws.moments(blocks, joined=blocks).mean)
+    assert draws.mean(blocks) == pytest.approx(counts.mean(0), rel=0.04)
+    assert draws.mean() == pytest.approx(draws.mean(blocks).sum(), rel=0.04)
 
 
 def test_no_ids_name_no_rows() -> None:
