@@ -28,12 +28,12 @@ class ManualPage(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return what `twinstep docs` knows the page by."""
+        """The name that `twinstep docs` knows the page by."""
         return self.place.removesuffix("/index").rpartition("/")[2]
 
     @property
     def title(self) -> str:
-        """Return the page's first heading."""
+        """The page's first heading."""
         return self.text.partition("\n")[0].lstrip("# ")
 
     def headings(self, words: Sequence[str]) -> list[str]:
