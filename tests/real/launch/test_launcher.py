@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from real.launch import worker
 from real.launch.job import Check, Job
 from real.launch.launcher import RunEnded, launch, spool_folder
 from real.supervise import recovery, spool
@@ -324,6 +325,9 @@ def test_a_rank_that_srun_cannot_start_is_one_sentence(
         port = taken.getsockname()[1]
         for name, value in _srun(0, size, port).items():
             monkeypatch.setenv(name, value)
+        monkeypatch.setattr(
+            worker, "_watch_signals", lambda report: None
+        )  # which would end the tests' process by Ctrl-C
         done = command_of("real", SCENARIO, "--out", tmp_path / "run")
     assert (done.returncode, done.stderr) == (code, sentence.format(port=port))
 
