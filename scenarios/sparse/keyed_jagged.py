@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -255,13 +254,6 @@ def offsets_of(lengths: Tensor) -> Tensor:
 
 def chunk_sums(lengths: Tensor, sizes: Sequence[int]) -> list[int]:
     """Sum consecutive chunks of `lengths`, of the given sizes."""
-    if lengths.device.type == "cpu":  # the sums alone, of which no reader waits for a device
-        counts = np.asarray(sizes, np.int64)
-        filled, found = counts > 0, np.zeros_like(counts)
-        if filled.any():  # `reduceat` has no empty chunks
-            starts = (counts.cumsum() - counts)[filled]
-            found[filled] = np.add.reduceat(lengths.numpy(), starts, dtype=np.int64)
-        return [int(each) for each in found]
     bounds = send_to_device(offsets_of(torch.tensor(list(sizes), dtype=torch.int64)), lengths.device)
     ends: Tensor = offsets_of(lengths)[bounds]
     sums: list[int] = ends.diff().tolist()

@@ -34,7 +34,8 @@ def test_cpu_work_is_printed_next_to_the_step_time(tmp_path: Path) -> None:
         rf" (hidden|for which a step waits {number})"
     )
     assert re.search(rf"CPU work of the hosts: {on_cpu}; {loading}", text)
-    assert re.search(f"CPU work of the hosts: {on_cpu}", repr(store.load(tmp_path / "sim")))
+    shown = command("reports", "show", tmp_path / "sim", "--full").stdout
+    assert re.search(f"CPU work of the hosts: {on_cpu}", " ".join(shown.split()))
     again = command("sim", "--json", "--out", tmp_path / "again", tmp_path / "sim")
     assert re.fullmatch(f"{on_cpu}; {loading}", "; ".join(json.loads(again.stdout)["on_cpu"]))
 

@@ -100,7 +100,7 @@ class Choosing(nn.Module):
         return result
 
 
-def mix() -> nn.Module:
+def mixed() -> nn.Module:
     return Mixed()
 
 

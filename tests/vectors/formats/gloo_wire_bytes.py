@@ -111,7 +111,7 @@ def check(record: Case, calls: list[list[Call]]) -> None:
 
 def replays(file: File, where: str, record: Case) -> Iterator[tuple[str, Check]]:
     RECORD.check(record, where)
-    yield "", partial(check, record, calls_of(record, file.said("elem_bytes"), where))
+    yield "", partial(check, record, calls_of(record, file.say("elem_bytes"), where))
 
 
 FORMAT = Format(

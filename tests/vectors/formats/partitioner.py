@@ -137,7 +137,7 @@ def topology_of(case: Case) -> Topology:
 
 def replays(file: File, where: str, case: Case) -> Iterator[tuple[str, Check]]:
     CASE.check(case, where)
-    versions = file.said("versions")
+    versions = file.say("versions")
     if "expected_v0_2_0" in case and "torchrec_old" not in versions:
         raise VectorError(f"{where}.expected_v0_2_0: expected versions.torchrec_old beside the cases")
     yield versions["torchrec"], partial(check, case, case["expected"], "1.8.0", 9)

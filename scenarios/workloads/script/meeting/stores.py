@@ -200,7 +200,7 @@ class _Store:
         if not self.check(keys):
             raise _WaitsError
 
-    def require_joined(self, count: int) -> None:
+    def joined(self, count: int) -> None:
         """Require that `count` ranks have joined."""
         if int(self._values.get(JOINED, b"0")) < count:
             raise _WaitsError

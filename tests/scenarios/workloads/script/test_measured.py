@@ -80,7 +80,7 @@ def test_seeing_calls_of_c_functions_is_not_what_they_take(measured: Any) -> Non
     """Each takes some turns, and being seen takes longer."""
     count = 50 * LOOP_TURNS
     found, _ = measured(append, count)
-    assert 0.5 * count < turns_of(found["appended"]) < 15 * count
+    assert 0.5 * count < turns_of(found["append"]) < 15 * count
 
 
 def test_garbage_collected_in_another_thread_is_not_measured(measured: Any) -> None:

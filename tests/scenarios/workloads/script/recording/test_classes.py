@@ -32,10 +32,10 @@ class Told:
         self.told_apart = told_apart
         self.does, self.world_size = does, world_size
         self.begun, self.to_end = set[int](), set[int]()
-        self.made = Families(world_size)
+        self.created_groups = Families(world_size)
         for ranks in groups:
-            self.made.add(ranks)
-        self.messages = {(tuple(self.made.groups[number]), away) for number, away in messages}
+            self.created_groups.add(ranks)
+        self.messages = {(tuple(self.created_groups.groups[number]), away) for number, away in messages}
 
     @property
     def ranks(self) -> list[int]:
