@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import twinstep
-from reports.sections.model import ReportTable
+from reports.sections.model import Fold, ReportTable
 from reports.sections.run.changes import CHANGES
 from reports.sections.run.headline import rests_on
 from reports.sections.run.subject import RunView
@@ -95,7 +95,8 @@ def test_changes_are_shown_in_a_table_and_on_the_page(scenario: Path, tmp_path: 
     titles = [line for line in lines if line.startswith("One change at a time")]
     section = CHANGES.show(RunView.of(twinstep.load(run)), "page")
     assert section is not None
-    tables = [one for one in section.blocks if isinstance(one, ReportTable)]
+    (fold,) = [one for one in section.blocks if isinstance(one, Fold)]
+    tables = [one for one in fold.blocks if isinstance(one, ReportTable)]
     assert [table.title for table in tables] == titles
     assert [title.partition(": ")[2].partition(",")[0] for title in titles] == [
         *("settings", "hardware", "twice the GPUs", "diagnosis")
