@@ -398,7 +398,7 @@ def test_the_command_refuses_before_and_after_it_predicts(logs, capsys):
         ([*logs, "--out", "there.toml"], "there.toml: exists already; nothing is ever overwritten, give another file"),
         ([*logs, "--out", "no/mine.toml"], "no/mine.toml: could not be written: no is not a folder"),
         ([*logs, "--out", "mine.txt"], "--out mine.txt: expected a file whose name ends in .toml, as a"),
-        ([*logs, "--out", "mine.toml", "--profile", "dgx_x"], "profile = 'dgx_x': expected one of "),
+        ([*logs, "--out", "mine.toml", "--profile", "dgx_x"], "profile = 'dgx_x': expected a profile such as "),
         ([str(SAMPLES / "all_reduce_2.18.txt"), "--out", "mine.toml"], "too few rows to fit anything: nccl_effic"),
         (["none.txt", "--out", "mine.toml"], "none.txt: could not be read: No such file or directory"),
     ]:  # fmt: skip

@@ -284,5 +284,5 @@ def test_the_command_refuses_before_it_predicts(file, asked, capsys):
     assert main(["published", path, "--csv", path]) == 2
     assert capsys.readouterr().err == "m.csv: exists already; nothing is ever overwritten, give another file\n"
     assert main(["published", path, "--profile", "dgx_x"]) == 2
-    assert capsys.readouterr().err.startswith("profile = 'dgx_x': expected one of ")
+    assert capsys.readouterr().err.startswith("profile = 'dgx_x': expected a profile such as dgx_h100, ")
     assert asked == []

@@ -29,9 +29,9 @@ class Told:
         messages: Iterable[tuple[int, int]] = (),
         told_apart: Sequence[int] = (),
     ) -> None:
-        self.told_apart = told_apart
+        self.boundaries = told_apart
         self.does, self.world_size = does, world_size
-        self.begun, self.to_end = set[int](), set[int]()
+        self.running, self.to_end = set[int](), set[int]()
         self.created_groups = Families(world_size)
         for ranks in groups:
             self.created_groups.add(ranks)
@@ -39,13 +39,13 @@ class Told:
 
     @property
     def ranks(self) -> list[int]:
-        return sorted(self.begun)
+        return sorted(self.running)
 
     def begin_early(self, *ranks: int) -> None:
         """Start nothing."""
 
     def play(self, *ranks: int, to_end: bool = False) -> None:
-        self.begun |= {*ranks}
+        self.running |= {*ranks}
         if to_end:
             self.to_end |= {*ranks}
 
