@@ -59,6 +59,7 @@ intersphinx_mapping = {
     if (HERE / f"{name}.inv").exists()
 }
 # Other projects' classes, and the inner ones of ours that the classes on the page of Python name.
-nitpick_ignore_regex = [("py:.*", r"(torch|pandas|pd|pathlib|os|collections|reports|scenarios)\..*|RunInfo|Spans|Path|Plot")]
+_OTHERS = "torch|pandas|pd|pathlib|os|collections|reports|scenarios"
+nitpick_ignore_regex = [("py:.*", rf"({_OTHERS})\..*|RunInfo|Spans|Path|Plot")]
 
 generated.write(HERE / "reference")
