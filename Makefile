@@ -27,7 +27,7 @@ run: $(STAMP)
 	@$(BIN)/twinstep predict mlperf_dcnv2
 	@echo "How far off are predictions of 44 published step times?"
 	@$(BIN)/twinstep report published tests/data/published/steps.csv
-	@echo "Next, for a recommender of your own: . $(VENV)/bin/activate; twinstep init --help   (README.md: Your own model)"
+	@echo "Next, for a recommender of your own: . $(VENV)/bin/activate; twinstep init --help   (twinstep docs tutorial)"
 
 test: $(STAMP)
 	$(BIN)/python -m tests

@@ -50,11 +50,11 @@ def text(path: str | os.PathLike[str], most_bytes: int = MOST_BYTES) -> str:
     Raises:
         OSError: as for `content`.
         UnicodeDecodeError: it is not UTF-8.
-        ValueError: it is UTF-16, or has NUL bytes; the message is what was expected.
+        UnicodeError: it is UTF-16, or has NUL bytes; the message is what was expected.
     """
     data = content(path, most_bytes)
     if expected := not_text(data):
-        raise ValueError(expected)
+        raise UnicodeError(expected)
     return data.removeprefix(codecs.BOM_UTF8).decode()
 
 

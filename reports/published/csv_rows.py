@@ -98,7 +98,7 @@ def read(
                 line = reader.line_num + 1
     except OSError as error:
         log.say(f"could not be read: {error.strerror or error}")
-    except ValueError:  # also UTF-16 and NUL bytes
+    except UnicodeError:
         log.say("not UTF-8 text; expected CSV")
     except csv.Error as error:
         log.say(f"line {line}: not CSV: {error}")
@@ -110,7 +110,7 @@ def names_of(path: Path) -> list[str]:
     try:
         with StringIO(given_file.text(path), newline="") as stream:
             first = next((record for record in csv.reader(stream) if any(map(str.strip, record))), [])
-    except (OSError, ValueError, csv.Error):
+    except (OSError, UnicodeError, csv.Error):
         return []
     return [name.strip() for name in first]
 

@@ -178,7 +178,7 @@ def read_toml(file: str) -> dict[str, Any]:
         raise ValueError(f"{file}: {error.strerror}; expected a scenario in TOML") from None
     except UnicodeDecodeError as error:
         raise ValueError(f"{file}: byte {error.start}: expected UTF-8 text") from None
-    except ValueError as error:
+    except UnicodeError as error:
         raise ValueError(f"{file}: expected {error}") from None
     try:
         return tomllib.loads(text)
