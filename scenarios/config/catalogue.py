@@ -64,6 +64,11 @@ def profile_files() -> tuple[Path, ...]:
     return tuple(sorted((_PACKAGE / "profiles").glob("*.toml")))
 
 
+def failure_profiles() -> tuple[Path, ...]:
+    """Return the files of the ready failure profiles, sorted by name."""
+    return tuple(sorted((_PACKAGE / "profiles" / "failures").glob("*.toml")))
+
+
 def kernel_tables() -> tuple[Path, ...]:
     """Return the files of the ready tables of measured operators, sorted by name."""
     return tuple(sorted((_PACKAGE / "profiles" / "tables").glob("*.parquet")))

@@ -188,6 +188,7 @@ Rate = Annotated[float, _quantity(units.RATE, units.parse_rate, "1 kB/s", most="
 Size = Annotated[int, _quantity(units.SIZE, units.parse_size, "1 B", below="1024 PiB")]  # BYTES_BELOW
 Latency = Annotated[int, _quantity(units.TIME, units.parse_time, "0 ns", most="1 s")]
 Duration = Annotated[int, _quantity(units.TIME, units.parse_time, "1 ns", most="1000 h")]
+DurationOrZero = Annotated[int, _quantity(units.TIME, units.parse_time, "0 ns", most="1000 h")]
 FlopRate = Annotated[float, _quantity(units.FLOP_RATE, units.parse_flop_rate, "1 MFLOP/s", most="1 EFLOP/s")]
 Flops = Annotated[float, _quantity(units.FLOPS, units.parse_flops, "0 FLOP", most="1000 EFLOP")]
 Name = Annotated[str, _text("a name without '/'", lambda value: bool(value.strip()) and "/" not in value)]
