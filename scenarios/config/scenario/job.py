@@ -56,9 +56,9 @@ class FailureKind:
         "Part of one host that is slow for a while before the interruption. Default: none.",
     ] = None
     slow_speed: Annotated[Efficient, "Share of its rates that the slow part reaches. Default 0.5."] = 0.5
-    slow_for_ns: Annotated[
-        DurationOrZero, Key("slow_for", "Time for which the part is slow. Default '10 min'.")
-    ] = 10 * _MIN
+    slow_for_ns: Annotated[DurationOrZero, Key("slow_for", "Time for which the part is slow. Default '10 min'.")] = (
+        10 * _MIN
+    )
 
     def per_s(self, hosts: int, gpus: int) -> float:
         """Return the interruptions a second of a job on `hosts` hosts with `gpus` GPUs in all."""
@@ -157,17 +157,15 @@ class Checkpoints:
         Key("staging", "Time that kind 'async' copies into the host's memory. Default: computed from the bytes."),
         OnlyWith(kind=("async",)),
     ] = None
-    restore_ns: Annotated[
-        DurationOrZero | None, Key("restore", "Time to load a checkpoint. Default: as `write`.")
-    ] = None
+    restore_ns: Annotated[DurationOrZero | None, Key("restore", "Time to load a checkpoint. Default: as `write`.")] = (
+        None
+    )
     full_every: Annotated[
         Count,
         "Every n-th checkpoint is whole; those between hold only the rows that were looked up since the last whole"
         " one, as Check-N-Run does. Default 1.",
     ] = 1
-    table_bits: Annotated[
-        Literal[2, 3, 4, 8, 16, 32], "Bits of each value of a table in checkpoints. Default 32."
-    ] = 32
+    table_bits: Annotated[Literal[2, 3, 4, 8, 16, 32], "Bits of each value of a table in checkpoints. Default 32."] = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
