@@ -19,7 +19,7 @@ from scenarios import given_file
 JOB_FILE = "job.json"
 STEP = "step"  # the run folder of the predicted step, inside the job's folder
 SCHEMA_VERSION = 1
-FRAMES = ("draws", "phases", "intervals", "sizes")
+FRAMES = ("draws", "phases", "intervals", "sizes", "changes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,11 +27,12 @@ class JobRun:
     """A predicted job; `twinstep docs jobs` lists keys and columns.
 
     Attributes:
-        head: goal, cluster, step, checkpoints, failures, and the outcome: goodput, time, money and what time is lost on.
+        head: goal, cluster, step, checkpoints, failures, and the outcome: goodput, time, money, time lost by cause.
         draws: a row for each job that was played: its length, steps, and seconds and interruptions by cause.
         phases: what happened in the typical job, in order: begin_s, end_s, what, hosts, why.
         intervals: goodput by checkpoint interval, simulated and by closed form.
         sizes: goodput by number of hosts.
+        changes: what would raise the goodput, one change at a time.
     """
 
     head: Mapping[str, Any]
@@ -39,6 +40,7 @@ class JobRun:
     phases: pd.DataFrame
     intervals: pd.DataFrame
     sizes: pd.DataFrame
+    changes: pd.DataFrame
 
     @property
     def goodput(self) -> float:

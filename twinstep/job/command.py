@@ -30,7 +30,7 @@ def predict_job(options: argparse.Namespace, scenario: Scenario, job: Job, phase
         from reports.job import folder as job_folder
         from reports.sections.job import JOB, JOB_SUMMARY
         from reports.store import run_folder as store
-        from reports.terminal.present import check_free, output, print_json, print_report
+        from reports.terminal.present import check_free, output, print_report
         from scenarios.progress_line import ProgressLine
         from twinstep.job.job_prediction import play_job
 
@@ -46,11 +46,10 @@ def predict_job(options: argparse.Namespace, scenario: Scenario, job: Job, phase
     with output():
         if options.quiet:
             print(folder)
-        elif options.json:
-            print_json(job_folder.content(found))
         else:
-            print_report(JOB if options.full else JOB_SUMMARY, found)
-            print(f"job folder: {folder}")
+            print_report(JOB if options.full or options.json else JOB_SUMMARY, found, as_json=options.json)
+        if not (options.quiet or options.json):
+            print(f"next: twinstep report {folder} --full (all tables, a page)\njob folder: {folder}")
     return 0
 
 

@@ -12,6 +12,7 @@ from scenarios.config.scenario import Job, Scenario
 from sim.job.model import JobModel
 from sim.job.sample import best_played_interval, sample
 from twinstep.job import outcome
+from twinstep.job.changes import changes
 from twinstep.job.checkpoint import writing_of
 from twinstep.job.model_of import JobSteps, model_of
 
@@ -49,6 +50,7 @@ def play_job(scenario: Scenario, job: Job, steps: JobSteps, tell: Tell) -> JobRu
         phases=outcome.typical(model, draws, seed),
         intervals=outcome.intervals(model, seed),
         sizes=outcome.sizes(models, seed),
+        changes=changes(model, job, seed),
     )
 
 

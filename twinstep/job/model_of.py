@@ -70,9 +70,7 @@ def _end(scenario: Scenario, job: Job, samples: float, gpus: int) -> dict[str, f
         return {"steps": math.ceil(job.samples / samples)}
     price = scenario.cluster.cost.usd_per_gpu_hour if scenario.cluster.cost else None
     if not price or job.budget_usd is None:
-        raise ScenarioError(
-            f"{scenario.path}: a budget needs the price of a GPU; expected cluster.cost.usd_per_gpu_hour"
-        )
+        raise ScenarioError(f"{scenario.path}: a budget needs a price; expected cluster.cost.usd_per_gpu_hour")
     paid = gpus + job.spare_hosts * scenario.cluster.host.gpus
     return {"horizon_s": job.budget_usd / (price * paid) * HOUR_S}
 

@@ -18,7 +18,7 @@ from twinstep.job.model_of import HOUR_S
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _CURVE = 2.0 ** np.arange(-4, 4.5, 0.5)  # intervals of the curve, over the job's own
-_CURVE_DRAWS = 20
+_CURVE_DRAWS, _CURVE_FAILURES = 5, 400
 
 
 def draws_frame(model: JobModel, played: Sequence[Played]) -> pd.DataFrame:
@@ -57,7 +57,7 @@ def summary(model: JobModel, draws: pd.DataFrame, samples: float) -> dict[str, A
         "samples_per_s": per_s,
         "lost": lost,
         "failures": failures,
-        "draws": len(draws),
+        "played": len(draws),
     }
 
 
@@ -89,7 +89,10 @@ def typical(model: JobModel, draws: pd.DataFrame, seed: int) -> pd.DataFrame:
 
 
 def intervals(model: JobModel, seed: int) -> pd.DataFrame:
-    """Return goodput by checkpoint interval, simulated with equal failures and by closed form; the job's is `is_own`."""
+    """Return goodput by checkpoint interval, simulated with equal failures and by closed form.
+
+    `is_own` marks the job's own interval.
+    """
     tried = sorted({max(round(model.interval_steps * factor), 1) for factor in _CURVE})
     rows = []
     for steps in tried:
@@ -111,11 +114,11 @@ def sizes(models: Mapping[int, JobModel], seed: int) -> pd.DataFrame:
 
 
 def mean_goodput(model: JobModel, seed: int) -> float:
-    """Return the goodput of a few jobs of at least 100 mean times between failures in all."""
+    """Return the goodput of a few jobs, each of `_CURVE_FAILURES` mean times between failures."""
     rate = model.failures_per_s
     if not rate:
         return goodput(model)
-    long = model.until(horizon_s=100 / rate / _CURVE_DRAWS + 20 * model.step_s * model.interval_steps)
+    long = model.until(horizon_s=_CURVE_FAILURES / rate)
     played = [play(long, seed, draw) for draw in range(_CURVE_DRAWS)]
     return sum(one.steps for one in played) * model.step_s / sum(one.seconds for one in played)
 
@@ -137,6 +140,4 @@ def rules(model: JobModel) -> dict[str, float]:
 
 
 def _quantiles(values: Any) -> dict[str, float]:
-    return {
-        f"p{100 * share:g}": float(value) for share, value in zip(QUANTILES, values.quantile(QUANTILES), strict=True)
-    }
+    return {f"p{100 * share:g}": float(values.quantile(share)) for share in QUANTILES}
