@@ -61,6 +61,11 @@ def _lines(job: JobRun) -> list[str]:
     return [f"{head['name']}: predicted job of {_goal(head['goal'])}, {gpus} on {hosts}{spares}"]
 
 
+def _count(mean: float) -> str:
+    """Return a mean number of interruptions: with a digit behind the point where it is small."""
+    return f"{mean:,.0f}" if mean >= 100 else f"{mean:,.1f}"
+
+
 def _goal(goal: Mapping[str, Any]) -> str:
     value = float(goal["value"])
     if goal["kind"] == "days":
@@ -107,10 +112,10 @@ def _failures(head: Mapping[str, Any]) -> Iterator[Fact]:
         yield Fact("interrupted", "never; the scenario states no failures (job.failures)")
         return
     kinds = sorted(head["failures"].items(), key=lambda one: -one[1])
-    shown = ", ".join(f"{name} {text.number(count)}" for name, count in kinds[:_SHOWN])
+    shown = ", ".join(f"{name} {_count(count)}" for name, count in kinds[:_SHOWN])
     others = f", {len(kinds) - _SHOWN} other kinds" if len(kinds) > _SHOWN else ""
     every = _long(head["failure_rates"]["between_s"])
-    yield Fact("interrupted", f"{text.number(total)} times, every {every}", f"{shown}{others}", total)
+    yield Fact("interrupted", f"{_count(total)} times, every {every}", f"{shown}{others}", total)
 
 
 def _checkpoints(head: Mapping[str, Any]) -> Fact:
@@ -127,7 +132,8 @@ def _certainty(head: Mapping[str, Any]) -> Fact:
     off = head["goodput"] - head["goodput_closed_form"]
     said = [f"failure rates: {named}"] if head["failures"] else []
     said.append(f"step: {head['step_source']}; {head['rests_on']}" if head["step_source"] != "given" else "step: given")
-    said.append(f"closed form: goodput {text.percent(head['goodput_closed_form'])}, {100 * off:+.1f} points apart")
+    closed = text.percent(head["goodput_closed_form"])
+    said.append(f"closed form, with a spare host for every failure: goodput {closed}, {100 * off:+.1f} points apart")
     return Fact("how sure", "\n".join(said))
 
 
@@ -164,17 +170,18 @@ def _tiles(job: JobRun) -> Iterator[model.Block]:
 def _lost(job: JobRun) -> Iterator[ReportTable]:
     seconds = job.head["time_to_train_s"]
     rows = [
-        [cause, _long(share * seconds), text.percent(share), MEANINGS[cause]]
+        [cause, MEANINGS[cause], _long(share * seconds), text.percent(share)]
         for cause, share in sorted(job.lost.items(), key=lambda one: -one[1])
         if share > 0
     ]
-    yield ReportTable("Time lost, mean job", ["cause", "time", "share", model.Column("what it is", model.PAGE)], rows)
+    columns = ["cause", model.Column("what it is", model.PAGE), "time", "share"]
+    yield ReportTable("Time lost, mean job", columns, rows, left=2)
 
 
 def _kinds(job: JobRun) -> Iterator[ReportTable]:
     per_day = job.head["failure_rates"]["per_day"]
     rows = [
-        [name, text.number(count), text.number(per_day[name])]
+        [name, _count(count), text.number(per_day[name])]
         for name, count in sorted(job.head["failures"].items(), key=lambda one: -one[1])
     ]
     yield ReportTable("Interruptions by kind", ["kind", "in the job", "a day"], rows)
@@ -203,7 +210,7 @@ def _sizes(job: JobRun) -> Iterator[ReportTable]:
     )
     columns = {"hosts": "hosts", "gpus": "GPUs", "share": "goodput", "useful": "hosts that count"}
     columns |= {"time": "time to train"} if job.head["goal"]["kind"] == "samples" else {}
-    note = "Each with its best interval, and the step of the job's own hosts."
+    note = "Each with its best interval, spare hosts in proportion, and the step of the job's own hosts."
     yield table_of("Goodput by number of hosts", frame, columns, left=0, note=note)
 
 

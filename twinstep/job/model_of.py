@@ -46,7 +46,7 @@ def model_of(scenario: Scenario, job: Job, steps: JobSteps, writing: Writing, ho
         writing=writing,
         interruptions=tuple(_interruptions(job, steps, count, gpus)),
         hosts=count,
-        spares=job.spare_hosts,
+        spares=math.ceil(job.spare_hosts * count / cluster.hosts),
         gpus_per_host=cluster.host.gpus,
         shrinks=job.without_spare == "shrink" and not hosts,
         input_stall=job.input_stall,
