@@ -64,7 +64,7 @@ def _study(command: str, words: Sequence[str], prog: str) -> int:
 
 def _parser(prog: str) -> argparse.ArgumentParser:
     from scenarios.workloads.script.command import add_options
-    from twinstep.job.options import add_job
+    from twinstep.jobs.options import add_job
     from twinstep.options import OVERRIDES, add_full, add_outputs, add_overrides, add_what_if
 
     parser = argparse.ArgumentParser(
@@ -111,8 +111,8 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
         from scenarios.workloads.script.config import Script
         from scenarios.workloads.script.forking import start_loading
         from twinstep import prediction_job as jobs
-        from twinstep.job.command import predict_job
-        from twinstep.job.options import job_asked
+        from twinstep.jobs.command import predict_job
+        from twinstep.jobs.options import job_asked
         from twinstep.options import OVERRIDES, check_what_if, impossible, overrides_of
         from twinstep.phases import Phases
 

@@ -14,7 +14,7 @@ from scenarios.config.scenario import Job
 from sim.job.closed_form import available_s, best_interval, daly_s, goodput, young_s
 from sim.job.model import LOSSES, JobModel
 from sim.job.play import Played, play
-from twinstep.job.model_of import HOUR_S
+from twinstep.jobs.model_of import HOUR_S
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _CURVE = 2.0 ** np.arange(-4, 4.5, 0.5)  # intervals of the curve, over the job's own

@@ -98,6 +98,11 @@ def _interruptions(job: Job, steps: JobSteps, hosts: int, gpus: int) -> list[Int
     return found
 
 
+def gives_interval(job: Job) -> bool:
+    """Return whether [job.checkpoint] states the interval, which is otherwise the best one."""
+    return job.checkpoint.interval_ns is not None or job.checkpoint.interval_steps is not None
+
+
 def _interval(job: Job, model: JobModel) -> int:
     checkpoint = job.checkpoint
     if checkpoint.interval_steps is not None:

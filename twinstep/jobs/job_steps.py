@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from scenarios.config.scenario import Job, Scenario
 from scenarios.seam.errors import ScenarioError
 from sim.job.model import Step
-from twinstep.job.model_of import JobSteps
+from twinstep.jobs.model_of import JobSteps
 
 if TYPE_CHECKING:
     from reports.run import Run

@@ -10,7 +10,8 @@ import pandas as pd
 from scenarios.config.scenario import Job
 from sim.job.closed_form import best_interval
 from sim.job.model import JobModel, Writing
-from twinstep.job.outcome import mean_goodput
+from twinstep.jobs.model_of import gives_interval
+from twinstep.jobs.outcome import mean_goodput
 
 _QUICK_S = 60.0  # a heartbeat notices a failure within this time
 _NOTHING = 0.0005
@@ -24,7 +25,7 @@ def changes(model: JobModel, job: Job, seed: int) -> pd.DataFrame:
     """
     own = mean_goodput(model, seed)
     rows = []
-    is_best = job.checkpoint.interval_ns is None and job.checkpoint.interval_steps is None
+    is_best = not gives_interval(job)
     for group, change, changed in _candidates(model, job):
         found = mean_goodput(changed.with_interval(best_interval(changed)) if is_best else changed, seed)
         if found - own >= _NOTHING:

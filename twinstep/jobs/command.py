@@ -14,7 +14,7 @@ from scenarios.collector import loading
 
 if TYPE_CHECKING:
     from scenarios.config.scenario import Job, Scenario
-    from twinstep.job.model_of import JobSteps
+    from twinstep.jobs.model_of import JobSteps
     from twinstep.phases import Phases
 
 
@@ -32,7 +32,7 @@ def predict_job(options: argparse.Namespace, scenario: Scenario, job: Job, phase
         from reports.store import run_folder as store
         from reports.terminal.present import check_free, output, print_report
         from scenarios.progress_line import ProgressLine
-        from twinstep.job.job_prediction import play_job
+        from twinstep.jobs.job_prediction import play_job
 
     folder: Path = options.out or store.fresh_folder("runs", f"{scenario.name}-job")
     check_free(folder)
@@ -56,7 +56,7 @@ def predict_job(options: argparse.Namespace, scenario: Scenario, job: Job, phase
 def _steps(options: argparse.Namespace, scenario: Scenario, job: Job, folder: Path, phases: Phases) -> JobSteps:
     """Return the job's steps: the given one, or the predicted one, whose run is written into `folder`."""
     from reports.store import run_folder as store
-    from twinstep.job.job_steps import given_steps, predicted_steps
+    from twinstep.jobs.job_steps import given_steps, predicted_steps
     from twinstep.prediction_job import keep_ids, plan_job, record_run
 
     if job.step_ns is not None:

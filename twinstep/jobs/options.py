@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -31,20 +32,43 @@ def job_asked(options: argparse.Namespace, scenario: Scenario) -> Job | None:
     Raises:
         ScenarioError: an option that is no positive number, or has no effect on a job.
     """
-    from scenarios.config.scenario import Job
     from scenarios.seam.errors import ScenarioError
 
-    given = {key: getattr(options, name) for key, name in _GOALS.items() if getattr(options, name) is not None}
-    for key, value in given.items():
-        if not 0 < value < math.inf:
-            raise ScenarioError(f"--{_GOALS[key]} = {value:g}: expected a number above 0")
-    job = scenario.job or Job()
-    if options.step_only and given:
-        raise ScenarioError(f"--step-only: expected without --{_GOALS[next(iter(given))]}")
-    if options.step_only or not (given or any(getattr(job, key) for key in _GOALS)):
+    given = {key: getattr(options, name) for key, name in _GOALS.items()}
+    if options.step_only:
+        for key in [key for key, value in given.items() if value is not None]:
+            raise ScenarioError(f"--step-only: expected without --{_GOALS[key]}")
+        return None
+    job = with_goal(scenario, given, prefix="--")
+    if job is None:
         return None
     for name in ("what_if", "record", "kernels_csv"):
         if getattr(options, name):
             word = name.replace("_", "-")
             raise ScenarioError(f"--{word}: expected without a job of days; --step-only leaves the job out")
-    return dataclasses.replace(job, **{key: given.get(key) for key in _GOALS}) if given else job
+    return job
+
+
+def with_goal(scenario: Scenario, given: Mapping[str, float | None], prefix: str = "") -> Job | None:
+    """Return the scenario's job with the given goal in place of its own; None where there is neither.
+
+    `prefix` is what stands before a goal's name in sentences.
+
+    Raises:
+        ScenarioError: a goal that is no positive number, or more than one.
+    """
+    from scenarios.config.scenario import Job
+    from scenarios.seam.errors import ScenarioError
+
+    goals = {key: value for key, value in given.items() if value is not None}
+    names = [f"{prefix}{_GOALS[key] if prefix else key}" for key in goals]
+    for name, value in zip(names, goals.values(), strict=True):
+        if not 0 < value < math.inf:
+            raise ScenarioError(f"{name} = {value:g}: expected a number above 0")
+    if len(goals) > 1:
+        raise ScenarioError(f"{' and '.join(names)}: expected one of them")
+    job = scenario.job or Job()
+    if goals:
+        samples, days, budget_usd = (goals.get(key) for key in _GOALS)
+        return dataclasses.replace(job, samples=samples, days=days, budget_usd=budget_usd)
+    return job if any(getattr(job, key) for key in _GOALS) else None
