@@ -1,7 +1,7 @@
 """The periodic part of training: steps, then a checkpoint, again and again, as sums that need no loop.
 
-A cycle is `interval_steps` steps and the checkpoint after them. Its steps may overlap with the writing of the
-checkpoint before them.
+A cycle is `interval_steps` steps and the checkpoint after them. While steps run, the checkpoint before them may still
+be written.
 """
 
 from __future__ import annotations
@@ -34,9 +34,8 @@ class Cycles:
     def __init__(self, model: JobModel, hosts: int) -> None:
         step, writing = model.by_hosts[hosts], model.writing
         self.interval, self.step_s, self.share = model.interval_steps, step.step_s, step.share
-        self.lengthened = (1 + model.evaluation) / (
-            1 - model.input_stall
-        )  # wall time of steps over that of steps alone
+        # Time of training, evaluations and waiting for input included, over that of steps alone.
+        self.lengthened = (1 + model.evaluation) / (1 - model.input_stall)
         self._per_step_s = step.step_s * self.lengthened
         self._speed = step.step_s / step.writing_s  # of steps while a checkpoint is written
         self._blocks, self._writes = writing.blocks_s, writing.background_s

@@ -16,13 +16,14 @@ from sim.job.cycles import Cycles
 from sim.job.model import LOSSES, Interruption, JobModel
 
 _BLOCK = 256  # random numbers drawn at once
+_ROUNDED_S = 1e-6  # sums of seconds are off by less within years
 _PATIENCE, _HOPELESS = 10_000, 1e-3  # after so many interruptions a job must have had that goodput
 Events = Generator[simpy.Event, None, None]
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A stretch of a job: seconds since its start, what happens ("training" or a name in `LOSSES`), and why."""
+    """A stretch of a job: seconds since its start, what happens ("steps" or a name in `LOSSES`), and why."""
 
     begin_s: float
     end_s: float
@@ -92,7 +93,7 @@ class _Job:
 
     @property
     def _is_over(self) -> bool:
-        return self._env.now >= self._model.horizon_s * (1 - 1e-12)  # a sum of waits may end just before it
+        return self._env.now >= self._model.horizon_s - _ROUNDED_S
 
     def _check_progress(self) -> None:
         self._interrupted += 1
@@ -118,23 +119,28 @@ class _Job:
         if self._hosts < model.hosts:
             cycles, grows_s = cycle.saved_after(self._repairs[0] - began_s, self._first)
         trained_s, interruption = yield from self._until_interrupted(min(done_s, grows_s))
-        self._log("training", began_s, "" if interruption is None else interruption.name)
         is_over = self._is_over
         if interruption is None and not is_over:
             if done_s <= grows_s:
+                self._log("steps", began_s, self._env.now)
                 self._count(cycle, left, trained_s)
                 return None
             reached = cycle.saved(cycles, self._first)
         else:
             reached = cycle.after(trained_s, self._first)
         if is_over or (interruption is not None and interruption.planned):
+            self._log("steps", began_s, self._env.now)
             self._count(cycle, reached.steps, trained_s)
             self._first, self._has_saved = 1 % len(model.writing.blocks_s), True
             return None if is_over else interruption
         self._count(cycle, reached.saved * cycle.interval, reached.saved_s)
         self._has_saved = self._has_saved or reached.saved > 0
         self._first = (self._first + reached.saved) % len(model.writing.blocks_s)
-        self.played.lost_s["rework"] += trained_s - reached.saved_s
+        rework_s = trained_s - reached.saved_s
+        self.played.lost_s["rework"] += rework_s
+        why = "" if interruption is None else interruption.name
+        self._log("steps", began_s, self._env.now - rework_s)
+        self._log("rework", self._env.now - rework_s, self._env.now, why)
         return _GROWTH if interruption is None else interruption
 
     def _until_interrupted(self, whole_s: float) -> Generator[simpy.Event, None, tuple[float, Interruption | None]]:
@@ -204,8 +210,7 @@ class _Job:
         for what, needs_s in stages:
             passes_s = min(needs_s, seconds)
             self.played.lost_s[what] += passes_s
-            if self._keep and passes_s:
-                self.played.phases.append(Phase(began_s, began_s + passes_s, what, self._hosts, why))
+            self._log(what, began_s, began_s + passes_s, why)
             began_s, seconds = began_s + passes_s, seconds - passes_s
 
     def _replace(self, interruption: Interruption, at_s: float) -> float:
@@ -244,9 +249,9 @@ class _Job:
         kind = bisect_right(rates, self._uniforms.pop() * rates[-1])
         return self._exponentials.pop() / rates[-1], self._model.interruptions[kind]
 
-    def _log(self, what: str, began_s: float, why: str = "") -> None:
-        if self._keep and self._env.now > began_s:
-            self.played.phases.append(Phase(began_s, self._env.now, what, self._hosts, why))
+    def _log(self, what: str, begin_s: float, end_s: float, why: str = "") -> None:
+        if self._keep and end_s > begin_s:
+            self.played.phases.append(Phase(begin_s, end_s, what, self._hosts, why))
 
 
 # A repaired host joins a shrunk job.
