@@ -91,10 +91,13 @@ class Cycles:
         rest_s = self._train_s(steps - whole * self.interval, writes_s)
         return self.seconds(whole, first) + rest_s + self._blocks[last] + self._writes[last]
 
-    def saved_after(self, seconds: float, first: int) -> float:
-        """Return the seconds from a start to the first checkpoint that is safe at that time or later."""
-        reached = self.after(seconds, first)
-        cycles = max(reached.saved, 1)
+    def saved(self, cycles: int, first: int) -> Reached:
+        """Return how far training has come when the first cycles after a start are saved."""
+        return Reached(cycles, self.seconds(cycles, first), cycles * self.interval)
+
+    def saved_after(self, seconds: float, first: int) -> tuple[int, float]:
+        """Return the cycles and seconds from a start to the first checkpoint that is safe at `seconds` or later."""
+        cycles = max(self.after(max(seconds, 0.0), first).saved, 1)
         while (ends_s := self.seconds(cycles, first) + self._writes[(first + cycles - 1) % self._period]) < seconds:
             cycles += 1
-        return ends_s
+        return cycles, ends_s
