@@ -9,6 +9,7 @@ from typing import Any
 
 from reports.job.folder import JobRun
 from reports.run import Run
+from reports.sections.job import printed_job
 from scenarios.config.scenario import Job, Scenario
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.program import Program
@@ -44,10 +45,10 @@ def job_of_scenario(scenario: Scenario, **goal: float | None) -> JobRun:
     if job is None:
         raise ScenarioError(f"{scenario.path}: expected samples, days or budget_usd, here or in [job]")
     if job.step_ns is not None:
-        return play_job(scenario, job, given_steps(scenario, job))
+        return printed_job(play_job(scenario, job, given_steps(scenario, job)))
     planned, program = build_planned(scenario)
     steps = predicted_steps(planned, program, job, Run.of(simulate(planned, program)))
-    return play_job(planned, job, steps)
+    return printed_job(play_job(planned, job, steps))
 
 
 def job_measures(scenario: Scenario, job: Job, program: Program, run: Run) -> dict[str, float]:
