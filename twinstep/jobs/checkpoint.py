@@ -41,7 +41,7 @@ class CheckpointTimes:
     program: Program | None = None
     hosts: int | None = None
     beside_bytes_per_s: float | None = None
-    _sizes: dict[int, CheckpointBytes] = field(default_factory=dict, repr=False, compare=False)
+    _sizes: dict[int, CheckpointBytes] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def writing(self, interval_steps: int) -> Writing:
         """Return what checkpoints take, with so many steps between two.
