@@ -51,7 +51,7 @@ def digest_of(
     Raises:
         ProgramError: as `simulate` does.
     """
-    return _steps_of_draw(scenario, program, 0, look, observed=observed)[1]
+    return steps_of_draw(scenario, program, 0, look, observed=observed)[1]
 
 
 def further_draws(
@@ -74,20 +74,25 @@ def further_draws(
         ProgramError: as `simulate` does.
     """
     for draw in range(1, count + 1):
-        recording, digest = _steps_of_draw(scenario, program, draw, look, rewrite)
+        recording, digest = steps_of_draw(scenario, program, draw, look, rewrite)
         if draw == 1 and digest.value == first.value:
             return
         yield recording
 
 
-def _steps_of_draw(
+def steps_of_draw(
     scenario: Scenario,
     program: Program,
-    draw: int,
-    look: Callable[[Callable[[], RunProgress]], None],
+    draw: int = 0,
+    look: Callable[[Callable[[], RunProgress]], None] = lambda _: None,
     rewrite: Rewrite = as_it_is,
     observed: Observed | None = None,
 ) -> tuple[Recording, Digest]:
+    """Simulate a draw; return its recording with step spans only, and the digest of all spans.
+
+    Raises:
+        ProgramError: as `simulate` does.
+    """
     keeping, digest, spans = Keeping(ranks=frozenset()), Digest(), list[Span]()
 
     def take(each: list[Span]) -> None:
