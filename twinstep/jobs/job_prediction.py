@@ -9,7 +9,8 @@ from typing import Any
 
 from reports.job.folder import JobRun
 from reports.run import Run
-from scenarios.config.scenario import Job, Scenario
+from reports.sections.job import printed_job
+from scenarios.config.scenario import Scenario, TrainingJob
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.program import Program
 from sim.job.model import JobModel
@@ -17,7 +18,6 @@ from sim.job.sample import best_played_interval, sample
 from sim.run import simulate
 from twinstep.jobs import outcome
 from twinstep.jobs.changes import changes
-from twinstep.jobs.checkpoint import writing_of
 from twinstep.jobs.job_steps import given_steps, predicted_steps
 from twinstep.jobs.model_of import DAY_S, JobSteps, gives_interval, model_of
 from twinstep.jobs.options import with_goal
@@ -44,13 +44,13 @@ def job_of_scenario(scenario: Scenario, **goal: float | None) -> JobRun:
     if job is None:
         raise ScenarioError(f"{scenario.path}: expected samples, days or budget_usd, here or in [job]")
     if job.step_ns is not None:
-        return play_job(scenario, job, given_steps(scenario, job))
+        return printed_job(play_job(scenario, job, given_steps(scenario, job)))
     planned, program = build_planned(scenario)
     steps = predicted_steps(planned, program, job, Run.of(simulate(planned, program)))
-    return play_job(planned, job, steps)
+    return printed_job(play_job(planned, job, steps))
 
 
-def job_measures(scenario: Scenario, job: Job, program: Program, run: Run) -> dict[str, float]:
+def job_measures(scenario: Scenario, job: TrainingJob, program: Program, run: Run) -> dict[str, float]:
     """Return a job's goodput, days, and costs per 10^9 samples with failures in, for a row of a study.
 
     Raises:
@@ -58,7 +58,7 @@ def job_measures(scenario: Scenario, job: Job, program: Program, run: Run) -> di
     """
     given = job.step_ns is not None
     steps = given_steps(scenario, job) if given else predicted_steps(scenario, program, job, run)
-    model = model_of(scenario, job, steps, writing_of(scenario, job))
+    model = model_of(scenario, job, steps)
     draws = outcome.draws_frame(model, sample(model, min(job.draws, _DRAWS), scenario.run.seed))
     found = outcome.summary(model, draws, steps.samples)
     costs = outcome.costs(scenario.cluster, job, found["time_to_train_s"], found["samples"])
@@ -70,14 +70,13 @@ def job_measures(scenario: Scenario, job: Job, program: Program, run: Run) -> di
     }
 
 
-def play_job(scenario: Scenario, job: Job, steps: JobSteps, tell: Tell = lambda *_: None) -> JobRun:
+def play_job(scenario: Scenario, job: TrainingJob, steps: JobSteps, tell: Tell = lambda *_: None) -> JobRun:
     """Play a job; `tell` is called with what is done, how many of it have been done, and of how many.
 
     Raises:
         ScenarioError: the scenario lacks what its job needs.
     """
-    writing, seed = writing_of(scenario, job), scenario.run.seed
-    model = model_of(scenario, job, steps, writing)
+    model, seed = model_of(scenario, job, steps), scenario.run.seed
     if not gives_interval(job):
         tell("trying checkpoint intervals", 0, 1)
         model = model.with_interval(best_played_interval(model, seed))
@@ -86,7 +85,7 @@ def play_job(scenario: Scenario, job: Job, steps: JobSteps, tell: Tell = lambda 
     draws = outcome.draws_frame(model, played)
     tell("trying other numbers of hosts", 0, 1)
     hosts = sorted({max(round(scenario.cluster.hosts * share), 1) for share in _SIZES})
-    models = {count: model_of(scenario, job, steps, writing, count) for count in hosts}
+    models = {count: model_of(scenario, job, steps, count) for count in hosts}
     found = outcome.summary(model, draws, steps.samples)
     costs = outcome.costs(scenario.cluster, job, found["time_to_train_s"], found["samples"])
     return JobRun(
@@ -99,7 +98,7 @@ def play_job(scenario: Scenario, job: Job, steps: JobSteps, tell: Tell = lambda 
     )
 
 
-def _about(scenario: Scenario, job: Job, steps: JobSteps, model: JobModel) -> dict[str, Any]:
+def _about(scenario: Scenario, job: TrainingJob, steps: JobSteps, model: JobModel) -> dict[str, Any]:
     """Return what the job is: goal, cluster, step, checkpoints and failures."""
     goals = ("samples", "days", "budget_usd")
     cluster, failures, writing = scenario.cluster, job.failures, model.writing
