@@ -20,6 +20,7 @@ from scenarios.interruption import NOTHING, Interrupted, code_of
 if TYPE_CHECKING:
     from reports.run import Run
     from scenarios.config.scenario import Scenario
+    from twinstep.phases import Phases
     from twinstep.prediction_job import PredictionJob
 
 
@@ -148,11 +149,18 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
     phases.begin("tables")
     with output():
         present(folder, options, run=run, spread=spread)
-        if options.kernels_csv is not None and not (options.json or options.quiet):
-            print(f"kernels: {options.kernels_csv}")
-        if isinstance(job.scenario.options, Script) and not (options.json or options.quiet) and phases.sentence():
-            print(phases.sentence())
+        if not (options.json or options.quiet):
+            _print_rest(options, job, phases)
     return 0
+
+
+def _print_rest(options: argparse.Namespace, job: PredictionJob, phases: Phases) -> None:
+    from scenarios.workloads.script.config import Script
+
+    if options.kernels_csv is not None:
+        print(f"kernels: {options.kernels_csv}")
+    if isinstance(job.scenario.options, Script) and phases.sentence():
+        print(phases.sentence())
 
 
 @contextmanager

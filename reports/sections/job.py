@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from typing import Any
 
 from reports.job.folder import JobRun, content
+from reports.printed import Printed
 from reports.sections import model
 from reports.sections.model import (
     BarGroup,
@@ -88,7 +90,7 @@ def _progress(head: Mapping[str, Any]) -> Iterator[Fact]:
     yield Fact("goodput", text.percent(head["goodput"]), between, head["goodput"])
     if head["goal"]["kind"] == "samples":
         low, high = (head["time_to_train_s_quantiles"][name] for name in ("p5", "p95"))
-        note = f"{_long(low)} to {_long(high)} in 9 of 10 jobs"
+        note = f"mean; {_long(low)} to {_long(high)} in 9 of 10 jobs"
         yield Fact("time to train", _long(head["time_to_train_s"]), note, head["time_to_train_s"])
     else:
         yield Fact("time", _long(head["time_to_train_s"]), "", head["time_to_train_s"])
@@ -253,3 +255,15 @@ JOB = model.Report(
         ReportSection("draws", "Jobs with other failures", [figure("job.draws")]),
     ],
 )
+
+
+class PrintedJob(Printed, JobRun):
+    """A job that prints as its first screen."""
+
+    def _report(self) -> tuple[model.Report, JobRun]:
+        return JOB_SUMMARY, self
+
+
+def printed_job(job: JobRun) -> PrintedJob:
+    """Return the same job, to be printed."""
+    return PrintedJob(**{field.name: getattr(job, field.name) for field in fields(job)})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 from bisect import bisect_right
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -22,7 +22,7 @@ Events = Generator[simpy.Event, None, None]
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class JobPhase:
     """A stretch of a job: seconds since its start, what happens ("steps" or a name in `LOSSES`), and why."""
 
     begin_s: float
@@ -48,11 +48,20 @@ class Played:
     steps: float = 0.0
     lost_s: dict[str, float] = field(default_factory=lambda: dict.fromkeys(LOSSES, 0.0))
     counts: dict[str, int] = field(default_factory=dict)
-    phases: list[Phase] = field(default_factory=list)
+    phases: list[JobPhase] = field(default_factory=list)
 
 
-def play(model: JobModel, seed: int, draw: int = 0, *, keep: bool = False) -> Played:
-    """Play one job; `draw` is its number, `keep` whether its phases are kept.
+def play(
+    model: JobModel, seed: int, draw: int = 0, *, keep: bool = False, at: Sequence[tuple[float, str]] | None = None
+) -> Played:
+    """Play one job.
+
+    Args:
+        model: the job.
+        seed: seed of all random numbers.
+        draw: number of the job among those that are played.
+        keep: whether its phases are kept.
+        at: all its interruptions, instead of random ones: seconds since its start, and the kind's name.
 
     Raises:
         ValueError: the job has no end, or it has only steps as its end and nearly never saves any.
@@ -61,6 +70,8 @@ def play(model: JobModel, seed: int, draw: int = 0, *, keep: bool = False) -> Pl
         raise ValueError("a job without an end: expected steps or horizon_s")
     env = simpy.Environment()
     job = _Job(model, env, np.random.default_rng((seed, draw)), keep=keep)
+    if at is not None:
+        job.interrupt_at(at)
     env.process(job.run())
     env.run()
     return job.played
@@ -81,6 +92,12 @@ class _Job:
         self._rates: dict[int, list[float]] = {}
         self._exponentials: list[float] = []
         self._uniforms: list[float] = []
+        self._given: list[tuple[float, Interruption]] | None = None  # those to come, the last one first
+
+    def interrupt_at(self, at: Sequence[tuple[float, str]]) -> None:
+        """Interrupt the job at these times by these kinds, and not at random."""
+        kinds = {one.name: one for one in self._model.interruptions}
+        self._given = [(seconds, kinds[name]) for seconds, name in sorted(at, reverse=True)]
 
     def run(self) -> Events:
         """Train and recover until all steps are done or the time is over."""
@@ -167,7 +184,7 @@ class _Job:
             if kind.slow_for_s and slow is None:
                 slow, slow_ends_s, factor = kind, env.now + kind.slow_for_s, kind.slow_factor
             else:
-                self.played.counts[kind.name] += 1
+                self._note(kind)
                 return trained_s, kind
 
     def _count(self, cycle: Cycles, steps: float, took_s: float) -> None:
@@ -201,7 +218,7 @@ class _Job:
             if passes_s == needs_s or self._is_over:
                 self._joins = False
                 return
-            self.played.counts[kind.name] += 1
+            self._note(kind)
             now, saves_s = kind, 0.0
             self._check_progress()
 
@@ -232,10 +249,19 @@ class _Job:
         self._joins = self._joins or joining > 0  # also if a further interruption came before they had
         return max(self._whole_s - at_s, 0.0) + (model.replacement_s if self._joins else 0.0)
 
-    # Random times.
+    # Times of interruptions.
+
+    def _note(self, kind: Interruption) -> None:
+        """Note that an interruption has happened."""
+        self.played.counts[kind.name] += 1
+        if self._given:
+            self._given.pop()
 
     def _next_interruption(self) -> tuple[float, Interruption]:
         """Return the seconds to the next interruption, and its kind; inf where none happens."""
+        if self._given is not None:
+            at_s, kind = self._given[-1] if self._given else (math.inf, _GROWTH)
+            return max(at_s - self._env.now, 0.0), kind
         rates = self._rates.get(self._hosts)
         if rates is None:
             share = self._hosts / self._model.hosts
@@ -246,12 +272,12 @@ class _Job:
         if not self._exponentials:
             self._exponentials = self._rng.standard_exponential(_BLOCK).tolist()
             self._uniforms = self._rng.random(_BLOCK).tolist()
-        kind = bisect_right(rates, self._uniforms.pop() * rates[-1])
-        return self._exponentials.pop() / rates[-1], self._model.interruptions[kind]
+        number = bisect_right(rates, self._uniforms.pop() * rates[-1])
+        return self._exponentials.pop() / rates[-1], self._model.interruptions[number]
 
     def _log(self, what: str, begin_s: float, end_s: float, why: str = "") -> None:
         if self._keep and end_s > begin_s:
-            self.played.phases.append(Phase(begin_s, end_s, what, self._hosts, why))
+            self.played.phases.append(JobPhase(begin_s, end_s, what, self._hosts, why))
 
 
 # A repaired host joins a shrunk job.

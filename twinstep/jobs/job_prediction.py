@@ -9,7 +9,8 @@ from typing import Any
 
 from reports.job.folder import JobRun
 from reports.run import Run
-from scenarios.config.scenario import Job, Scenario
+from reports.sections.job import printed_job
+from scenarios.config.scenario import Scenario, TrainingJob
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.program import Program
 from sim.job.model import JobModel
@@ -44,13 +45,13 @@ def job_of_scenario(scenario: Scenario, **goal: float | None) -> JobRun:
     if job is None:
         raise ScenarioError(f"{scenario.path}: expected samples, days or budget_usd, here or in [job]")
     if job.step_ns is not None:
-        return play_job(scenario, job, given_steps(scenario, job))
+        return printed_job(play_job(scenario, job, given_steps(scenario, job)))
     planned, program = build_planned(scenario)
     steps = predicted_steps(planned, program, job, Run.of(simulate(planned, program)))
-    return play_job(planned, job, steps)
+    return printed_job(play_job(planned, job, steps))
 
 
-def job_measures(scenario: Scenario, job: Job, program: Program, run: Run) -> dict[str, float]:
+def job_measures(scenario: Scenario, job: TrainingJob, program: Program, run: Run) -> dict[str, float]:
     """Return a job's goodput, days, and costs per 10^9 samples with failures in, for a row of a study.
 
     Raises:
@@ -70,7 +71,7 @@ def job_measures(scenario: Scenario, job: Job, program: Program, run: Run) -> di
     }
 
 
-def play_job(scenario: Scenario, job: Job, steps: JobSteps, tell: Tell = lambda *_: None) -> JobRun:
+def play_job(scenario: Scenario, job: TrainingJob, steps: JobSteps, tell: Tell = lambda *_: None) -> JobRun:
     """Play a job; `tell` is called with what is done, how many of it have been done, and of how many.
 
     Raises:
@@ -99,7 +100,7 @@ def play_job(scenario: Scenario, job: Job, steps: JobSteps, tell: Tell = lambda 
     )
 
 
-def _about(scenario: Scenario, job: Job, steps: JobSteps, model: JobModel) -> dict[str, Any]:
+def _about(scenario: Scenario, job: TrainingJob, steps: JobSteps, model: JobModel) -> dict[str, Any]:
     """Return what the job is: goal, cluster, step, checkpoints and failures."""
     goals = ("samples", "days", "budget_usd")
     cluster, failures, writing = scenario.cluster, job.failures, model.writing

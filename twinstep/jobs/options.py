@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from scenarios.config.scenario import Job, Scenario
+    from scenarios.config.scenario import Scenario, TrainingJob
 
 _GOALS = {"samples": "samples", "days": "days", "budget_usd": "budget"}  # key of [job], option
 
@@ -26,7 +26,7 @@ def add_job(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--step-only", action="store_true", help="predict only a step, even if the scenario has a goal")
 
 
-def job_asked(options: argparse.Namespace, scenario: Scenario) -> Job | None:
+def job_asked(options: argparse.Namespace, scenario: Scenario) -> TrainingJob | None:
     """Return the job to predict; None where only steps are asked for.
 
     Raises:
@@ -49,7 +49,7 @@ def job_asked(options: argparse.Namespace, scenario: Scenario) -> Job | None:
     return job
 
 
-def with_goal(scenario: Scenario, given: Mapping[str, float | None], prefix: str = "") -> Job | None:
+def with_goal(scenario: Scenario, given: Mapping[str, float | None], prefix: str = "") -> TrainingJob | None:
     """Return the scenario's job with the given goal in place of its own; None where there is neither.
 
     `prefix` is what stands before a goal's name in sentences.
@@ -57,7 +57,7 @@ def with_goal(scenario: Scenario, given: Mapping[str, float | None], prefix: str
     Raises:
         ScenarioError: a goal that is no positive number, or more than one.
     """
-    from scenarios.config.scenario import Job
+    from scenarios.config.scenario import TrainingJob
     from scenarios.seam.errors import ScenarioError
 
     goals = {key: value for key, value in given.items() if value is not None}
@@ -67,7 +67,7 @@ def with_goal(scenario: Scenario, given: Mapping[str, float | None], prefix: str
             raise ScenarioError(f"{name} = {value:g}: expected a number above 0")
     if len(goals) > 1:
         raise ScenarioError(f"{' and '.join(names)}: expected one of them")
-    job = scenario.job or Job()
+    job = scenario.job or TrainingJob()
     if goals:
         samples, days, budget_usd = (goals.get(key) for key in _GOALS)
         return dataclasses.replace(job, samples=samples, days=days, budget_usd=budget_usd)

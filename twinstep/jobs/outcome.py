@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from scenarios.config.hardware import Cluster
-from scenarios.config.scenario import Job
+from scenarios.config.scenario import TrainingJob
 from sim.job.closed_form import available_s, best_interval, daly_s, goodput, young_s
 from sim.job.model import LOSSES, JobModel
 from sim.job.play import Played, play
@@ -50,10 +50,10 @@ def summary(model: JobModel, draws: pd.DataFrame, samples: float) -> dict[str, A
         "goodput": float(draws["steps"].sum() * model.step_s / seconds),
         "goodput_quantiles": _quantiles(draws["goodput"]),
         "goodput_closed_form": goodput(model),
-        "time_to_train_s": float(draws["seconds"].median()),
+        "time_to_train_s": float(draws["seconds"].mean()),
         "time_to_train_s_quantiles": _quantiles(draws["seconds"]),
-        "steps": float(draws["steps"].median()),
-        "samples": float(draws["steps"].median()) * samples,
+        "steps": float(draws["steps"].mean()),
+        "samples": float(draws["steps"].mean()) * samples,
         "samples_per_s": per_s,
         "lost": lost,
         "failures": failures,
@@ -61,7 +61,7 @@ def summary(model: JobModel, draws: pd.DataFrame, samples: float) -> dict[str, A
     }
 
 
-def costs(cluster: Cluster, job: Job, seconds: float, samples: float) -> dict[str, float]:
+def costs(cluster: Cluster, job: TrainingJob, seconds: float, samples: float) -> dict[str, float]:
     """Return GPU hours, dollars and kWh of a job; spare hosts are paid for. nan: no price or power is known.
 
     The energy is an upper bound: all GPUs and hosts at their maximal power all the time.

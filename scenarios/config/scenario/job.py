@@ -173,7 +173,7 @@ class Checkpoints:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class TrainingJob:
     """A job of days on the cluster: its length, its hosts, and what interrupts it. One goal is needed to play it."""
 
     samples: Annotated[Positive | None, "Number of samples to train on. One of samples, days and budget_usd."] = None
