@@ -9,9 +9,9 @@ import pandas as pd
 
 from scenarios.config.scenario import TrainingJob
 from sim.job.closed_form import best_interval
-from sim.job.model import CheckpointTimes, JobModel
+from sim.job.model import JobModel, WritingTimes
+from sim.job.sample import mean_goodput
 from twinstep.jobs.model_of import gives_interval
-from twinstep.jobs.outcome import mean_goodput
 
 _QUICK_S = 60.0  # a heartbeat notices a failure within this time
 _NOTHING = 0.0005
@@ -40,7 +40,7 @@ def _candidates(model: JobModel, job: TrainingJob) -> Iterator[tuple[str, str, J
         quick = tuple(replace(one, detection_s=min(one.detection_s, _QUICK_S)) for one in kinds)
         yield "free", "failures noticed within 60 s, by a heartbeat", replace(model, interruptions=quick)
     if not any(writing.background_s) and any(writing.blocks_s):
-        beside = CheckpointTimes(
+        beside = WritingTimes(
             blocks_s=(0.0,) * len(writing.blocks_s),
             background_s=writing.blocks_s,
             restore_s=writing.restore_s,
@@ -52,7 +52,7 @@ def _candidates(model: JobModel, job: TrainingJob) -> Iterator[tuple[str, str, J
         if model.replacement_s:
             yield "bought", "standby = 'hot'", replace(model, replacement_s=0.0)
     if any(writing.blocks_s):
-        fast = CheckpointTimes(
+        fast = WritingTimes(
             blocks_s=tuple(seconds / 2 for seconds in writing.blocks_s),
             background_s=tuple(seconds / 2 for seconds in writing.background_s),
             restore_s=tuple(seconds / 2 for seconds in writing.restore_s),

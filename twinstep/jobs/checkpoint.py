@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from scenarios.config.scenario import Job, Scenario
+from scenarios.config.scenario import Scenario
 from scenarios.config.scenario.job import Checkpoints
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.program import Program
-from sim.job.model import Writing
+from sim.job.model import WritingTimes
 from twinstep.jobs.checkpoint_bytes import CheckpointBytes, Floats, checkpoint_bytes, evenly
 
 # The default of `host_rate` for a disk, as [job.checkpoint] states it.
@@ -43,7 +43,7 @@ class CheckpointTimes:
     beside_bytes_per_s: float | None = None
     _sizes: dict[int, CheckpointBytes] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def writing(self, interval_steps: int) -> Writing:
+    def writing(self, interval_steps: int) -> WritingTimes:
         """Return what checkpoints take, with so many steps between two.
 
         Times that [job.checkpoint] gives are those of whole checkpoints; an incremental one takes its bytes' part.
@@ -64,9 +64,9 @@ class CheckpointTimes:
         # An incremental checkpoint is loaded after the whole one.
         restores_s = tuple(loads_s[0] + (number > 0) * load_s for number, load_s in enumerate(loads_s))
         if given.kind == "blocking":
-            return Writing(blocks_s=writes_s, background_s=(0.0,) * len(since), restore_s=restores_s)
+            return WritingTimes(blocks_s=writes_s, background_s=(0.0,) * len(since), restore_s=restores_s)
         copies_s = times(given.staging_ns, self._copy_s)
-        return Writing(blocks_s=copies_s, background_s=writes_s, restore_s=restores_s)
+        return WritingTimes(blocks_s=copies_s, background_s=writes_s, restore_s=restores_s)
 
     def size(self, steps: int = 0) -> CheckpointBytes:
         """Return the bytes of a whole checkpoint, or of an incremental one so many steps after the last whole one.
@@ -173,11 +173,6 @@ class CheckpointTimes:
                 " copied into the host's memory, or job.checkpoint.staging"
             )
         return 0.0
-
-
-def writing_of(scenario: Scenario, job: Job, program: Program | None = None, interval_steps: int = 1) -> Writing:
-    """Return what a job's checkpoints take, as `CheckpointTimes` does, where nothing slows writes beside steps."""
-    return CheckpointTimes(scenario=scenario, given=job.checkpoint, program=program).writing(interval_steps)
 
 
 def shared_s(sizes: Floats, each_per_s: float, all_per_s: float) -> float:

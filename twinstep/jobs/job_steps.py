@@ -46,6 +46,7 @@ def predicted_steps(scenario: Scenario, program: Program, job: TrainingJob, run:
         by_hosts={count: JobStep(step_s=each_s, share=count / hosts) for count, each_s in by_hosts.items()},
         source="predicted",
         slow=slow_factors(scenario, program, job.failures.kinds, step_s),
+        program=program,
     )
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from scenarios.config.scenario import Scenario, TrainingJob
 from scenarios.seam.errors import ScenarioError
-from sim.job.closed_form import best_interval
-from sim.job.model import CheckpointTimes, Interruption, JobModel, JobStep
+from scenarios.seam.program import Program
+from sim.job.model import Interruption, JobModel, JobStep, WritingTimes
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
 
@@ -18,21 +18,21 @@ HOUR_S, DAY_S = 3600.0, 86_400.0
 class JobSteps:
     """What is known of a job's steps: `samples` of one step on all hosts (nan: unknown), and steps by hosts.
 
-    `slow` is how much longer a step takes with a slow part of one host, by kind of interruption.
+    `slow` is how much longer a step takes with a slow part of one host, by kind of interruption. `program` is that of
+    the predicted step.
     """
 
     samples: float
     by_hosts: Mapping[int, JobStep]
     source: str  # "given" or "predicted"
     slow: Mapping[str, float] = field(default_factory=dict)
+    program: Program | None = None
 
 
-def model_of(
-    scenario: Scenario, job: TrainingJob, steps: JobSteps, writing: CheckpointTimes, hosts: int = 0
-) -> JobModel:
+def model_of(scenario: Scenario, job: TrainingJob, steps: JobSteps, writing: WritingTimes, hosts: int = 0) -> JobModel:
     """Return the model of a job on the scenario's hosts, or on `hosts` of them with the step of all.
 
-    Its interval is that of [job.checkpoint], else the best one by closed form.
+    Its interval is that of [job.checkpoint], else one step, in whose place the caller puts the best one.
 
     Raises:
         ScenarioError: the goal needs samples of a step, or a price, that the scenario lacks.
@@ -56,7 +56,7 @@ def model_of(
         restart_s=job.recovery.restart_ns(gpus) / 1e9,
         replacement_s=0.0 if job.standby == "hot" else job.recovery.replacement_ns / 1e9,
     )
-    return model.with_interval(_interval(job, model))
+    return model.with_interval(_given_interval(job, model))
 
 
 def _end(scenario: Scenario, job: TrainingJob, samples: float, gpus: int) -> dict[str, float]:
@@ -105,10 +105,9 @@ def gives_interval(job: TrainingJob) -> bool:
     return job.checkpoint.interval_ns is not None or job.checkpoint.interval_steps is not None
 
 
-def _interval(job: TrainingJob, model: JobModel) -> int:
-    checkpoint = job.checkpoint
-    if checkpoint.interval_steps is not None:
-        return checkpoint.interval_steps
-    if checkpoint.interval_ns is not None:
-        return max(round(checkpoint.interval_ns / 1e9 / model.step_s), 1)
-    return best_interval(model)
+def _given_interval(job: TrainingJob, model: JobModel) -> int:
+    """Return the steps between two checkpoints that [job.checkpoint] states; 1 where it leaves them open."""
+    given = job.checkpoint
+    if given.interval_ns is not None:
+        return max(round(given.interval_ns / 1e9 / model.step_s), 1)
+    return given.interval_steps or 1

@@ -77,7 +77,7 @@ class Failures:
     date: Annotated[Text, "Date of the rates, such as '2024-07'. Default: none."] = ""
     grade: Annotated[
         Literal["read", "memory"] | None,
-        "Whether the rates were read in the source or are from memory. Default: none.",
+        "Whether the rates were read in the source, or are from memory. Default: none.",
     ] = None
     kinds: Annotated[tuple[FailureKind, ...], "The kinds of interruption. Default: none; then no failures happen."] = ()
     scale: Annotated[NotNegative, "Factor on all rates. Default 1."] = 1.0
