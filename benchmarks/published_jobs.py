@@ -19,9 +19,9 @@ from scenarios.config.load import load
 from sim.job.closed_form import goodput
 from sim.job.model import JobModel
 from sim.job.sample import sample
-from twinstep.jobs.checkpoint import writing_of
+from twinstep.jobs.job_models import JobModels
 from twinstep.jobs.job_steps import given_steps
-from twinstep.jobs.model_of import model_of
+from twinstep.jobs.model_of import gives_interval
 from twinstep.jobs.outcome import draws_frame, summary
 
 TABLE = Path(__file__).parent.parent / "docs" / "accuracy" / "data" / "published_jobs.csv"
@@ -91,7 +91,8 @@ def play_case(name: str, **overrides: object) -> PlayedCase:
     job = scenario.job
     assert job is not None
     steps = given_steps(scenario, job)
-    model = model_of(scenario, job, steps, writing_of(scenario, job))
+    jobs = JobModels(scenario, job, steps)
+    model = jobs.model() if gives_interval(job) else jobs.best(jobs.model())
     found = summary(model, draws_frame(model, sample(model, job.draws, scenario.run.seed)), steps.samples)
     return PlayedCase(model, found["goodput"], found["lost"])
 
