@@ -30,7 +30,7 @@ def main() -> None:
     goodput = sum(one.steps for one in played) * model.step_s / sum(one.seconds for one in played)
     print(f"{DRAWS:,} jobs of 365 days with {interruptions:,} interruptions in all: goodput {goodput:.2%}")
     print(
-        f"processor time {spent_s:.1f} s, {spent_s / WORKERS:.1f} s on each of {WORKERS} cores; {wall_s:.1f} s passed"
+        f"processor time {spent_s:.1f} s, {spent_s / WORKERS:.1f} s on each of {WORKERS} cores; {wall_s:.1f} s in all"
     )
 
 
