@@ -69,7 +69,7 @@ class Interruption:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WritingTimes:
+class CheckpointTimes:
     """What checkpoints take.
 
     Attributes:
@@ -84,7 +84,7 @@ class WritingTimes:
     restore_s: tuple[float, ...]
 
     @classmethod
-    def blocking(cls, write_s: float, restore_s: float) -> WritingTimes:
+    def blocking(cls, write_s: float, restore_s: float) -> CheckpointTimes:
         """Return whole checkpoints that stop training while they are written."""
         return cls(blocks_s=(write_s,), background_s=(0.0,), restore_s=(restore_s,))
 
@@ -113,7 +113,7 @@ class JobModel:
     horizon_s: float = math.inf
     by_hosts: Mapping[int, JobStep]
     interval_steps: int
-    writing: WritingTimes
+    writing: CheckpointTimes
     interruptions: tuple[Interruption, ...] = ()
     hosts: int = 1
     spares: int = 0

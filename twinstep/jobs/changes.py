@@ -9,7 +9,7 @@ import pandas as pd
 
 from scenarios.config.scenario import TrainingJob
 from sim.job.closed_form import best_interval
-from sim.job.model import JobModel, WritingTimes
+from sim.job.model import CheckpointTimes, JobModel
 from sim.job.sample import mean_goodput
 from twinstep.jobs.model_of import gives_interval
 
@@ -40,7 +40,7 @@ def _candidates(model: JobModel, job: TrainingJob) -> Iterator[tuple[str, str, J
         quick = tuple(replace(one, detection_s=min(one.detection_s, _QUICK_S)) for one in kinds)
         yield "free", "failures noticed within 60 s, by a heartbeat", replace(model, interruptions=quick)
     if not any(writing.background_s) and any(writing.blocks_s):
-        beside = WritingTimes(
+        beside = CheckpointTimes(
             blocks_s=(0.0,) * len(writing.blocks_s),
             background_s=writing.blocks_s,
             restore_s=writing.restore_s,
@@ -52,7 +52,7 @@ def _candidates(model: JobModel, job: TrainingJob) -> Iterator[tuple[str, str, J
         if model.replacement_s:
             yield "bought", "standby = 'hot'", replace(model, replacement_s=0.0)
     if any(writing.blocks_s):
-        fast = WritingTimes(
+        fast = CheckpointTimes(
             blocks_s=tuple(seconds / 2 for seconds in writing.blocks_s),
             background_s=tuple(seconds / 2 for seconds in writing.background_s),
             restore_s=tuple(seconds / 2 for seconds in writing.restore_s),

@@ -17,7 +17,8 @@ from scenarios.config.scenario import Scenario
 from scenarios.config.scenario.job import Checkpoints
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.program import Program
-from sim.job.model import WritingTimes
+from scenarios.workloads.build import build
+from sim.job.model import CheckpointTimes
 from twinstep.jobs.checkpoint_bytes import CheckpointBytes, Floats, checkpoint_bytes, evenly
 
 # The default of `host_rate` for a disk, as [job.checkpoint] states it.
@@ -25,13 +26,13 @@ _DISK_BYTES_PER_S = 5e9
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckpointTimes:
+class JobCheckpoints:
     """The checkpoints of a job, and what they take.
 
     Attributes:
         scenario: the cluster, and the workload.
         given: [job.checkpoint].
-        program: has the plan and the memory of ranks; None: only the step's time is known.
+        program: has the plan and the memory of ranks; None: it is built if the bytes are not given.
         hosts: number of hosts that train, if not those of the cluster: each then has an equal part.
         beside_bytes_per_s: rate of each host's writes beside steps, from `step_while_writing`; None: as without steps.
     """
@@ -43,7 +44,7 @@ class CheckpointTimes:
     beside_bytes_per_s: float | None = None
     _sizes: dict[int, CheckpointBytes] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def writing(self, interval_steps: int) -> WritingTimes:
+    def writing(self, interval_steps: int) -> CheckpointTimes:
         """Return what checkpoints take, with so many steps between two.
 
         Times that [job.checkpoint] gives are those of whole checkpoints; an incremental one takes its bytes' part.
@@ -64,9 +65,9 @@ class CheckpointTimes:
         # An incremental checkpoint is loaded after the whole one.
         restores_s = tuple(loads_s[0] + (number > 0) * load_s for number, load_s in enumerate(loads_s))
         if given.kind == "blocking":
-            return WritingTimes(blocks_s=writes_s, background_s=(0.0,) * len(since), restore_s=restores_s)
+            return CheckpointTimes(blocks_s=writes_s, background_s=(0.0,) * len(since), restore_s=restores_s)
         copies_s = times(given.staging_ns, self._copy_s)
-        return WritingTimes(blocks_s=copies_s, background_s=writes_s, restore_s=restores_s)
+        return CheckpointTimes(blocks_s=copies_s, background_s=writes_s, restore_s=restores_s)
 
     def size(self, steps: int = 0) -> CheckpointBytes:
         """Return the bytes of a whole checkpoint, or of an incremental one so many steps after the last whole one.
@@ -84,22 +85,13 @@ class CheckpointTimes:
         ranks = (self.hosts or hosts) * gpus
         if given.size_bytes is not None and not steps:
             return evenly(given.size_bytes, ranks, gpus)
-        if self.program is None or given.size_bytes is not None:
-            raise ScenarioError(f"{scenario.path}: {self._unknown(steps)}")
-        found = checkpoint_bytes(scenario, self.program, given.table_bits, steps or None)
-        return found if ranks == hosts * gpus else evenly(found.total, ranks, gpus)
-
-    def _unknown(self, steps: int) -> str:
-        """Return the sentence about bytes that are not known."""
-        given = self.given
-        if steps:
-            why = "the step" if given.size_bytes is None else "size"
-            return (
-                f"job.checkpoint.full_every = {given.full_every}: expected 1, because {why} is given, so that the rows"
-                " that are looked up are not known"
+        if given.size_bytes is not None:
+            raise ScenarioError(
+                f"{scenario.path}: job.checkpoint.full_every = {given.full_every}: expected 1 beside size, for which"
+                " the rows that are looked up are not known"
             )
-        times = "write" if given.kind == "blocking" else "write, staging"
-        return f"job.checkpoint.size: missing; expected the bytes of a checkpoint, or {times} and restore"
+        found = checkpoint_bytes(scenario, self.program or build(scenario), given.table_bits, steps or None)
+        return found if ranks == hosts * gpus else evenly(found.total, ranks, gpus)
 
     # Rates.
 

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from scenarios.config.scenario import Scenario, TrainingJob
 from scenarios.seam.errors import ScenarioError
 from sim.job.model import JobStep
+from twinstep.jobs.checkpoint import JobCheckpoints
 from twinstep.jobs.model_of import JobSteps
 from twinstep.jobs.slow_step import slow_factors, steps_on
+from twinstep.jobs.step_while_writing import step_while_writing
 
 if TYPE_CHECKING:
     from reports.run import Run
@@ -27,7 +29,8 @@ def given_steps(scenario: Scenario, job: TrainingJob) -> JobSteps:
     slow = {kind.name: 1 / kind.slow_speed for kind in job.failures.kinds if kind.slow_part and kind.slow_for_ns}
     known = scenario.own_keys.get("run", {})
     samples = float(scenario.run.batch_size * scenario.cluster.world_size) if "batch_size" in known else math.nan
-    return JobSteps(samples=samples, by_hosts=by_hosts, source="given", slow=slow)
+    checkpoints = JobCheckpoints(scenario=scenario, given=job.checkpoint)
+    return JobSteps(samples=samples, by_hosts=by_hosts, source="given", slow=slow, checkpoints=checkpoints)
 
 
 def predicted_steps(scenario: Scenario, program: Program, job: TrainingJob, run: Run) -> JobSteps:
@@ -41,12 +44,19 @@ def predicted_steps(scenario: Scenario, program: Program, job: TrainingJob, run:
         raise ScenarioError(f"{scenario.path}: no step was predicted; expected one, or job.step")
     hosts, counts = scenario.cluster.hosts, _counts(scenario, job)
     by_hosts = steps_on(scenario, counts, step_s) if len(counts) > 1 else {hosts: step_s}
+    writing_s, checkpoints = step_while_writing(
+        JobCheckpoints(scenario=scenario, given=job.checkpoint, program=program), step_s
+    )
+    slowed = writing_s / step_s
     return JobSteps(
         samples=run.samples_per_s * step_s,
-        by_hosts={count: JobStep(step_s=each_s, share=count / hosts) for count, each_s in by_hosts.items()},
+        by_hosts={
+            count: JobStep(step_s=each_s, share=count / hosts, writing_s=slowed * each_s)
+            for count, each_s in by_hosts.items()
+        },
+        checkpoints=checkpoints,
         source="predicted",
         slow=slow_factors(scenario, program, job.failures.kinds, step_s),
-        program=program,
     )
 
 

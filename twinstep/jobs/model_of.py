@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from scenarios.config.scenario import Scenario, TrainingJob
 from scenarios.seam.errors import ScenarioError
-from scenarios.seam.program import Program
-from sim.job.model import Interruption, JobModel, JobStep, WritingTimes
+from sim.job.model import CheckpointTimes, Interruption, JobModel, JobStep
+from twinstep.jobs.checkpoint import JobCheckpoints
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
 
@@ -18,18 +18,20 @@ HOUR_S, DAY_S = 3600.0, 86_400.0
 class JobSteps:
     """What is known of a job's steps: `samples` of one step on all hosts (nan: unknown), and steps by hosts.
 
-    `slow` is how much longer a step takes with a slow part of one host, by kind of interruption. `program` is that of
-    the predicted step.
+    `slow` is how much longer a step takes with a slow part of one host, by kind of interruption; `checkpoints` are
+    those written between steps, or beside them.
     """
 
     samples: float
     by_hosts: Mapping[int, JobStep]
     source: str  # "given" or "predicted"
+    checkpoints: JobCheckpoints
     slow: Mapping[str, float] = field(default_factory=dict)
-    program: Program | None = None
 
 
-def model_of(scenario: Scenario, job: TrainingJob, steps: JobSteps, writing: WritingTimes, hosts: int = 0) -> JobModel:
+def model_of(
+    scenario: Scenario, job: TrainingJob, steps: JobSteps, writing: CheckpointTimes, hosts: int = 0
+) -> JobModel:
     """Return the model of a job on the scenario's hosts, or on `hosts` of them with the step of all.
 
     Its interval is that of [job.checkpoint], else one step, in whose place the caller puts the best one.

@@ -9,10 +9,10 @@ from reports.run import Run
 from sim.draws import steps_of_draw
 from sim.rank.world import World
 from sim.storage_traffic import StorageTraffic, StorageWrites
-from twinstep.jobs.checkpoint import CheckpointTimes
+from twinstep.jobs.checkpoint import JobCheckpoints
 
 
-def step_while_writing(times: CheckpointTimes, step_s: float) -> tuple[float, CheckpointTimes]:
+def step_while_writing(times: JobCheckpoints, step_s: float) -> tuple[float, JobCheckpoints]:
     """Return the seconds of a step while a checkpoint is written, and the times of checkpoints beside such steps.
 
     Each host's flow meets the messages of all steps in the simulator's network, at max-min fair shares. Where

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from sim.job.closed_form import available_s, best_interval, daly_s, goodput, young_s
-from sim.job.model import Interruption, JobModel, JobStep, WritingTimes
+from sim.job.model import CheckpointTimes, Interruption, JobModel, JobStep
 from sim.job.play import play
 from sim.job.sample import mean_goodput
 
 HOUR = 3600.0
-BLOCKING = WritingTimes.blocking(30.0, 60.0)
+BLOCKING = CheckpointTimes.blocking(30.0, 60.0)
 WRITINGS = {
     "blocking": BLOCKING,
-    "async": WritingTimes(blocks_s=(5.0,), background_s=(60.0,), restore_s=(90.0,)),
-    "incremental": WritingTimes(blocks_s=(40.0, 10.0, 10.0), background_s=(0.0,) * 3, restore_s=(60.0, 70.0, 80.0)),
+    "async": CheckpointTimes(blocks_s=(5.0,), background_s=(60.0,), restore_s=(90.0,)),
+    "incremental": CheckpointTimes(blocks_s=(40.0, 10.0, 10.0), background_s=(0.0,) * 3, restore_s=(60.0, 70.0, 80.0)),
 }
 STEP = JobStep(step_s=2.0, writing_s=2.6)
 
@@ -81,7 +81,7 @@ def test_the_best_simulated_interval_is_no_better(monkeypatch: pytest.MonkeyPatc
 
 def test_young_daly_and_the_best_interval_agree_where_checkpoints_are_quick() -> None:
     """The exact optimum of Daly's complete model: his series is within a percent of it."""
-    model = job((kind("gpu", 5),), writing=WritingTimes.blocking(30.0, 0.0))
+    model = job((kind("gpu", 5),), writing=CheckpointTimes.blocking(30.0, 0.0))
     best_s = best_interval(model) * model.step_s
     assert best_s == pytest.approx(daly_s(30.0, 5 * HOUR), rel=0.01)
     assert best_s == pytest.approx(young_s(30.0, 5 * HOUR), rel=0.05)
