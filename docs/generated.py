@@ -97,10 +97,11 @@ def _row(action: argparse.Action) -> str:
 def profiles() -> str:
     """Return the page of the ready profiles: each file as it is, with the source of every figure."""
     parts = [
-        "# Profiles\n\nHardware that a scenario can name (`cluster.profile`). `twinstep profile NAME` prints a file."
-        ' Comments give the source of\neach figure; "assumed" marks figures without one.\n'
+        "# Profiles\n\nHardware that a scenario can name (`cluster.profile`), then failures (`job.failures.profile`)."
+        " `twinstep profile NAME` prints\na file. Comments give the source of each figure;"
+        ' "assumed" marks figures without one.\n'
     ]
-    for path in sorted(PROFILES.glob("*.toml")):
+    for path in [*sorted(PROFILES.glob("*.toml")), *sorted(PROFILES.glob("failures/*.toml"))]:
         text = path.read_text(encoding="utf-8")
         about: dict[str, Any] = tomllib.loads(text)
         parts.append(f"## {path.stem}\n\n{about.get('description', '')}\n\n```toml\n{text}```\n")

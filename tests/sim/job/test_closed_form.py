@@ -94,6 +94,12 @@ def test_a_published_interval_of_highest_availability() -> None:
     assert (available_s(10.0, 6000.0, 600.0) - 10) / 15 == pytest.approx(24.2, abs=0.05)
 
 
+def test_a_cycle_that_no_job_survives_has_no_goodput() -> None:
+    model = job((kind("gpu", 0.001),))
+    assert goodput(model.with_interval(10**6)) == 0
+    assert goodput(dataclasses.replace(model, restart_s=1e5)) == 0
+
+
 def test_without_failures_the_interval_is_a_day() -> None:
     model = dataclasses.replace(job((GPU,)), interruptions=())
     assert best_interval(model) == best_interval(model, lambda tried: mean_goodput(tried, 0)) == 43_200
