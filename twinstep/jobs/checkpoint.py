@@ -99,7 +99,8 @@ class JobCheckpoints:
     def meets_messages(self) -> bool:
         """Whether checkpoints go over the NICs of the steps' messages while steps run."""
         given = self.given
-        return given.kind == "async" and given.over == "network" and (given.to == "store" or self._has_peer)
+        is_beside = given.kind == "async" and given.over == "network" and given.write_ns != 0
+        return is_beside and (given.to == "store" or self._has_peer)
 
     @property
     def host_bytes_per_s(self) -> float:

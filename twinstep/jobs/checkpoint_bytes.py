@@ -109,8 +109,8 @@ def checkpoint_bytes(
     _add_dense(found, scenario, program.memory)
     if not any(found.parts.values()):
         raise ScenarioError(
-            f"{scenario.path}: job.checkpoint.size: missing; program '{scenario.program}' does not say which of its"
-            " memory a checkpoint holds"
+            f"{scenario.path}: job.checkpoint.size: missing; expected the bytes of a checkpoint, which the memory of"
+            f" program '{scenario.program}' does not tell"
         )
     return CheckpointBytes(
         parts=found.parts, own=found.own, held=found.held, gpus=cluster.host.gpus, common=found.common

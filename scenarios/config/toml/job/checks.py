@@ -43,6 +43,8 @@ def _check_checkpoint(section: Any, look: Look) -> None:
         look.refuse(path, section, ("interval_steps",), "beside interval")
     if section.write is not None:
         look.refuse(path, section, ("store_rate", "host_rate", "shards"), "beside write, which says how long it takes")
+    if section.size is not None:
+        look.refuse(path, section, ("full_every", "table_bits"), "beside size, for which no tables are known")
 
 
 def _check_kinds(section: Any, look: Look) -> None:
