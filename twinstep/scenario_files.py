@@ -220,7 +220,7 @@ def _print_failure_profiles() -> None:
 
 
 def print_profile(name: str) -> None:
-    """Print the file of a ready hardware or failure profile, as a template for one that a scenario names by its path."""
+    """Print the file of a ready hardware or failure profile, as a template for a profile file."""
     from scenarios.config.catalogue import failure_profile_file, profile_file
     from scenarios.config.load import load_profile
 

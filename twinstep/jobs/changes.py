@@ -10,8 +10,8 @@ import pandas as pd
 from scenarios.config.scenario import TrainingJob
 from sim.job.closed_form import best_interval
 from sim.job.model import CheckpointTimes, JobModel
+from sim.job.sample import mean_goodput
 from twinstep.jobs.model_of import gives_interval
-from twinstep.jobs.outcome import mean_goodput
 
 _QUICK_S = 60.0  # a heartbeat notices a failure within this time
 _NOTHING = 0.0005

@@ -14,12 +14,13 @@ from scenarios.config.scenario import Scenario, TrainingJob
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.program import Program
 from sim.job.model import JobModel
-from sim.job.sample import best_played_interval, sample
+from sim.job.sample import mean_goodput, sample
 from sim.run import simulate
 from twinstep.jobs import outcome
 from twinstep.jobs.changes import changes
+from twinstep.jobs.job_models import JobModels
 from twinstep.jobs.job_steps import given_steps, predicted_steps
-from twinstep.jobs.model_of import DAY_S, JobSteps, gives_interval, model_of
+from twinstep.jobs.model_of import DAY_S, JobSteps, gives_interval
 from twinstep.jobs.options import with_goal
 from twinstep.plan_choice import build_planned
 
@@ -58,7 +59,8 @@ def job_measures(scenario: Scenario, job: TrainingJob, program: Program, run: Ru
     """
     given = job.step_ns is not None
     steps = given_steps(scenario, job) if given else predicted_steps(scenario, program, job, run)
-    model = model_of(scenario, job, steps)
+    jobs = JobModels(scenario, job, steps)
+    model = jobs.model() if gives_interval(job) else jobs.best(jobs.model())
     draws = outcome.draws_frame(model, sample(model, min(job.draws, _DRAWS), scenario.run.seed))
     found = outcome.summary(model, draws, steps.samples)
     costs = outcome.costs(scenario.cluster, job, found["time_to_train_s"], found["samples"])
@@ -76,29 +78,32 @@ def play_job(scenario: Scenario, job: TrainingJob, steps: JobSteps, tell: Tell =
     Raises:
         ScenarioError: the scenario lacks what its job needs.
     """
-    model, seed = model_of(scenario, job, steps), scenario.run.seed
+    jobs, seed = JobModels(scenario, job, steps), scenario.run.seed
+    model = jobs.model()
     if not gives_interval(job):
         tell("trying checkpoint intervals", 0, 1)
-        model = model.with_interval(best_played_interval(model, seed))
+        model = jobs.best(model, lambda tried: mean_goodput(tried, seed))
     workers = len(os.sched_getaffinity(0))
     played = sample(model, job.draws, seed, workers=workers, tell=lambda done: tell("playing jobs", done, job.draws))
     draws = outcome.draws_frame(model, played)
     tell("trying other numbers of hosts", 0, 1)
     hosts = sorted({max(round(scenario.cluster.hosts * share), 1) for share in _SIZES})
-    models = {count: model_of(scenario, job, steps, count) for count in hosts}
+    models = {count: jobs.model(count) for count in hosts}
+    if not gives_interval(job):
+        models = {count: jobs.best(one) for count, one in models.items()}
     found = outcome.summary(model, draws, steps.samples)
     costs = outcome.costs(scenario.cluster, job, found["time_to_train_s"], found["samples"])
     return JobRun(
-        head={**_about(scenario, job, steps, model), **found, **costs},
+        head={**_about(scenario, job, steps, model, jobs), **found, **costs},
         draws=draws,
         phases=outcome.typical(model, draws, seed),
-        intervals=outcome.intervals(model, seed),
+        intervals=outcome.intervals(model, seed, jobs.timed),
         sizes=outcome.sizes(models, seed),
         changes=changes(model, job, seed),
     )
 
 
-def _about(scenario: Scenario, job: TrainingJob, steps: JobSteps, model: JobModel) -> dict[str, Any]:
+def _about(scenario: Scenario, job: TrainingJob, steps: JobSteps, model: JobModel, jobs: JobModels) -> dict[str, Any]:
     """Return what the job is: goal, cluster, step, checkpoints and failures."""
     goals = ("samples", "days", "budget_usd")
     cluster, failures, writing = scenario.cluster, job.failures, model.writing
@@ -123,6 +128,7 @@ def _about(scenario: Scenario, job: TrainingJob, steps: JobSteps, model: JobMode
             "blocks_s": sum(writing.blocks_s) / len(writing.blocks_s),
             "background_s": sum(writing.background_s) / len(writing.background_s),
             "restore_s": max(writing.restore_s),
+            "bytes": jobs.checkpoint_bytes,
         },
         "recovery": {"restart_s": model.restart_s, "replacement_s": model.replacement_s},
         "failure_rates": {

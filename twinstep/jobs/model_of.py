@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from scenarios.config.scenario import Scenario, TrainingJob
 from scenarios.seam.errors import ScenarioError
-from sim.job.closed_form import best_interval
-from sim.job.model import Interruption, JobModel, JobStep
+from sim.job.model import CheckpointTimes, Interruption, JobModel, JobStep
 from twinstep.jobs.checkpoint import JobCheckpoints
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
-
-# The best interval of incremental checkpoints is found so often, each time with their bytes at the last one.
-_ROUNDS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,25 +29,25 @@ class JobSteps:
     slow: Mapping[str, float] = field(default_factory=dict)
 
 
-def model_of(scenario: Scenario, job: TrainingJob, steps: JobSteps, hosts: int = 0) -> JobModel:
+def model_of(
+    scenario: Scenario, job: TrainingJob, steps: JobSteps, writing: CheckpointTimes, hosts: int = 0
+) -> JobModel:
     """Return the model of a job on the scenario's hosts, or on `hosts` of them with the step of all.
 
-    Its interval is that of [job.checkpoint], else the best one by closed form.
+    Its interval is that of [job.checkpoint], else one step, in whose place the caller puts the best one.
 
     Raises:
-        ScenarioError: the goal needs samples of a step, or a price, that the scenario lacks, or as
-            `JobCheckpoints.writing`.
+        ScenarioError: the goal needs samples of a step, or a price, that the scenario lacks.
     """
     cluster = scenario.cluster
     count = hosts or cluster.hosts
     gpus = count * cluster.host.gpus
     whole = steps.by_hosts[cluster.hosts]
-    checkpoints = replace(steps.checkpoints, hosts=count)
     model = JobModel(
         **_end(scenario, job, steps.samples * count / cluster.hosts, gpus),
         by_hosts=dict(steps.by_hosts) if not hosts else {count: whole},
         interval_steps=1,
-        writing=checkpoints.writing(1),
+        writing=writing,
         interruptions=tuple(_interruptions(job, steps, count, gpus)),
         hosts=count,
         spares=math.ceil(job.spare_hosts * count / cluster.hosts),
@@ -62,10 +58,7 @@ def model_of(scenario: Scenario, job: TrainingJob, steps: JobSteps, hosts: int =
         restart_s=job.recovery.restart_ns(gpus) / 1e9,
         replacement_s=0.0 if job.standby == "hot" else job.recovery.replacement_ns / 1e9,
     )
-    for _ in range(_ROUNDS if job.checkpoint.full_every > 1 else 1):
-        interval = _interval(job, model)
-        model = replace(model, interval_steps=interval, writing=checkpoints.writing(interval))
-    return model
+    return model.with_interval(_given_interval(job, model))
 
 
 def _end(scenario: Scenario, job: TrainingJob, samples: float, gpus: int) -> dict[str, float]:
@@ -114,10 +107,9 @@ def gives_interval(job: TrainingJob) -> bool:
     return job.checkpoint.interval_ns is not None or job.checkpoint.interval_steps is not None
 
 
-def _interval(job: TrainingJob, model: JobModel) -> int:
-    checkpoint = job.checkpoint
-    if checkpoint.interval_steps is not None:
-        return checkpoint.interval_steps
-    if checkpoint.interval_ns is not None:
-        return max(round(checkpoint.interval_ns / 1e9 / model.step_s), 1)
-    return best_interval(model)
+def _given_interval(job: TrainingJob, model: JobModel) -> int:
+    """Return the steps between two checkpoints that [job.checkpoint] states; 1 where it leaves them open."""
+    given = job.checkpoint
+    if given.interval_ns is not None:
+        return max(round(given.interval_ns / 1e9 / model.step_s), 1)
+    return given.interval_steps or 1

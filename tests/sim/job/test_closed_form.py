@@ -11,7 +11,7 @@ import pytest
 from sim.job.closed_form import available_s, best_interval, daly_s, goodput, young_s
 from sim.job.model import CheckpointTimes, Interruption, JobModel, JobStep
 from sim.job.play import play
-from sim.job.sample import best_played_interval
+from sim.job.sample import mean_goodput
 
 HOUR = 3600.0
 BLOCKING = CheckpointTimes.blocking(30.0, 60.0)
@@ -74,7 +74,7 @@ def test_the_best_interval_by_closed_form_has_the_highest_simulated_goodput(
 def test_the_best_simulated_interval_is_no_better(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sim.job.sample._LOOK", 8)
     model = job((GPU, HOST, SOFTWARE, PLANNED))
-    best, simulated = best_interval(model), best_played_interval(model, 1)
+    best, simulated = best_interval(model), best_interval(model, lambda tried: mean_goodput(tried, 1))
     assert best == pytest.approx(simulated, rel=0.5)
     assert played(model.with_interval(best)) == pytest.approx(played(model.with_interval(simulated)), rel=0.01)
 
@@ -96,5 +96,5 @@ def test_a_published_interval_of_highest_availability() -> None:
 
 def test_without_failures_the_interval_is_a_day() -> None:
     model = dataclasses.replace(job((GPU,)), interruptions=())
-    assert best_interval(model) == best_played_interval(model, 0) == 43_200
+    assert best_interval(model) == best_interval(model, lambda tried: mean_goodput(tried, 0)) == 43_200
     assert goodput(model) == pytest.approx(300 * 2 / (300 * 2 + 30))
