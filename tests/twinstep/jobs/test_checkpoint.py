@@ -93,9 +93,7 @@ def test_quantized_rows_have_a_scale_and_an_offset(small: tuple[Scenario, Progra
     assert len({tuple(parts.items())[1:] for parts in sizes.values()}) == 1
 
 
-def test_an_incremental_checkpoint_has_the_rows_looked_up_since(
-    file: Path, small: tuple[Scenario, Program]
-) -> None:
+def test_an_incremental_checkpoint_has_the_rows_looked_up_since(file: Path, small: tuple[Scenario, Program]) -> None:
     looked_up = [1_000_000 * -math.expm1(-BATCH * 100 * 4 / 1e6), 1_000 * -math.expm1(-BATCH * 100 / 1e3)]
     found, whole = checkpoint_bytes(*small, steps=100), checkpoint_bytes(*small)
     # A row is written with its number of 8 bytes; all rows are written without.
@@ -145,6 +143,18 @@ def test_times_follow_from_size_and_rates() -> None:
     assert alone.blocks_s == alone.restore_s == pytest.approx((4 / 0.5 + 4 / 2.5,))
 
 
+def test_host_memory_has_room_for_checkpoints() -> None:
+    on = scenario(with_rates(cluster(hosts=2)))  # 16 GiB a host
+    assert times(on, size_bytes=20 << 30).writing(1)
+    assert times(on, kind="async", size_bytes=20 << 30).writing(1)
+    with pytest.raises(ScenarioError) as error:
+        times(on, to="host", size_bytes=20 << 30).writing(1)
+    assert str(error.value) == (
+        "test.toml: cluster.host_memory = '16 GiB': expected at least 20 GiB for a host's checkpoint and that"
+        " of another"
+    )
+
+
 def with_rates(on: Cluster) -> Cluster:
     inside = dataclasses.replace(on.host.inside, host_bytes_per_s=0.5e9)
     return dataclasses.replace(on, host=dataclasses.replace(on.host, inside=inside))
@@ -173,10 +183,15 @@ def test_bytes_that_nothing_tells_are_asked_for() -> None:
     )
 
 
-def test_a_given_size_has_no_incremental_checkpoints(file: Path) -> None:
-    with pytest.raises(ScenarioError) as error:
-        load(file, {"job.checkpoint": {"size": "1 GB", "full_every": 2}})
-    assert str(error.value).endswith("beside size, for which no tables are known")
+def test_checkpoints_in_part_need_tables(file: Path, tmp_path: Path) -> None:
+    given = tmp_path / "given.toml"
+    given.write_text('cluster = {profile = "dgx_h100", hosts = 2}\njob = {step = "1 s", days = 1}\n')
+    reasons = {file: "beside size, for which no tables are known", given: "which has no tables"}
+    for path, why in reasons.items():
+        values = {"full_every": 2, **({"size": "1 GB"} if path == file else {})}
+        with pytest.raises(ScenarioError) as error:
+            load(path, {"job.checkpoint": values})
+        assert str(error.value).endswith(why)
 
 
 def all_reduce(file: Path, **values: Any) -> tuple[Scenario, Program, float]:
