@@ -125,7 +125,7 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
         asked = jobs.PredictionRequest(options, given, of_script)
         scenario = asked.load({})
         check_what_if(options, scenario)
-        if (days := job_asked(options, scenario)) is not None:
+        if (days := job_asked(options, scenario, asked.load)) is not None:
             return predict_job(options, scenario, days, phases)
         if isinstance(scenario.options, Script) and scenario.options.recording is None:
             start_loading(scenario, scenario.options)  # concurrently with this process's own imports

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from reports.job.folder import JobRun
@@ -30,18 +30,19 @@ _DRAWS = 200  # jobs that a study plays at most for each point
 Tell = Callable[[str, int, int], None]
 
 
-def job_of_scenario(scenario: Scenario, **goal: float | None) -> JobRun:
+def job_of_scenario(load: Callable[[Mapping[str, object]], Scenario], **goal: float | None) -> JobRun:
     """Predict a scenario's step, unless [job] gives it, and play its job; all is in memory only.
 
     Args:
-        scenario: the scenario.
+        load: returns the scenario with further values.
         goal: `samples`, `days` or `budget_usd` in place of the goal in [job]; None: not given.
 
     Raises:
         ScenarioError: more than one goal, or none, or the scenario lacks what its job needs.
         ProgramError: ranks whose calls do not fit together.
     """
-    job = with_goal(scenario, goal)
+    scenario = load({})
+    job = with_goal(scenario, goal, load)
     if job is None:
         raise ScenarioError(f"{scenario.path}: expected samples, days or budget_usd, here or in [job]")
     if job.step_ns is not None:
