@@ -170,7 +170,7 @@ class JobCheckpoints:
         if needed or given.to == "host":
             raise ScenarioError(
                 f"{self.scenario.path}: cluster.inside.host_rate: missing; expected the rate at which checkpoints are"
-                " copied into the host's memory, or job.checkpoint.staging"
+                " copied into the host's memory, or times in job.checkpoint"
             )
         return 0.0
 

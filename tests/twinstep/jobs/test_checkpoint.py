@@ -15,6 +15,7 @@ from scenarios.config.load import load
 from scenarios.config.scenario import Scenario, TimedCollective
 from scenarios.config.scenario.job import Checkpoints
 from scenarios.seam.errors import ScenarioError
+from scenarios.seam.memory import TABLE_STATE, TABLES
 from scenarios.seam.program import Program
 from scenarios.workloads.build import build
 from sim.draws import steps_of_draw
@@ -57,6 +58,11 @@ def test_a_checkpoint_has_tables_and_dense_part_once(small: tuple[Scenario, Prog
     assert found.written.sum() == pytest.approx(found.total)
     # Each of 4 ranks loads a copy of all that is copied.
     assert found.held.sum() == pytest.approx(1_000_000 * 260 + 4 * found.common)
+    in_memory = [
+        sum(row.size_bytes for row in small[1].memory if row.rank == rank and row.kind in (TABLES, TABLE_STATE))
+        for rank in range(4)
+    ]
+    assert (found.own + 1_000 * 260).tolist() == in_memory
     assert found.common == 1_000 * 260 + found.parts["dense"] + found.parts["dense optimizer"]
 
 
