@@ -149,6 +149,7 @@ class Checkpoints:
         Literal["network", "own"],
         "'network': checkpoints share the NICs with the step's messages; 'own': hosts have another network for storage."
         " Default 'own'.",
+        OnlyWith(kind=("async",)),
     ] = "own"
     size_bytes: Annotated[
         Size | None, Key("size", "Bytes of a whole checkpoint of all ranks. Default: computed from the model.")
@@ -161,15 +162,20 @@ class Checkpoints:
         Key("staging", "Time that kind 'async' copies into the host's memory. Default: computed from the bytes."),
         OnlyWith(kind=("async",)),
     ] = None
-    restore_ns: Annotated[DurationOrZero | None, Key("restore", "Time to load a checkpoint. Default: as `write`.")] = (
-        None
-    )
+    restore_ns: Annotated[
+        DurationOrZero | None,
+        Key("restore", "Time to load a checkpoint. Default: as `write`, else computed from its bytes."),
+    ] = None
     full_every: Annotated[
         Count,
         "Every n-th checkpoint is whole; those between hold only the rows that were looked up since the last whole"
         " one, as Check-N-Run does. Default 1.",
     ] = 1
-    table_bits: Annotated[Literal[2, 3, 4, 8, 16, 32], "Bits of each value of a table in checkpoints. Default 32."] = 32
+    table_bits: Annotated[
+        Literal[2, 3, 4, 8, 16, 32],
+        "Bits of each value of a table in checkpoints, if it has more in training. With 8 bits or fewer each row has"
+        " 8 bytes more, its scale and offset. Default 32.",
+    ] = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
