@@ -17,7 +17,7 @@ from twinstep.new_file import write_new
 from twinstep.real_jobs.measured import run_real
 
 # Checkpoints alternate between two sizes; both kinds of kills meet both.
-_SIZES = (8_000_000, 128_000_000)
+_SIZES = (16_000_000, 256_000_000)
 _INTERVAL, _STEPS = 4, 28
 _KILLS = {6: "rank", 10: "rank", 14: "host", 18: "host", 22: "rank", 26: "host"}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -93,7 +93,7 @@ def _check_end(kills: Sequence[Kill], predicted: PredictedJob) -> None:
     for kill in kills:
         if kill.at_s is not None and kill.at_s >= seconds:
             raise ScenarioError(
-                f"--kill = '{kill}': expected a moment before the job's end, predicted at {seconds:.1f} s"
+                f"--kill = '{kill}': expected a moment before the job's end, predicted after {seconds:.1f} s"
             )
 
 
@@ -102,7 +102,11 @@ def _beside(
 ) -> RealJob:
 
     played = predicted.play()
-    lost = [{"cause": one, "measured_s": measured.lost_s[one], "predicted_s": played.lost_s[one]} for one in CAUSES]
+    lost = [
+        {"cause": cause, "measured_s": _lost_s(measured.lost_s, cause), "predicted_s": _lost_s(played.lost_s, cause)}
+        for cause in CAUSES
+        if cause != "replacement"
+    ]
     return RealJob(
         head={
             "name": scenario.name,
@@ -121,3 +125,8 @@ def _beside(
         again=measured.again,
         spans=pd.DataFrame([dataclasses.asdict(one) for one in measured.spans]),
     )
+
+
+def _lost_s(by_cause: Mapping[str, float], cause: str) -> float:
+    """Return the seconds lost by a cause; a restart includes the replacement, as real agents do both at once."""
+    return by_cause[cause] + (by_cause["replacement"] if cause == "restart" else 0.0)
