@@ -197,12 +197,12 @@ def job(
 ) -> JobRun:
     """Predict a training job of days with checkpoints and failures, as `twinstep predict --days` (twinstep docs jobs).
 
-    Printed, the result is the job's first screen; `goodput`, `lost` and `head` are its numbers, the rest are frames.
+    Printed, the result is the job's first screen; `goodput`, `lost` and `head` are its numbers.
 
     Args:
         path: the scenario's file, or the name of a ready one.
-        samples: the samples to train on; one of this, `days` and `budget_usd`, instead of the goal in [job].
-        days: the days of the job.
+        samples: samples to train on; one of this, `days` and `budget_usd`, instead of the goal in [job].
+        days: days of the job.
         budget_usd: the price of all GPU hours in dollars.
         overrides: values in place of the scenario's.
 
@@ -212,7 +212,8 @@ def job(
     """
     from twinstep.jobs.job_prediction import job_of_scenario
 
-    return job_of_scenario(scenario(path, **overrides), samples=samples, days=days, budget_usd=budget_usd)
+    goal = {"samples": samples, "days": days, "budget_usd": budget_usd}
+    return job_of_scenario(lambda values: scenario(path, **overrides, **values), **goal)
 
 
 def report(run: Run | str | os.PathLike[str], out: str | os.PathLike[str] | None = None) -> Path:
@@ -364,10 +365,9 @@ def curves(
 
 @with_overrides
 def scenario(path: str | os.PathLike[str], **overrides: Any) -> Scenario:
-    """Read and check a scenario file or a ready scenario; `dataclasses.replace` makes changed copies of it.
+    """Read and check a scenario file or a ready scenario.
 
-    So do its `with_run(steps=5)` and `with_workload(...)`, for settings of its run and tables of its workload.
-
+    Its `with_run(steps=5)` and `with_workload(...)`, and `dataclasses.replace`, return changed copies of it.
     A training script (.py) also takes `args` (the script's own), `hosts`, `gpus_per_host`, `profile`, `play`,
     `step_every` and `traceback` (twinstep docs scripts). The run folder of a predicted script gives the script as
     recorded.

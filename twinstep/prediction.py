@@ -20,6 +20,7 @@ from scenarios.interruption import NOTHING, Interrupted, code_of
 if TYPE_CHECKING:
     from reports.run import Run
     from scenarios.config.scenario import Scenario
+    from twinstep.phases import Phases
     from twinstep.prediction_job import PredictionJob
 
 
@@ -124,7 +125,7 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
         asked = jobs.PredictionRequest(options, given, of_script)
         scenario = asked.load({})
         check_what_if(options, scenario)
-        if (days := job_asked(options, scenario)) is not None:
+        if (days := job_asked(options, scenario, asked.load)) is not None:
             return predict_job(options, scenario, days, phases)
         if isinstance(scenario.options, Script) and scenario.options.recording is None:
             start_loading(scenario, scenario.options)  # concurrently with this process's own imports
@@ -148,11 +149,18 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
     phases.begin("tables")
     with output():
         present(folder, options, run=run, spread=spread)
-        if options.kernels_csv is not None and not (options.json or options.quiet):
-            print(f"kernels: {options.kernels_csv}")
-        if isinstance(job.scenario.options, Script) and not (options.json or options.quiet) and phases.sentence():
-            print(phases.sentence())
+        if not (options.json or options.quiet):
+            _print_rest(options, job, phases)
     return 0
+
+
+def _print_rest(options: argparse.Namespace, job: PredictionJob, phases: Phases) -> None:
+    from scenarios.workloads.script.config import Script
+
+    if options.kernels_csv is not None:
+        print(f"kernels: {options.kernels_csv}")
+    if isinstance(job.scenario.options, Script) and phases.sentence():
+        print(phases.sentence())
 
 
 @contextmanager

@@ -14,7 +14,7 @@ _S = 1e9
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class JournalSpan:
     """A stretch of the job: seconds since its first step began, what happened ("training" or a cause), and why."""
 
     begin_s: float
@@ -54,7 +54,7 @@ class JobTimes:
     checkpoint_s: dict[int, float] = field(default_factory=dict)
     kills: list[Killed] = field(default_factory=list)
     again: int = 0
-    spans: list[Span] = field(default_factory=list)
+    spans: list[JournalSpan] = field(default_factory=list)
     parts: list[dict[str, float]] = field(default_factory=list)
 
 
@@ -185,4 +185,4 @@ def _recover(
 
 def _add(found: JobTimes, begin_ns: int, end_ns: int, what: str, zero_ns: int, why: str = "") -> None:
     if end_ns > begin_ns:
-        found.spans.append(Span((begin_ns - zero_ns) / _S, (end_ns - zero_ns) / _S, what, why))
+        found.spans.append(JournalSpan((begin_ns - zero_ns) / _S, (end_ns - zero_ns) / _S, what, why))

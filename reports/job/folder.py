@@ -6,19 +6,15 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
 from reports.errors import ReportError
-from reports.printed import Printed
 from reports.store.replace import replace_file
 from reports.terminal import text
 from reports.terminal.rows import records
 from scenarios import given_file
-
-if TYPE_CHECKING:
-    from reports.sections.model import Report
 
 JOB_FILE = "job.json"
 STEP = "step"  # the run folder of the predicted step, inside the job's folder
@@ -26,8 +22,8 @@ SCHEMA_VERSION = 1
 FRAMES = ("draws", "phases", "intervals", "sizes", "changes")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class JobRun(Printed):
+@dataclass(frozen=True, kw_only=True, repr=False)
+class JobRun:
     """A predicted job; `twinstep docs jobs` lists keys and columns.
 
     Attributes:
@@ -45,11 +41,6 @@ class JobRun(Printed):
     intervals: pd.DataFrame
     sizes: pd.DataFrame
     changes: pd.DataFrame
-
-    def _report(self) -> tuple[Report, JobRun]:
-        from reports.sections.job import JOB_SUMMARY  # noqa: PLC0415  (knows jobs)
-
-        return JOB_SUMMARY, self
 
     @property
     def goodput(self) -> float:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from typing import Any
 
 from reports.job.folder import JobRun, content
+from reports.printed import Printed
 from reports.sections import model
 from reports.sections.model import (
     BarGroup,
@@ -84,11 +86,13 @@ def _verdict(job: JobRun) -> Iterator[Fact]:
 
 def _progress(head: Mapping[str, Any]) -> Iterator[Fact]:
     low, high = (head["goodput_quantiles"][name] for name in ("p5", "p95"))
-    between = f"of the time steps that count; {text.percent(low)} to {text.percent(high)} in 9 of 10 jobs"
+    between = "of the time steps that count"
+    if high > low:
+        between += f"; {text.percent(low)} to {text.percent(high)} in 9 of 10 jobs"
     yield Fact("goodput", text.percent(head["goodput"]), between, head["goodput"])
     if head["goal"]["kind"] == "samples":
         low, high = (head["time_to_train_s_quantiles"][name] for name in ("p5", "p95"))
-        note = f"{_long(low)} to {_long(high)} in 9 of 10 jobs"
+        note = f"mean; {_long(low)} to {_long(high)} in 9 of 10 jobs"
         yield Fact("time to train", _long(head["time_to_train_s"]), note, head["time_to_train_s"])
     else:
         yield Fact("time", _long(head["time_to_train_s"]), "", head["time_to_train_s"])
@@ -109,7 +113,7 @@ def _prices(head: Mapping[str, Any]) -> Iterator[Fact]:
 def _failures(head: Mapping[str, Any]) -> Iterator[Fact]:
     total = sum(head["failures"].values())
     if not total:
-        yield Fact("interrupted", "never; the scenario states no failures (job.failures)")
+        yield Fact("interrupted", "never; [job] states no failures, such as job.failures.profile = 'llama3_h100'")
         return
     kinds = sorted(head["failures"].items(), key=lambda one: -one[1])
     shown = ", ".join(f"{name} {_count(count)}" for name, count in kinds[:_SHOWN])
@@ -128,7 +132,8 @@ def _checkpoints(head: Mapping[str, Any]) -> Fact:
 
 def _certainty(head: Mapping[str, Any]) -> Fact:
     rates = head["failure_rates"]
-    named = ", ".join(filter(None, (rates["source"], rates["date"]))) or "the scenario"
+    source = rates["source"] if rates["profile"] is None else f"profile {rates['profile']}"
+    named = ", ".join(filter(None, (source, rates["date"]))) or "the scenario"
     off = head["goodput"] - head["goodput_closed_form"]
     said = [f"failure rates: {named}"] if head["failures"] else []
     said.append(f"step: {head['step_source']}; {head['rests_on']}" if head["step_source"] != "given" else "step: given")
@@ -253,3 +258,15 @@ JOB = model.Report(
         ReportSection("draws", "Jobs with other failures", [figure("job.draws")]),
     ],
 )
+
+
+class PrintedJob(Printed, JobRun):
+    """A job that prints as its first screen."""
+
+    def _report(self) -> tuple[model.Report, JobRun]:
+        return JOB_SUMMARY, self
+
+
+def printed_job(job: JobRun) -> PrintedJob:
+    """Return the same job, to be printed."""
+    return PrintedJob(**{field.name: getattr(job, field.name) for field in fields(job)})

@@ -14,7 +14,7 @@ from sim.job.model import JobModel
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class SavedWork:
     """How far training has come some time after a start.
 
     Attributes:
@@ -70,7 +70,7 @@ class Cycles:
         """Return how much shorter a start's first cycle is, beside which no checkpoint is written yet."""
         return self._walls[first] - self._blocks[first] - self.interval * self._per_step_s
 
-    def after(self, seconds: float, first: int) -> Reached:
+    def after(self, seconds: float, first: int) -> SavedWork:
         """Return how far training has come so long after a start."""
         on_axis = seconds + self._begins[first] + self._not_yet(first)
         periods, within = divmod(on_axis, self._ends[-1])
@@ -80,8 +80,8 @@ class Cycles:
         writes_s = self._writes[(first + done - 1) % self._period] if done else 0.0
         steps = done * self.interval + self._steps_in(seconds - began_s, writes_s)
         if done and seconds - began_s < writes_s:
-            return Reached(done - 1, self.seconds(done - 1, first), steps)
-        return Reached(done, began_s, steps)
+            return SavedWork(done - 1, self.seconds(done - 1, first), steps)
+        return SavedWork(done, began_s, steps)
 
     def until(self, steps: float, first: int) -> float:
         """Return the seconds from a start until so many steps are done and their last checkpoint is written."""
@@ -91,9 +91,9 @@ class Cycles:
         rest_s = self._train_s(steps - whole * self.interval, writes_s)
         return self.seconds(whole, first) + rest_s + self._blocks[last] + self._writes[last]
 
-    def saved(self, cycles: int, first: int) -> Reached:
+    def saved(self, cycles: int, first: int) -> SavedWork:
         """Return how far training has come when the first cycles after a start are saved."""
-        return Reached(cycles, self.seconds(cycles, first), cycles * self.interval)
+        return SavedWork(cycles, self.seconds(cycles, first), cycles * self.interval)
 
     def saved_after(self, seconds: float, first: int) -> tuple[int, float]:
         """Return the cycles and seconds from a start to the first checkpoint that is safe at `seconds` or later."""

@@ -22,7 +22,7 @@ Events = Generator[simpy.Event, None, None]
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class JobPhase:
     """A stretch of a job: seconds since its start, what happens ("steps" or a name in `LOSSES`), and why."""
 
     begin_s: float
@@ -48,7 +48,7 @@ class Played:
     steps: float = 0.0
     lost_s: dict[str, float] = field(default_factory=lambda: dict.fromkeys(LOSSES, 0.0))
     counts: dict[str, int] = field(default_factory=dict)
-    phases: list[Phase] = field(default_factory=list)
+    phases: list[JobPhase] = field(default_factory=list)
 
 
 def play(
@@ -277,7 +277,7 @@ class _Job:
 
     def _log(self, what: str, begin_s: float, end_s: float, why: str = "") -> None:
         if self._keep and end_s > begin_s:
-            self.played.phases.append(Phase(begin_s, end_s, what, self._hosts, why))
+            self.played.phases.append(JobPhase(begin_s, end_s, what, self._hosts, why))
 
 
 # A repaired host joins a shrunk job.

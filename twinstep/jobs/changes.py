@@ -7,17 +7,17 @@ from dataclasses import replace
 
 import pandas as pd
 
-from scenarios.config.scenario import Job
+from scenarios.config.scenario import TrainingJob
 from sim.job.closed_form import best_interval
-from sim.job.model import JobModel, Writing
+from sim.job.model import CheckpointTimes, JobModel
+from sim.job.sample import mean_goodput
 from twinstep.jobs.model_of import gives_interval
-from twinstep.jobs.outcome import mean_goodput
 
 _QUICK_S = 60.0  # a heartbeat notices a failure within this time
 _NOTHING = 0.0005
 
 
-def changes(model: JobModel, job: Job, seed: int) -> pd.DataFrame:
+def changes(model: JobModel, job: TrainingJob, seed: int) -> pd.DataFrame:
     """Return changes with the goodput of each, the best first; `gain` is the goodput's difference.
 
     `group` is "free" for settings, "bought" for hosts and hardware. Every changed job has its best interval, unless the
@@ -34,13 +34,13 @@ def changes(model: JobModel, job: Job, seed: int) -> pd.DataFrame:
     return frame.sort_values("gain", ascending=False, kind="stable").reset_index(drop=True)
 
 
-def _candidates(model: JobModel, job: Job) -> Iterator[tuple[str, str, JobModel]]:
+def _candidates(model: JobModel, job: TrainingJob) -> Iterator[tuple[str, str, JobModel]]:
     kinds, writing = model.interruptions, model.writing
     if any(one.detection_s > _QUICK_S for one in kinds):
         quick = tuple(replace(one, detection_s=min(one.detection_s, _QUICK_S)) for one in kinds)
         yield "free", "failures noticed within 60 s, by a heartbeat", replace(model, interruptions=quick)
     if not any(writing.background_s) and any(writing.blocks_s):
-        beside = Writing(
+        beside = CheckpointTimes(
             blocks_s=(0.0,) * len(writing.blocks_s),
             background_s=writing.blocks_s,
             restore_s=writing.restore_s,
@@ -52,7 +52,7 @@ def _candidates(model: JobModel, job: Job) -> Iterator[tuple[str, str, JobModel]
         if model.replacement_s:
             yield "bought", "standby = 'hot'", replace(model, replacement_s=0.0)
     if any(writing.blocks_s):
-        fast = Writing(
+        fast = CheckpointTimes(
             blocks_s=tuple(seconds / 2 for seconds in writing.blocks_s),
             background_s=tuple(seconds / 2 for seconds in writing.background_s),
             restore_s=tuple(seconds / 2 for seconds in writing.restore_s),

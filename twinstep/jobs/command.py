@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from scenarios.collector import loading
 
 if TYPE_CHECKING:
-    from scenarios.config.scenario import Job, Scenario
+    from scenarios.config.scenario import Scenario, TrainingJob
     from twinstep.jobs.model_of import JobSteps
     from twinstep.phases import Phases
 
 
-def predict_job(options: argparse.Namespace, scenario: Scenario, job: Job, phases: Phases) -> int:
+def predict_job(options: argparse.Namespace, scenario: Scenario, job: TrainingJob, phases: Phases) -> int:
     """Predict the job, write its folder and show it; return the exit code.
 
     Raises:
@@ -53,7 +53,7 @@ def predict_job(options: argparse.Namespace, scenario: Scenario, job: Job, phase
     return 0
 
 
-def _steps(options: argparse.Namespace, scenario: Scenario, job: Job, folder: Path, phases: Phases) -> JobSteps:
+def _steps(options: argparse.Namespace, scenario: Scenario, job: TrainingJob, folder: Path, phases: Phases) -> JobSteps:
     """Return the job's steps: the given one, or the predicted one, whose run is written into `folder`."""
     from reports.store import run_folder as store
     from twinstep.jobs.job_steps import given_steps, predicted_steps

@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from scenarios.config.scenario import Job, Scenario
+from scenarios.config.scenario import Scenario, TrainingJob
 from scenarios.seam.errors import ScenarioError
-from sim.job.closed_form import best_interval
-from sim.job.model import Interruption, JobModel, Step, Writing
+from sim.job.model import CheckpointTimes, Interruption, JobModel, JobStep
+from twinstep.jobs.checkpoint import JobCheckpoints
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
 
@@ -18,19 +18,23 @@ HOUR_S, DAY_S = 3600.0, 86_400.0
 class JobSteps:
     """What is known of a job's steps: `samples` of one step on all hosts (nan: unknown), and steps by hosts.
 
-    `slow` is how much longer a step takes with a slow part of one host, by kind of interruption.
+    `slow` is how much longer a step takes with a slow part of one host, by kind of interruption; `checkpoints` are
+    those written between steps, or beside them.
     """
 
     samples: float
-    by_hosts: Mapping[int, Step]
+    by_hosts: Mapping[int, JobStep]
     source: str  # "given" or "predicted"
+    checkpoints: JobCheckpoints
     slow: Mapping[str, float] = field(default_factory=dict)
 
 
-def model_of(scenario: Scenario, job: Job, steps: JobSteps, writing: Writing, hosts: int = 0) -> JobModel:
+def model_of(
+    scenario: Scenario, job: TrainingJob, steps: JobSteps, writing: CheckpointTimes, hosts: int = 0
+) -> JobModel:
     """Return the model of a job on the scenario's hosts, or on `hosts` of them with the step of all.
 
-    Its interval is that of [job.checkpoint], else the best one by closed form.
+    Its interval is that of [job.checkpoint], else one step, in whose place the caller puts the best one.
 
     Raises:
         ScenarioError: the goal needs samples of a step, or a price, that the scenario lacks.
@@ -54,10 +58,10 @@ def model_of(scenario: Scenario, job: Job, steps: JobSteps, writing: Writing, ho
         restart_s=job.recovery.restart_ns(gpus) / 1e9,
         replacement_s=0.0 if job.standby == "hot" else job.recovery.replacement_ns / 1e9,
     )
-    return model.with_interval(_interval(job, model))
+    return model.with_interval(_given_interval(job, model))
 
 
-def _end(scenario: Scenario, job: Job, samples: float, gpus: int) -> dict[str, float]:
+def _end(scenario: Scenario, job: TrainingJob, samples: float, gpus: int) -> dict[str, float]:
     """Return the end of a job of `gpus` GPUs that train on so many samples in a step."""
     if job.days is not None:
         return {"horizon_s": job.days * DAY_S}
@@ -75,7 +79,7 @@ def _end(scenario: Scenario, job: Job, samples: float, gpus: int) -> dict[str, f
     return {"horizon_s": job.budget_usd / (price * paid) * HOUR_S}
 
 
-def _interruptions(job: Job, steps: JobSteps, hosts: int, gpus: int) -> list[Interruption]:
+def _interruptions(job: TrainingJob, steps: JobSteps, hosts: int, gpus: int) -> list[Interruption]:
     found = []
     for kind in job.failures.kinds:
         per_s = kind.per_s(hosts, gpus) * job.failures.scale
@@ -98,15 +102,14 @@ def _interruptions(job: Job, steps: JobSteps, hosts: int, gpus: int) -> list[Int
     return found
 
 
-def gives_interval(job: Job) -> bool:
+def gives_interval(job: TrainingJob) -> bool:
     """Return whether [job.checkpoint] states the interval, which is otherwise the best one."""
     return job.checkpoint.interval_ns is not None or job.checkpoint.interval_steps is not None
 
 
-def _interval(job: Job, model: JobModel) -> int:
-    checkpoint = job.checkpoint
-    if checkpoint.interval_steps is not None:
-        return checkpoint.interval_steps
-    if checkpoint.interval_ns is not None:
-        return max(round(checkpoint.interval_ns / 1e9 / model.step_s), 1)
-    return best_interval(model)
+def _given_interval(job: TrainingJob, model: JobModel) -> int:
+    """Return the steps between two checkpoints that [job.checkpoint] states; 1 where it leaves them open."""
+    given = job.checkpoint
+    if given.interval_ns is not None:
+        return max(round(given.interval_ns / 1e9 / model.step_s), 1)
+    return given.interval_steps or 1

@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from scenarios.config.scenario import Job, Scenario
+    from scenarios.config.scenario import Scenario, TrainingJob
 
+_HOPPER = 90  # compute capability, in tenths
+PROFILE_KEY = "job.failures.profile"
 _GOALS = {"samples": "samples", "days": "days", "budget_usd": "budget"}  # key of [job], option
 
 
@@ -26,8 +28,12 @@ def add_job(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--step-only", action="store_true", help="predict only a step, even if the scenario has a goal")
 
 
-def job_asked(options: argparse.Namespace, scenario: Scenario) -> Job | None:
+def job_asked(
+    options: argparse.Namespace, scenario: Scenario, load: Callable[[Mapping[str, object]], Scenario]
+) -> TrainingJob | None:
     """Return the job to predict; None where only steps are asked for.
+
+    `load` returns the scenario with further values: one without [job] has the failures of a known cluster.
 
     Raises:
         ScenarioError: an option that is no positive number, or has no effect on a job.
@@ -39,7 +45,7 @@ def job_asked(options: argparse.Namespace, scenario: Scenario) -> Job | None:
         for key in [key for key, value in given.items() if value is not None]:
             raise ScenarioError(f"--step-only: expected without --{_GOALS[key]}")
         return None
-    job = with_goal(scenario, given, prefix="--")
+    job = with_goal(scenario, given, load, prefix="--")
     if job is None:
         return None
     for name in ("what_if", "record", "kernels_csv"):
@@ -49,15 +55,20 @@ def job_asked(options: argparse.Namespace, scenario: Scenario) -> Job | None:
     return job
 
 
-def with_goal(scenario: Scenario, given: Mapping[str, float | None], prefix: str = "") -> Job | None:
+def with_goal(
+    scenario: Scenario,
+    given: Mapping[str, float | None],
+    load: Callable[[Mapping[str, object]], Scenario],
+    prefix: str = "",
+) -> TrainingJob | None:
     """Return the scenario's job with the given goal in place of its own; None where there is neither.
 
-    `prefix` is what stands before a goal's name in sentences.
+    `load` is as in `job_asked`; `prefix` is what stands before a goal's name in sentences.
 
     Raises:
         ScenarioError: a goal that is no positive number, or more than one.
     """
-    from scenarios.config.scenario import Job
+    from scenarios.config.scenario import TrainingJob
     from scenarios.seam.errors import ScenarioError
 
     goals = {key: value for key, value in given.items() if value is not None}
@@ -67,8 +78,25 @@ def with_goal(scenario: Scenario, given: Mapping[str, float | None], prefix: str
             raise ScenarioError(f"{name} = {value:g}: expected a number above 0")
     if len(goals) > 1:
         raise ScenarioError(f"{' and '.join(names)}: expected one of them")
-    job = scenario.job or Job()
+    if goals and (known := failures_for(scenario)):
+        scenario = load(known)
+    job = scenario.job or TrainingJob()
     if goals:
         samples, days, budget_usd = (goals.get(key) for key in _GOALS)
         return dataclasses.replace(job, samples=samples, days=days, budget_usd=budget_usd)
-    return job if any(getattr(job, key) for key in _GOALS) else None
+    return own_job(scenario)
+
+
+def own_job(scenario: Scenario) -> TrainingJob | None:
+    """Return the job of a scenario whose [job] has a goal; None without one."""
+    job = scenario.job
+    return job if job is not None and any(getattr(job, key) for key in _GOALS) else None
+
+
+def failures_for(scenario: Scenario) -> dict[str, object]:
+    """Return the failure profile of a known cluster, as an override, for a scenario on GPUs that has no [job]."""
+    gpu = scenario.cluster.host.gpu
+    if scenario.job is not None or not gpu.device.is_launched:
+        return {}
+    is_recent = gpu.compute_capability is not None and gpu.compute_capability >= _HOPPER
+    return {PROFILE_KEY: "llama3_h100" if is_recent else "rsc1_a100"}

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from scenarios.config.hardware import Cluster
-from scenarios.config.scenario import Job
+from scenarios.config.scenario import TrainingJob
 from sim.job.closed_form import available_s, best_interval, daly_s, goodput, young_s
 from sim.job.model import LOSSES, JobModel
 from sim.job.play import Played, play
+from sim.job.sample import mean_goodput
 from twinstep.jobs.model_of import HOUR_S
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _CURVE = 2.0 ** np.arange(-4, 4.5, 0.5)  # intervals of the curve, over the job's own
-_CURVE_DRAWS, _CURVE_FAILURES = 5, 400
 
 
 def draws_frame(model: JobModel, played: Sequence[Played]) -> pd.DataFrame:
@@ -50,10 +50,10 @@ def summary(model: JobModel, draws: pd.DataFrame, samples: float) -> dict[str, A
         "goodput": float(draws["steps"].sum() * model.step_s / seconds),
         "goodput_quantiles": _quantiles(draws["goodput"]),
         "goodput_closed_form": goodput(model),
-        "time_to_train_s": float(draws["seconds"].median()),
+        "time_to_train_s": float(draws["seconds"].mean()),
         "time_to_train_s_quantiles": _quantiles(draws["seconds"]),
-        "steps": float(draws["steps"].median()),
-        "samples": float(draws["steps"].median()) * samples,
+        "steps": float(draws["steps"].mean()),
+        "samples": float(draws["steps"].mean()) * samples,
         "samples_per_s": per_s,
         "lost": lost,
         "failures": failures,
@@ -61,7 +61,7 @@ def summary(model: JobModel, draws: pd.DataFrame, samples: float) -> dict[str, A
     }
 
 
-def costs(cluster: Cluster, job: Job, seconds: float, samples: float) -> dict[str, float]:
+def costs(cluster: Cluster, job: TrainingJob, seconds: float, samples: float) -> dict[str, float]:
     """Return GPU hours, dollars and kWh of a job; spare hosts are paid for. nan: no price or power is known.
 
     The energy is an upper bound: all GPUs and hosts at their maximal power all the time.
@@ -88,15 +88,15 @@ def typical(model: JobModel, draws: pd.DataFrame, seed: int) -> pd.DataFrame:
     return pd.DataFrame([[getattr(one, name) for name in columns] for one in again.phases], columns=list(columns))
 
 
-def intervals(model: JobModel, seed: int) -> pd.DataFrame:
+def intervals(model: JobModel, seed: int, timed: Callable[[JobModel], JobModel]) -> pd.DataFrame:
     """Return goodput by checkpoint interval, simulated with equal failures and by closed form.
 
-    `is_own` marks the job's own interval.
+    `is_own` marks the job's own interval; `timed` puts the times of checkpoints at an interval into a model.
     """
     tried = sorted({max(round(model.interval_steps * factor), 1) for factor in _CURVE})
     rows = []
     for steps in tried:
-        one = model.with_interval(steps)
+        one = timed(model.with_interval(steps))
         row = {"steps": steps, "seconds": steps * model.step_s, "goodput": mean_goodput(one, seed)}
         rows.append({**row, "closed_form": goodput(one), "is_own": steps == model.interval_steps})
     return pd.DataFrame(rows)
@@ -111,16 +111,6 @@ def sizes(models: Mapping[int, JobModel], seed: int) -> pd.DataFrame:
         row = {"hosts": hosts, "gpus": hosts * model.gpus_per_host, "interval_steps": model.interval_steps}
         rows.append({**row, "goodput": share, "useful_hosts": hosts * share, "time_to_train_s": time_s})
     return pd.DataFrame(rows)
-
-
-def mean_goodput(model: JobModel, seed: int) -> float:
-    """Return the goodput of a few jobs, each of `_CURVE_FAILURES` mean times between failures."""
-    rate = model.failures_per_s
-    if not rate:
-        return goodput(model)
-    long = model.until(horizon_s=_CURVE_FAILURES / rate)
-    played = [play(long, seed, draw) for draw in range(_CURVE_DRAWS)]
-    return sum(one.steps for one in played) * model.step_s / sum(one.seconds for one in played)
 
 
 def rules(model: JobModel) -> dict[str, float]:

@@ -32,7 +32,7 @@ from sim.draws import Digest, further_draws
 from sim.run import play
 from sim.span_filter import Keeping
 from twinstep.jobs.job_prediction import job_measures
-from twinstep.jobs.options import with_goal
+from twinstep.jobs.options import own_job
 from twinstep.plan_choice import build_planned
 from twinstep.plan_choice.search import SearchStoppedError
 from twinstep.studies.kept_plan import places
@@ -131,7 +131,7 @@ def _play(task: Task, began_s: float) -> Result:
     runs = [run, *map(Run.of, draws)]
     if task.draws and not task.measures_draw_0:
         measures = with_draws(measures, runs)
-    if (job := with_goal(scenario, {})) is not None:
+    if (job := own_job(scenario)) is not None:
         measures |= job_measures(scenario, job, program, run)
     return Result(
         status="done",

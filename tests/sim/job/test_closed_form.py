@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 
 from sim.job.closed_form import available_s, best_interval, daly_s, goodput, young_s
-from sim.job.model import Interruption, JobModel, Step, Writing
+from sim.job.model import CheckpointTimes, Interruption, JobModel, JobStep
 from sim.job.play import play
-from sim.job.sample import best_played_interval
+from sim.job.sample import mean_goodput
 
 HOUR = 3600.0
-BLOCKING = Writing.blocking(30.0, 60.0)
+BLOCKING = CheckpointTimes.blocking(30.0, 60.0)
 WRITINGS = {
     "blocking": BLOCKING,
-    "async": Writing(blocks_s=(5.0,), background_s=(60.0,), restore_s=(90.0,)),
-    "incremental": Writing(blocks_s=(40.0, 10.0, 10.0), background_s=(0.0,) * 3, restore_s=(60.0, 70.0, 80.0)),
+    "async": CheckpointTimes(blocks_s=(5.0,), background_s=(60.0,), restore_s=(90.0,)),
+    "incremental": CheckpointTimes(blocks_s=(40.0, 10.0, 10.0), background_s=(0.0,) * 3, restore_s=(60.0, 70.0, 80.0)),
 }
-STEP = Step(step_s=2.0, writing_s=2.6)
+STEP = JobStep(step_s=2.0, writing_s=2.6)
 
 
 def kind(name: str, hours: float, **changes: Any) -> Interruption:
@@ -74,14 +74,14 @@ def test_the_best_interval_by_closed_form_has_the_highest_simulated_goodput(
 def test_the_best_simulated_interval_is_no_better(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sim.job.sample._LOOK", 8)
     model = job((GPU, HOST, SOFTWARE, PLANNED))
-    best, simulated = best_interval(model), best_played_interval(model, 1)
+    best, simulated = best_interval(model), best_interval(model, lambda tried: mean_goodput(tried, 1))
     assert best == pytest.approx(simulated, rel=0.5)
     assert played(model.with_interval(best)) == pytest.approx(played(model.with_interval(simulated)), rel=0.01)
 
 
 def test_young_daly_and_the_best_interval_agree_where_checkpoints_are_quick() -> None:
     """The exact optimum of Daly's complete model: his series is within a percent of it."""
-    model = job((kind("gpu", 5),), writing=Writing.blocking(30.0, 0.0))
+    model = job((kind("gpu", 5),), writing=CheckpointTimes.blocking(30.0, 0.0))
     best_s = best_interval(model) * model.step_s
     assert best_s == pytest.approx(daly_s(30.0, 5 * HOUR), rel=0.01)
     assert best_s == pytest.approx(young_s(30.0, 5 * HOUR), rel=0.05)
@@ -96,5 +96,5 @@ def test_a_published_interval_of_highest_availability() -> None:
 
 def test_without_failures_the_interval_is_a_day() -> None:
     model = dataclasses.replace(job((GPU,)), interruptions=())
-    assert best_interval(model) == best_played_interval(model, 0) == 43_200
+    assert best_interval(model) == best_interval(model, lambda tried: mean_goodput(tried, 0)) == 43_200
     assert goodput(model) == pytest.approx(300 * 2 / (300 * 2 + 30))

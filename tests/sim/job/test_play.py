@@ -12,23 +12,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.job.cycles import Cycles
-from sim.job.model import Interruption, JobModel, Step, Writing
+from sim.job.model import CheckpointTimes, Interruption, JobModel, JobStep
 from sim.job.play import Played, play
 from sim.job.sample import sample
 
 HOUR = 3600.0
 DAY = 24 * HOUR
-ASYNC = Writing(blocks_s=(5.0,), background_s=(40.0,), restore_s=(30.0,))
+ASYNC = CheckpointTimes(blocks_s=(5.0,), background_s=(40.0,), restore_s=(30.0,))
 # A whole checkpoint, then three of what has changed since.
-INCREMENTAL = Writing(
+INCREMENTAL = CheckpointTimes(
     blocks_s=(20.0, 2.0, 3.0, 4.0), background_s=(60.0, 5.0, 6.0, 7.0), restore_s=(30.0, 31.0, 32.0, 33.0)
 )
 
 
-def steps_by_hosts(hosts: int, least: int = 0) -> Mapping[int, Step]:
+def steps_by_hosts(hosts: int, least: int = 0) -> Mapping[int, JobStep]:
     """Return steps of one second, for fewer hosts as long with fewer samples; 1.2 s beside a checkpoint."""
     return {
-        count: Step(step_s=1.0, share=count / hosts, writing_s=1.2)
+        count: JobStep(step_s=1.0, share=count / hosts, writing_s=1.2)
         for count in range(min(least or hosts, hosts), hosts + 1)
     }
 
@@ -39,7 +39,7 @@ def job(**changes: Any) -> JobModel:
         horizon_s=30 * DAY,
         by_hosts=steps_by_hosts(4),
         interval_steps=900,
-        writing=Writing.blocking(20.0, 60.0),
+        writing=CheckpointTimes.blocking(20.0, 60.0),
         interruptions=(failure(),),
         hosts=4,
         restart_s=100.0,
@@ -74,7 +74,9 @@ def goodput(model: JobModel, draws: int = 4) -> float:
 
 @given(
     kinds=st.lists(st.sampled_from((failure(0.5), LOST_HOST, PLANNED, SLOW)), unique=True),
-    writing=st.sampled_from((Writing.blocking(20.0, 60.0), Writing.blocking(0.0, 0.0), ASYNC, INCREMENTAL)),
+    writing=st.sampled_from(
+        (CheckpointTimes.blocking(20.0, 60.0), CheckpointTimes.blocking(0.0, 0.0), ASYNC, INCREMENTAL)
+    ),
     interval=st.sampled_from((1, 10, 1000, 10**7)),
     least=st.integers(0, 4),
     spares=st.integers(0, 2),
@@ -100,7 +102,7 @@ def test_steps_and_losses_fill_the_time(kinds, writing, interval, least, spares,
 
 @given(
     first=st.integers(0, 3), cycles=st.integers(1, 9), part=st.floats(0.01, 0.99),
-    writing=st.sampled_from((Writing.blocking(20.0, 60.0), ASYNC, INCREMENTAL)),
+    writing=st.sampled_from((CheckpointTimes.blocking(20.0, 60.0), ASYNC, INCREMENTAL)),
     interval=st.sampled_from((1, 30, 500)),
 )  # fmt: skip
 def test_a_checkpoint_is_safe_when_it_is_written(first, cycles, part, writing, interval) -> None:  # type: ignore[no-untyped-def]
