@@ -70,6 +70,7 @@ _COMMANDS = {
     "calibrate": ("twinstep.calibration.cli", True),
     "check": ("real.check.cli", True),
     "emulate": ("real.emulate.cli", False),
+    "job": ("twinstep.real_jobs.cli", False),
     "regret": ("twinstep.regret.cli", False),
     "validate": ("twinstep.validation.cli", False),
 }

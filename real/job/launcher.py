@@ -27,14 +27,19 @@ _STORE = -1  # in the place of a host's number
 _DEFAULTS = {
     "GLOO_SOCKET_IFNAME": "lo",
     "OMP_NUM_THREADS": "1",
-    # Each attempt's rank 0 serves a store of its own: the agent's store would be gone with its host.
+    # Otherwise agents wait for the store of a host that may be lost; ranks have no need of it.
     "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+    # torch's own format loads torch._dynamo when an agent logs its first failure, and detection would wait for it.
+    "TORCH_LOGS_FORMAT": "basic",
     ENTRY: AGENT,
 }
 
 
-def run(job: ElasticJob, kills: Sequence[Kill], hosts: Hosts) -> None:
+def run(job: ElasticJob, kills: Sequence[Kill], hosts: Hosts) -> list[Kill]:
     """Run the job to its end; its journal lies in its folder, however it ends.
+
+    Returns:
+        The kills that the job's end has forestalled.
 
     Raises:
         RunEnded: an agent failed, ranks stalled, or the run was interrupted; no process is left.
@@ -45,7 +50,7 @@ def run(job: ElasticJob, kills: Sequence[Kill], hosts: Hosts) -> None:
         raise RunEnded(str(error), 2) from None
     with hold_signals() as signals:
         job.folder.mkdir(parents=True, exist_ok=True)
-        _JobLaunch(job, kills, hosts, signals).run()
+        return _JobLaunch(job, kills, hosts, signals).run()
 
 
 class _JobLaunch:
@@ -67,8 +72,8 @@ class _JobLaunch:
         self._moved_s = time.monotonic()
         self._seen: tuple[int, list[int | None]] = (0, [])
 
-    def run(self) -> None:
-        """Start everything, watch it to the end, and leave no process."""
+    def run(self) -> list[Kill]:
+        """Start everything, watch it to the end, and leave no process; return the kills that were not due."""
         forker = Forker(None, {**_DEFAULTS, **os.environ, **self._hosts.environment})
         try:
             with self._store:
@@ -78,6 +83,7 @@ class _JobLaunch:
             self._notes.note("begun")
             self._watch(forker)
             self._notes.note("over")
+            return self._kills
         except RunEnded as ended:
             self._notes.note("ended early", why=str(ended))
             raise

@@ -166,6 +166,13 @@ class Checkpoints:
         DurationOrZero | None,
         Key("restore", "Time to load a checkpoint. Default: as `write`, else computed from its bytes."),
     ] = None
+    overhead_ns: Annotated[
+        DurationOrZero,
+        Key("overhead", "Time of each checkpoint, and of loading one, besides that of its bytes. Default '0 s'."),
+    ] = 0
+    restore_rate: Annotated[
+        Rate | None, "Rate at which all hosts together load a checkpoint. Default: the rate at which they write it."
+    ] = None
     full_every: Annotated[
         Count,
         "Every n-th checkpoint is whole; those between hold only the rows that were looked up since the last whole"
