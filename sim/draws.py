@@ -6,10 +6,11 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 
 from scenarios.config.scenario import Scenario
+from scenarios.do_nothing import do_nothing
 from scenarios.seam.program import Program
 from scenarios.seam.trace import Recording, Span
 from sim.rank.observed import Observed, Rewrite, as_it_is
-from sim.run import RunProgress, play, simulate
+from sim.run import Beside, RunProgress, play, simulate
 from sim.span_filter import Keeping
 
 
@@ -87,8 +88,9 @@ def steps_of_draw(
     look: Callable[[Callable[[], RunProgress]], None] = lambda _: None,
     rewrite: Rewrite = as_it_is,
     observed: Observed | None = None,
+    beside: Beside = lambda _: do_nothing,
 ) -> tuple[Recording, Digest]:
-    """Simulate a draw; return its recording with step spans only, and the digest of all spans.
+    """Simulate a draw, `beside` as in `play`; return its recording with step spans only, and the digest of all spans.
 
     Raises:
         ProgramError: as `simulate` does.
@@ -103,6 +105,6 @@ def steps_of_draw(
         look(where)
         return False
 
-    recording = play(scenario, program, take, draw=draw, rewrite=rewrite, observed=observed, stop=stop)
+    recording = play(scenario, program, take, draw=draw, rewrite=rewrite, observed=observed, stop=stop, beside=beside)
     info = dataclasses.replace(recording.info, thinned=keeping.as_thinned)
     return dataclasses.replace(recording, info=info, spans=spans), digest

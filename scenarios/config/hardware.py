@@ -186,6 +186,22 @@ class Host:
     cores: Annotated[Cores, "CPU cores of one host. Required."]
     memory_bytes: Annotated[Size, Key("host_memory", "Memory of one host, such as '2 TiB'. Required.")]
 
+    @property
+    def shared_gpu_bytes_per_s(self) -> float:
+        """One GPU's rate to others of its host while all GPUs exchange."""
+        inside = self.inside
+        if inside.bridge_bytes_per_s is None or inside.kind == "nvlink_mesh":
+            return inside.gpu_bytes_per_s(self.gpus)
+        return min(inside.link.bytes_per_s, inside.bridge_bytes_per_s / self.gpus)
+
+    @property
+    def shared_memory_bytes_per_s(self) -> float | None:
+        """One GPU's rate to the host's memory while all GPUs use theirs; None: unknown."""
+        inside = self.inside
+        if inside.kind in ("pcie", "memory"):
+            return self.shared_gpu_bytes_per_s
+        return None if inside.host_bytes_per_s is None else inside.host_bytes_per_s / inside.gpus_per_host_link
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
@@ -331,6 +347,13 @@ class Cluster:
     def hosts_per_domain(self) -> int:
         """The number of hosts whose GPUs reach each other over NVLink, without a NIC."""
         return min(self.hosts, self.host.inside.hosts_per_domain)
+
+    @property
+    def host_nics_bytes_per_s(self) -> float:
+        """The payload rate of all NICs of a host together, in each direction."""
+        nics = self.host.nics
+        count = self.host.gpus if nics.per == "gpu" else nics.count
+        return count * nics.link.bytes_per_s * self.payload_share
 
     @property
     def narrow_lanes_bytes_per_s(self) -> float | None:

@@ -45,7 +45,8 @@ def goodput(model: JobModel) -> float:
     if rate:
         # e^(r lag) - 1 of the cycles' time is work done after a checkpoint that was not yet written.
         took_s = math.expm1(rate * wall_s) * (1 / rate + _recovery(model, unplanned, rate)) * math.exp(rate * lag_s)
-    pauses = sum(one.per_s * (model.writing.blocks_s[0] + _needs_s(model, one)) for one in planned)
+    saves_s = model.writing.blocks_s[0] + model.writing.background_s[0]
+    pauses = sum(one.per_s * (saves_s + _needs_s(model, one)) for one in planned)
     return alone_s / (took_s * (1 + pauses))
 
 

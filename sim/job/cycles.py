@@ -1,7 +1,7 @@
 """The periodic part of training: steps, then a checkpoint, again and again, as sums that need no loop.
 
-A cycle is `interval_steps` steps and the checkpoint after them. Its steps may overlap with the writing of the checkpoint
-before them.
+A cycle is `interval_steps` steps and the checkpoint after them. While steps run, the checkpoint before them may still
+be written.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from sim.job.model import JobModel
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class SavedWork:
     """How far training has come some time after a start.
 
     Attributes:
@@ -34,9 +34,8 @@ class Cycles:
     def __init__(self, model: JobModel, hosts: int) -> None:
         step, writing = model.by_hosts[hosts], model.writing
         self.interval, self.step_s, self.share = model.interval_steps, step.step_s, step.share
-        self.lengthened = (1 + model.evaluation) / (
-            1 - model.input_stall
-        )  # wall time of steps over that of steps alone
+        # Time of training, evaluations and waiting for input included, over that of steps alone.
+        self.lengthened = (1 + model.evaluation) / (1 - model.input_stall)
         self._per_step_s = step.step_s * self.lengthened
         self._speed = step.step_s / step.writing_s  # of steps while a checkpoint is written
         self._blocks, self._writes = writing.blocks_s, writing.background_s
@@ -71,7 +70,7 @@ class Cycles:
         """Return how much shorter a start's first cycle is, beside which no checkpoint is written yet."""
         return self._walls[first] - self._blocks[first] - self.interval * self._per_step_s
 
-    def after(self, seconds: float, first: int) -> Reached:
+    def after(self, seconds: float, first: int) -> SavedWork:
         """Return how far training has come so long after a start."""
         on_axis = seconds + self._begins[first] + self._not_yet(first)
         periods, within = divmod(on_axis, self._ends[-1])
@@ -81,8 +80,8 @@ class Cycles:
         writes_s = self._writes[(first + done - 1) % self._period] if done else 0.0
         steps = done * self.interval + self._steps_in(seconds - began_s, writes_s)
         if done and seconds - began_s < writes_s:
-            return Reached(done - 1, self.seconds(done - 1, first), steps)
-        return Reached(done, began_s, steps)
+            return SavedWork(done - 1, self.seconds(done - 1, first), steps)
+        return SavedWork(done, began_s, steps)
 
     def until(self, steps: float, first: int) -> float:
         """Return the seconds from a start until so many steps are done and their last checkpoint is written."""
@@ -92,10 +91,13 @@ class Cycles:
         rest_s = self._train_s(steps - whole * self.interval, writes_s)
         return self.seconds(whole, first) + rest_s + self._blocks[last] + self._writes[last]
 
-    def saved_after(self, seconds: float, first: int) -> float:
-        """Return the seconds from a start to the first checkpoint that is safe at that time or later."""
-        reached = self.after(seconds, first)
-        cycles = max(reached.saved, 1)
+    def saved(self, cycles: int, first: int) -> SavedWork:
+        """Return how far training has come when the first cycles after a start are saved."""
+        return SavedWork(cycles, self.seconds(cycles, first), cycles * self.interval)
+
+    def saved_after(self, seconds: float, first: int) -> tuple[int, float]:
+        """Return the cycles and seconds from a start to the first checkpoint that is safe at `seconds` or later."""
+        cycles = max(self.after(max(seconds, 0.0), first).saved, 1)
         while (ends_s := self.seconds(cycles, first) + self._writes[(first + cycles - 1) % self._period]) < seconds:
             cycles += 1
-        return ends_s
+        return cycles, ends_s

@@ -23,7 +23,7 @@ LOSSES: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class JobStep:
     """Steps on some number of hosts.
 
     Attributes:
@@ -69,7 +69,7 @@ class Interruption:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Writing:
+class CheckpointTimes:
     """What checkpoints take.
 
     Attributes:
@@ -84,7 +84,7 @@ class Writing:
     restore_s: tuple[float, ...]
 
     @classmethod
-    def blocking(cls, write_s: float, restore_s: float) -> Writing:
+    def blocking(cls, write_s: float, restore_s: float) -> CheckpointTimes:
         """Return whole checkpoints that stop training while they are written."""
         return cls(blocks_s=(write_s,), background_s=(0.0,), restore_s=(restore_s,))
 
@@ -111,9 +111,9 @@ class JobModel:
 
     steps: float = math.inf
     horizon_s: float = math.inf
-    by_hosts: Mapping[int, Step]
+    by_hosts: Mapping[int, JobStep]
     interval_steps: int
-    writing: Writing
+    writing: CheckpointTimes
     interruptions: tuple[Interruption, ...] = ()
     hosts: int = 1
     spares: int = 0
@@ -123,7 +123,7 @@ class JobModel:
     evaluation: float = 0.0
     restart_s: float = 0.0
     replacement_s: float = 0.0
-    _full: Step = field(init=False)
+    _full: JobStep = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_full", self.by_hosts[self.hosts])

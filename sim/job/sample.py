@@ -1,4 +1,4 @@
-"""Many jobs with different failures: played on several processes, summed, and the interval that is best for them."""
+"""Many jobs with different failures: played on several processes, and a few of them for a quick look."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 
-from sim.job.closed_form import best_interval
+from sim.job.closed_form import goodput
 from sim.job.model import JobModel
 from sim.job.play import Played, play
 
 # Starting a process takes as long as playing so many interruptions.
 _WORTH_A_PROCESS = 50_000
-_LOOK = 40  # jobs played for each interval that is tried
+_LOOK, _LOOKED = 5, 1000  # jobs played for a quick look, and mean times between failures of each
 
 
 def sample(
@@ -51,17 +51,11 @@ def _play_all(model: JobModel, seed: int, draws: Sequence[int]) -> list[Played]:
     return [play(model, seed, draw) for draw in draws]
 
 
-def best_played_interval(model: JobModel, seed: int) -> int:
-    """Return the steps between two checkpoints with the highest goodput of played jobs, which all meet equal failures.
-
-    Jobs are played for 200 mean times between failures.
-    """
-    if not model.failures_per_s:
-        return best_interval(model)
-    long = model.until(horizon_s=200 / model.failures_per_s)
-    return best_interval(long, lambda tried: _mean_goodput(tried, seed))
-
-
-def _mean_goodput(model: JobModel, seed: int) -> float:
-    played = [play(model, seed, draw) for draw in range(_LOOK)]
+def mean_goodput(model: JobModel, seed: int) -> float:
+    """Return the goodput of `_LOOK` jobs of `_LOOKED` mean times between failures each."""
+    rate = model.failures_per_s
+    if not rate:
+        return goodput(model)
+    long = model.until(horizon_s=_LOOKED / rate)
+    played = [play(long, seed, draw) for draw in range(_LOOK)]
     return sum(one.steps for one in played) * model.step_s / sum(one.seconds for one in played)

@@ -15,7 +15,7 @@ from scenarios.compute_kernel import DEFAULT_KERNEL, ComputeKernel
 from scenarios.config.hardware import Cluster
 from scenarios.config.keys import recorded_fields
 from scenarios.config.provenance import KnownErrors, Measured
-from scenarios.config.scenario.job import Job
+from scenarios.config.scenario.job import TrainingJob
 from scenarios.config.scenario.optimizers import DenseOptimizer, Optimizer, OptimizerKind
 from scenarios.config.scenario.programs import Exchange, Gradients, Source, TimedCollective
 from scenarios.config.scenario.recommender import (
@@ -71,7 +71,7 @@ __all__ = [
     "Gradients",
     "Ids",
     "Interaction",
-    "Job",
+    "TrainingJob",
     "LEAST_POWERSGD_START",
     "Launching",
     "MIN_PARTITION",
@@ -106,7 +106,7 @@ class Scenario:
     run: RunSettings
     workload: Workload = Workload()
     # The days of steps; they change no step.
-    job: Job | None = field(default=None, metadata={"is_of_playing": True})
+    job: TrainingJob | None = field(default=None, metadata={"is_of_playing": True})
     rests_on: str = ""  # where the hardware's figures come from
     # How the profile was measured, if it was calibrated.
     measured: Measured | None = field(default=None, metadata={"is_of_playing": True})

@@ -75,6 +75,10 @@ class Failures:
     ] = None
     source: Annotated[Text, "Source of the rates. Default: none."] = ""
     date: Annotated[Text, "Date of the rates, such as '2024-07'. Default: none."] = ""
+    grade: Annotated[
+        Literal["read", "memory"] | None,
+        "Whether the rates were read in the source, or are from memory. Default: none.",
+    ] = None
     kinds: Annotated[tuple[FailureKind, ...], "The kinds of interruption. Default: none; then no failures happen."] = ()
     scale: Annotated[NotNegative, "Factor on all rates. Default 1."] = 1.0
 
@@ -169,7 +173,7 @@ class Checkpoints:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class TrainingJob:
     """A job of days on the cluster: its length, its hosts, and what interrupts it. One goal is needed to play it."""
 
     samples: Annotated[Positive | None, "Number of samples to train on. One of samples, days and budget_usd."] = None

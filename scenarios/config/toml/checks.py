@@ -9,7 +9,7 @@ from scenarios.config.compute_times import read_compute_times
 from scenarios.config.interconnect import LIBRARIES, default_library, serving
 from scenarios.config.toml.document import foreign_tables, tables_of
 from scenarios.config.toml.hardware.checks import check_cluster
-from scenarios.config.toml.job_checks import check_job
+from scenarios.config.toml.job.checks import check_job
 from scenarios.config.toml.look import Look, named_file
 from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.program_spec import ProgramSpec

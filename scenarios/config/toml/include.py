@@ -9,7 +9,7 @@ from typing import Any
 
 from scenarios.config.catalogue import expected_profile, profile_file, scenario_file
 from scenarios.config.overrides.overrides import Overrides
-from scenarios.config.toml.failure_profile import lay_failures_under
+from scenarios.config.toml.job.failure_profile import lay_failures_under
 from scenarios.config.toml.mistakes import Mistakes, key_text, path_text, toml_text
 from scenarios.config.toml.table_file.entries import counts_tables, names_tables, put_alike, put_table_file
 from scenarios.config.toml.tree import TOO_DEEP, KeyPath, Tree, leaves, read_toml, too_deep

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from scenarios.config.gpu import DEVICES, Device
 from scenarios.config.provenance import Measured
-from scenarios.config.scenario.job import Job
+from scenarios.config.scenario.job import TrainingJob
 from scenarios.config.scenario.run_settings import RunSettings
 from scenarios.config.toml.derive import section_of
 from scenarios.config.toml.hardware.sections import ClusterSection
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 else:
     MeasuredSection = section_of(Measured)
     RunSection = section_of(RunSettings, "RunSection")
-    JobSection = section_of(Job)
+    JobSection = section_of(TrainingJob)
 
 
 class Document(Section):

@@ -67,11 +67,11 @@ class ClusterNetwork:
         """Return the links from a rank to the network for bytes to GPU number `gpu` of another domain."""
         exit_rank = self._exit(rank, gpu % self._gpus)
         detour = () if exit_rank == rank else self._inside.links_between(rank, exit_rank)
-        return (*detour, *self._inside.to_nic(exit_rank, "out"), self._nic(exit_rank, "out"))
+        return (*detour, *self._inside.to_nic(exit_rank, "out"), self.nic(exit_rank, "out"))
 
     def arriving(self, rank: int) -> tuple[Capacity, ...]:
         """Return the links from the network to a rank, for bytes from any other host."""
-        return (self._nic(rank, "in"), *self._inside.to_nic(rank, "in"))
+        return (self.nic(rank, "in"), *self._inside.to_nic(rank, "in"))
 
     def to_host(self, rank: int, direction: str) -> Path:
         """Return the path between a GPU and its host's memory; "in" is towards the GPU.
@@ -93,7 +93,7 @@ class ClusterNetwork:
         hosts = list(hosts)
         for rank in (host * self._gpus + gpu for host in hosts for gpu in range(self._gpus)):
             for direction in BOTH_WAYS:
-                self._nic(rank, direction)
+                self.nic(rank, direction)
                 self._inside.make_gpu_links(rank, direction)
                 self.between.uplinks(rank, direction)
             self._inside.make_pairs(rank)
@@ -122,7 +122,8 @@ class ClusterNetwork:
         """Return the rank on this rank's host whose NIC sends bytes for GPU number `gpu` of another host."""
         return rank - self.gpu(rank) + gpu if self.between.by_rail else rank
 
-    def _nic(self, rank: int, direction: str) -> Capacity:
+    def nic(self, rank: int, direction: str) -> Capacity:
+        """Return a rank's network interface in one direction, "out" or "in"."""
         nics, local = self.cluster.host.nics, self.gpu(rank)
         return self._link_of(NicPart(self.host(rank), local if nics.per == "gpu" else local % nics.count), direction)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from difflib import get_close_matches
 
-from scenarios.config.catalogue import failure_profiles
+from scenarios.config.catalogue import failure_profile_file, failure_profiles
 from scenarios.config.toml.mistakes import Mistakes, key_text, path_text, toml_text
 from scenarios.config.toml.tree import KeyPath, read_toml
 
@@ -41,7 +41,7 @@ def lay_failures_under(mistakes: Mistakes) -> None:
 def _file_of(mistakes: Mistakes, name: str) -> str:
     if name.endswith(".toml"):
         return os.path.normpath(os.path.join(os.path.dirname(mistakes.tree.origin(PATH)), name))
-    return next((str(path) for path in failure_profiles() if path.stem == name), "")
+    return failure_profile_file(name)
 
 
 def _expected(name: str) -> str:

@@ -25,11 +25,8 @@ def check_job(document: Document, look: Look) -> None:
     look.refuse(_PATH, job, tuple(given[1:]), f"beside {given[0]}" if given else "")
     if job.budget_usd is not None and not _price(document):
         look.mistakes.missing(("cluster", "cost"), "usd_per_gpu_hour, because of job.budget_usd")
-    if (
-        job.samples is not None
-        and document.program == "given_step"
-        and (not document.run or not document.run.batch_size)
-    ):
+    has_batch = document.run is not None and document.run.batch_size
+    if job.samples is not None and document.program == "given_step" and not has_batch:
         look.mistakes.missing(("run",), "batch_size, the samples of a rank in a step, because of job.samples")
     hosts = document.cluster.hosts if document.cluster else None
     if hosts and job.fewest_hosts and job.fewest_hosts > hosts:

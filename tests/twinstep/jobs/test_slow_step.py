@@ -16,7 +16,7 @@ from scenarios.config.scenario.job import FailureKind
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.program import Program
 from tests.small import recommender
-from twinstep.job.slow_step import MOST_SIMULATED, slow_factors, slowed_step, step_on, steps_on
+from twinstep.jobs.slow_step import MOST_SIMULATED, slow_factors, slowed_step, step_on, steps_on
 from twinstep.plan_choice import build_planned
 
 LARGE = 'name = "large"\nrows = 1_000_000\nids_per_sample = 40\n'
@@ -101,7 +101,7 @@ def test_some_numbers_of_hosts_are_simulated_and_others_lie_between(
         simulated.append(hosts)
         return float(hosts)
 
-    monkeypatch.setattr("twinstep.job.slow_step.step_on", step)
+    monkeypatch.setattr("twinstep.jobs.slow_step.step_on", step)
     scenario = load(file, {"cluster.hosts": 64})
     assert steps_on(scenario, range(32, 65), 70.0) == pytest.approx(
         {hosts: hosts if hosts <= 53 else 53 + 17 * (hosts - 53) / 11 for hosts in range(32, 65)}
