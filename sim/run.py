@@ -240,7 +240,7 @@ def _buffers(world: World, program: Program) -> Iterator[MemoryRow]:
 
 def _links(machine: Machine, classes: HostClasses | None, counts: Mapping[int, int]) -> list[LinkRow]:
     """Return all links with their multiplicity; `counts` maps simulated hosts to the number of hosts they represent."""
-    rows = machine.fabric.rows()
+    rows = machine.fabric.rows(machine.clock.now_ns)
     if classes is None:
         return rows
     uplinks = Leaves.of(machine.fabric.network, classes).link_counts()

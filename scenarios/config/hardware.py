@@ -6,12 +6,11 @@ reference of keys and the profiles that a calibration writes are derived from it
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
-from scenarios.config.faults import Fault, Part
+from scenarios.config.faults import NOMINAL, Fault, LeafPart, NicPart, Pace, Part
 from scenarios.config.gpu import Gpu
 from scenarios.config.host_costs import Tcp
 from scenarios.config.interconnect import DEFAULT_NETWORK, SUMMARIES, WITH_LEAVES, NetworkKind
@@ -369,6 +368,19 @@ class Cluster:
         """The hosts with a faulty GPU or NIC, ascending."""
         return tuple(sorted({fault.part.host for fault in self.faults if fault.part.host is not None}))
 
-    def speed_at(self, part: Part, t_ns: int = 0) -> float:
-        """Return the share of its rates that a part reaches at `t_ns` since the run's start; 1 without a fault."""
-        return math.prod((fault.speed_at(t_ns) for fault in self.faults if fault.part == part), start=1.0)
+    def bytes_per_s(self, part: NicPart | LeafPart) -> float:
+        """Return the rate of a NIC, or of all uplinks of a leaf together, in each direction without a fault."""
+        nics = self.host.nics
+        if isinstance(part, NicPart):
+            return nics.link.bytes_per_s
+        per_leaf = self.network.hosts_per_leaf
+        assert per_leaf is not None, "only a network with leaves has leaf parts"
+        # The last leaf may have fewer hosts: its uplinks shrink with them, so every leaf is equally oversubscribed.
+        hosts = min(per_leaf, self.hosts - part.leaf * per_leaf)
+        count = self.host.gpus if nics.per == "gpu" else nics.count
+        return hosts * count * nics.link.bytes_per_s / self.network.oversubscription
+
+    def pace(self, part: Part) -> Pace:
+        """Return the speed of a part over time."""
+        faults = [fault for fault in self.faults if fault.part == part]
+        return Pace.of(faults) if faults else NOMINAL
