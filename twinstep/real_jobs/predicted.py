@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from real.job.kills import Kill
-from scenarios.config.scenario import Job, Scenario
+from scenarios.config.scenario import Scenario, TrainingJob
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.memory import OPTIMIZER, TABLE_STATE, TABLES, WEIGHTS
 from scenarios.seam.program import Program
-from sim.job.model import Interruption, JobModel, Writing
+from sim.job.model import CheckpointTimes, Interruption, JobModel
 from sim.job.play import Played, play
 from twinstep.jobs.model_of import JobSteps, model_of
 
@@ -30,7 +30,9 @@ class PredictedJob:
         return play(self.model, 0, keep=True, at=self.at)
 
 
-def predict(scenario: Scenario, job: Job, steps: JobSteps, size_bytes: int, kills: Sequence[Kill]) -> PredictedJob:
+def predict(
+    scenario: Scenario, job: TrainingJob, steps: JobSteps, size_bytes: int, kills: Sequence[Kill]
+) -> PredictedJob:
     """Return the prediction of a job whose checkpoints have `size_bytes` on all ranks."""
     goal = dataclasses.replace(job, days=1.0, samples=None, budget_usd=None)
     whole = model_of(scenario, goal, steps, writing_of(scenario, job, size_bytes))
@@ -51,7 +53,7 @@ def _begin_s(model: JobModel, step: int, at: Sequence[tuple[float, str]]) -> flo
     return done.seconds - (model.writing.blocks_s[0] if step % model.interval_steps else 0.0)
 
 
-def _kinds(job: Job, kills: Sequence[Kill]) -> tuple[Interruption, ...]:
+def _kinds(job: TrainingJob, kills: Sequence[Kill]) -> tuple[Interruption, ...]:
     known = {kind.name: kind.detection_ns for kind in job.failures.kinds}
     found = {}
     for kill in kills:
@@ -62,7 +64,7 @@ def _kinds(job: Job, kills: Sequence[Kill]) -> tuple[Interruption, ...]:
     return tuple(found.values())
 
 
-def writing_of(scenario: Scenario, job: Job, size_bytes: int) -> Writing:
+def writing_of(scenario: Scenario, job: TrainingJob, size_bytes: int) -> CheckpointTimes:
     """Return what a checkpoint of so many bytes takes on real ranks, which all write their own part."""
     given = job.checkpoint
     hosts = scenario.cluster.hosts
@@ -70,13 +72,13 @@ def writing_of(scenario: Scenario, job: Job, size_bytes: int) -> Writing:
     overhead_s = given.overhead_ns / 1e9
     write_s = overhead_s + size_bytes / rate if given.write_ns is None else given.write_ns / 1e9
     if given.restore_ns is not None:
-        return Writing.blocking(write_s, given.restore_ns / 1e9)
+        return CheckpointTimes.blocking(write_s, given.restore_ns / 1e9)
     if given.restore_rate is None:
-        return Writing.blocking(write_s, write_s)
-    return Writing.blocking(write_s, overhead_s + size_bytes / given.restore_rate)
+        return CheckpointTimes.blocking(write_s, write_s)
+    return CheckpointTimes.blocking(write_s, overhead_s + size_bytes / given.restore_rate)
 
 
-def shares(scenario: Scenario, job: Job, program: Program) -> tuple[int, ...]:
+def shares(scenario: Scenario, job: TrainingJob, program: Program) -> tuple[int, ...]:
     """Return the bytes that each rank saves: its equal part of `job.checkpoint.size`, or what its program holds.
 
     Raises:

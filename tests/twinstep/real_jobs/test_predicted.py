@@ -11,7 +11,7 @@ from real.job.elastic import ElasticJob
 from real.job.kills import Kill, parse_kill
 from real.job.timeline import JobTimes, Killed
 from scenarios.config.load import load
-from scenarios.config.scenario import Job, Scenario
+from scenarios.config.scenario import Scenario, TrainingJob
 from scenarios.workloads.build import build
 from sim.job.play import Played
 from twinstep.jobs.job_steps import given_steps
@@ -63,7 +63,7 @@ def played(scenario: Scenario, *kills: str) -> Played:
     return predict(scenario, given, given_steps(scenario, given), 10**9, asked).play()
 
 
-def job_of(scenario: Scenario) -> Job:
+def job_of(scenario: Scenario) -> TrainingJob:
     assert scenario.job is not None
     return scenario.job
 
