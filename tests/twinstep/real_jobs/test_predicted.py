@@ -105,7 +105,6 @@ def test_bytes_are_the_given_ones_or_the_program_s_parameters(scenario: Scenario
     ("sets", "sentence"),
     [
         ({"job.checkpoint.kind": "async"}, "job.checkpoint.kind = 'async': expected 'blocking' on real ranks"),
-        ({"job.checkpoint.full_every": "4"}, "job.checkpoint.full_every = 4: expected 1 on real ranks"),
     ],
 )
 def test_a_job_that_real_ranks_cannot_do_is_a_sentence(
