@@ -28,7 +28,9 @@ def write(folder: Path) -> None:
 def keys() -> str:
     """Return the page of all keys of scenario files."""
     return (
-        f"# Every key of a scenario file\n\n`twinstep keys` prints this page.\n\n{reference().replace('### ', '## ')}"
+        "# Every key of a scenario file\n\n`twinstep keys` prints this page. [Quantities](scenario.md#quantities) has"
+        " the units' prefixes. A default\nwithout a source is this project's choice."
+        f"\n\n{reference().replace('### ', '## ')}"
     )
 
 

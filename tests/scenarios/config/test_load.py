@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import math
+import re
 import subprocess
 import sys
 import tomllib
@@ -32,7 +33,7 @@ from scenarios.config.toml.build import build
 from scenarios.config.toml.checks import check
 from scenarios.config.toml.document import editors_document, read_document
 from scenarios.config.toml.mistakes import Mistakes
-from scenarios.config.toml.schema import json_schema
+from scenarios.config.toml.schema import json_schema, reference
 from scenarios.config.toml.tree import Tree
 from scenarios.workloads.powersgd.config import resnet50_shapes
 from tests.commands import command
@@ -244,6 +245,20 @@ def test_every_key_of_the_schema_is_described_and_accepts_no_null() -> None:
     assert all(table["additionalProperties"] is (table in free) for table in tables)
     assert "null" not in str(schema)
     assert set(schema["properties"]) == set(editors_document().model_fields)
+
+
+def test_every_number_has_a_unit_and_every_default_figure_a_source() -> None:
+    cells = [
+        (place, dict(zip(titles.split(" | "), row.split(" | "), strict=True)))
+        for place, titles, rows in re.findall(r"### (.*)\n\n.*\n\n\| (.*) \|\n.*\n((?:\| .* \|\n)+)", reference())
+        for row in rows.removesuffix(" |\n").removeprefix("| ").split(" |\n| ")
+    ]
+    numbers = [(place, row) for place, row in cells if re.search("number|integer|such as '", row["type"])]
+    assert len(numbers) > 100
+    assert {row["key"] for _, row in numbers if not row["unit"]} == {"`seed`", "`random_seed`"}
+    figures = [row for place, row in numbers if place != "`run`" and re.search(r"\b(?![01]\b)\d", row["default"])]
+    assert len(figures) > 20
+    assert [row["key"] for row in figures if not row.get("source of the default")] == []
 
 
 def test_the_scenarios_in_the_documentation_are_good(folder: Path) -> None:
