@@ -69,13 +69,13 @@ class Gpu:
         Key(
             "context",
             "Memory that the CUDA context of a process takes. Default: by compute capability, such as 550 MiB for"
-            " '9.0'; source: pytorch issues 28394 and 107667, TorchRec pull requests 3580 and 3770.",
+            " '9.0'; source: assumed, between pytorch issues 28394 and 107667, TorchRec pull requests 3580 and 3770.",
         ),
     ] = None
     fragmentation: Annotated[
         Reserve | None,
         "Memory that torch's caching allocator holds in addition to tensors, as a share of their bytes. Default 0.05;"
-        " source: between 1 % and 50 % in TorchRec pull requests 3480 and 3770.",
+        " source: assumed, between 1 % and 50 % in TorchRec pull requests 3480 and 3770.",
     ] = None
     memory_bytes_per_s: Annotated[
         Rate, Key("memory_rate", "Peak rate of the GPU's memory, such as '3.35 TB/s'. Required.")
