@@ -4,8 +4,8 @@ MLPerf's recommenders of `tests/data/published/steps.csv`, by configuration, and
 `benchmarks.eager_steps`, which need `make .venv-benchmarks/.installed` and that environment's Python. Errors of scripts
 to which the host's prices were fitted are those of prices fitted to the others. `--write` renews
 `reports/analysis/prediction/measured_steps.csv`, from which the range of every prediction follows. `--table` puts how
-far off they are by kind, with published memory (`benchmarks.published_memory`), into README.md and docs/accuracy/index.md,
-and by GPU into the latter.
+far off they are by kind, with published memory (`benchmarks.published_memory`), into README.md and
+docs/accuracy/index.md, and by GPU into the latter.
 """
 
 from __future__ import annotations
