@@ -13,7 +13,7 @@ from pydantic_core import core_schema
 from scenarios.config.toml.document import editors_document
 
 _DEFAULT = re.compile(r"(.*\.) (?:Default:? (.*?)(?:; source: (.*))?|Required(.*))\.")
-_TITLES = ("key", "type", "unit", "default", "source of the default", "meaning")
+_TITLES = ("key", "meaning", "type", "unit", "default", "source of the default")
 _OPTIONAL = ("unit", "source of the default")
 _BOUNDS = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to", "exclusiveMaximum": "to below"}
 _KINDS = {"string": "text", "integer": "integer", "number": "number", "boolean": "true or false", "object": "table"}
@@ -53,13 +53,13 @@ class _EditorSchema(GenerateJsonSchema):
 
 
 def _cells(schema: dict[str, Any], about: dict[str, Any]) -> tuple[str, str, str, str, str]:
-    """Return a key's type, unit and default, the default's source, and the description without these two."""
+    """Return a key's description without its default, its type, unit and default, and the default's source."""
     kind, unit = _type(schema, about), ", ".join(dict.fromkeys(_units(about)))
     found = _DEFAULT.fullmatch(about["description"])
     if not found:
-        return kind, unit, "", "", about["description"]
+        return about["description"], kind, unit, "", ""
     meaning, default, source, required = found.groups()
-    return kind, unit, default or f"required{required}", source or "", meaning
+    return meaning, kind, unit, default or f"required{required}", source or ""
 
 
 def _units(about: dict[str, Any]) -> Iterator[str]:
