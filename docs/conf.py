@@ -49,8 +49,8 @@ html_theme_options = {
 
 autodoc_typehints = "description"
 autodoc_member_order = "bysource"
-# Inventories: the classes alone, of Debian's python3.11-doc and python-pandas-doc 1.5.3; the build needs no network. torch
-# is linked where somebody puts its objects.inv beside them.
+# Inventories: the classes alone, of Debian's python3.11-doc and python-pandas-doc 1.5.3; the build needs no network.
+# torch is linked where somebody puts its objects.inv beside them.
 intersphinx_mapping = {
     name: (address, str(inventory))
     for name, address in {
