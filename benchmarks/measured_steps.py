@@ -168,7 +168,7 @@ def _errors(about: str, these: pd.DataFrame) -> str:
     worst = float(errors.iloc[int(errors.abs().to_numpy().argmax())])
     inside = f"{these['inside'].sum()} of {len(these)}" if "inside" in these else ""
     cells = about, len(these), f"{errors.abs().mean():.1%}", f"{worst:+.1%}", inside
-    return f"| {' | '.join(map(str, cells))} |".replace("%", " %")
+    return f"| {' | '.join(map(str, cells))} |".replace("%", "\N{NO-BREAK SPACE}%")
 
 
 # Each table with its page and what its mark there says.
