@@ -22,20 +22,19 @@ from scenarios.config.toml.values import (
     Efficient,
     Latency,
     Machines,
-    NotNegative,
     NvLinks,
     Payload,
-    Positive,
     Profile,
     Rate,
     Size,
     Text,
+    UsdPerHour,
+    Watts,
 )
 
 # NCCL's own latencies serve its choice of algorithm. Measured operations take longer to start, and longer with more
-# channels: fitted to LLMCompass's all-reduces of 8 B to 8 GiB on 4 A100s (docs/explanation/collectives.md).
+# channels.
 NCCL_START_NS = 32_000
-# Efficiency of exchanges between all pairs, from NVIDIA's 8 A100s (GTC25 S72583).
 NCCL_P2P_SHARE = 0.88
 
 
@@ -238,14 +237,14 @@ class Cost:
     """
 
     usd_per_gpu_hour: Annotated[
-        NotNegative | None,
-        "Price of one GPU per hour in US dollars, such as 6.88. Default: unknown.",
+        UsdPerHour | None,
+        "Price of one GPU, such as 6.88. Default: unknown.",
     ] = None
     price_source: Annotated[Text, "Source of the price. Default: none."] = ""
     price_date: Annotated[Text, "Date of the price, such as '2026-11-09'. Default: none."] = ""
     watts_per_gpu: Annotated[
-        Positive | None,
-        "Maximal power of one GPU with its share of the host, in watts, such as 1275. Default: unknown.",
+        Watts | None,
+        "Maximal power of one GPU with its share of the host, such as 1275. Default: unknown.",
     ] = None
     power_source: Annotated[Text, "Source of the power. Default: none."] = ""
     power_date: Annotated[Text, "Date of the power figure, such as '2020-05'. Default: none."] = ""
@@ -301,7 +300,8 @@ class Cluster:
         Key(
             "nccl_start",
             "Maximal start time of NCCL's collectives over several hosts, in addition to NCCL's own latencies. Trees"
-            " over nodes take a time per level instead. Starts within a host scale with this value. Default '32 us'.",
+            " over nodes take a time per level instead. Starts within a host scale with this value. Default '32 us';"
+            " source: fitted to LLMCompass's all-reduces of 8 B to 8 GiB on 4 A100s.",
             always=True,
         ),
     ] = NCCL_START_NS
@@ -313,7 +313,8 @@ class Cluster:
         Efficient,
         Key(
             "nccl_p2p_share",
-            "Share of NCCL's nominal NVLink rate that its point-to-point exchanges reach. Default 0.88.",
+            "Share of NCCL's nominal NVLink rate that its point-to-point exchanges reach. Default 0.88; source:"
+            " NVIDIA's all-to-all on 8 A100s (GTC25 S72583).",
             always=True,
         ),
     ] = NCCL_P2P_SHARE
