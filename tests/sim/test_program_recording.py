@@ -309,12 +309,12 @@ def test_drawn_programs_are_recorded(calls: list[tuple[str, int, int, list[int]]
 
 
 def test_equal_ranks_and_steps_are_written_once(tmp_path: Path) -> None:
-    made = load("powersgd_16x1_10g", {"steps": 4, "fidelity": "links", "ranks": "each"})
+    made = load("powersgd_16x1_10g", {"cluster.hosts": 4, "steps": 4, "fidelity": "links", "ranks": "each"})
     few = read(check(tmp_path, made), "program")
-    assert (len(few.sequences), few.ranks) == (1, [0] * 16)
+    assert (len(few.sequences), few.ranks) == (1, [0] * 4)
     size, lines = (tmp_path / NAME).stat().st_size, len(few.lines)
-    many = read(check(tmp_path, change(made, steps=12)), "program")
-    assert len(many.lines) == lines + 8 * (1 + 5)  # each step's begin, and the numbers of its tasks
+    many = read(check(tmp_path, change(made, steps=9)), "program")
+    assert len(many.lines) == lines + 5 * (1 + 5)  # each step's begin, and the numbers of its tasks
     assert (tmp_path / NAME).stat().st_size < 2 * size
 
 
