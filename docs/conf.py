@@ -62,6 +62,6 @@ intersphinx_mapping = {
 }
 # torch's classes, and the inner ones of ours that the classes on the page of Python name.
 _OTHERS = "torch|pd|reports|scenarios"
-nitpick_ignore_regex = [("py:.*", rf"({_OTHERS})\..*|RunInfo|Spans|Plot")]
+nitpick_ignore_regex = [("py:.*", rf"({_OTHERS})\..*|RunInfo|Spans|Plot|JobRun")]
 
 generated.write(HERE / "reference")
