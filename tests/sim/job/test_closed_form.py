@@ -72,7 +72,7 @@ def test_the_best_interval_by_closed_form_has_the_highest_simulated_goodput(
 
 
 def test_the_best_simulated_interval_is_no_better(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sim.job.sample._LOOK", 8)
+    monkeypatch.setattr("sim.job.sample._LOOK", 2)
     model = job((GPU, HOST, SOFTWARE, PLANNED))
     best, simulated = best_interval(model), best_interval(model, lambda tried: mean_goodput(tried, 1))
     assert best == pytest.approx(simulated, rel=0.5)

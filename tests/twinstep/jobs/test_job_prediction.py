@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,6 @@ def test_a_job_that_never_saves_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "job.toml"
     file.write_text(HOPELESS)
     with pytest.raises(ScenarioError) as refused:
-        job_of_scenario(load(file))
+        job_of_scenario(partial(load, file))
     why = "after 10,000 interruptions goodput is below 0.1%"
     assert str(refused.value) == f"{file}: job.failures: expected rarer failures or more frequent checkpoints, as {why}"
