@@ -17,7 +17,7 @@ HOUR = 3600.0
 BLOCKING = CheckpointTimes.blocking(30.0, 60.0)
 WRITINGS = {
     "blocking": BLOCKING,
-    "async": CheckpointTimes(blocks_s=(5.0,), background_s=(60.0,), restore_s=(90.0,)),
+    "async": CheckpointTimes(blocks_s=(5.0,), background_s=(300.0,), restore_s=(90.0,)),
     "incremental": CheckpointTimes(blocks_s=(40.0, 10.0, 10.0), background_s=(0.0,) * 3, restore_s=(60.0, 70.0, 80.0)),
 }
 STEP = JobStep(step_s=2.0, writing_s=2.6)
