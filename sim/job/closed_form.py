@@ -55,15 +55,20 @@ def goodput(model: JobModel) -> float:
 
 
 def _cycle(model: JobModel) -> tuple[float, float]:
-    """Return the mean seconds of a cycle, and for how long its checkpoint is not safe yet."""
+    """Return the mean seconds of a cycle, and by how much later its checkpoint is safe than the first after a start.
+
+    The first cycle after a start has no write beside it, so that it is shorter.
+    """
     lengthened = (1 + model.evaluation) / (1 - model.input_stall)
     step = model.by_hosts[model.hosts]
-    walls_s, writing, count = 0.0, model.writing, len(model.writing.blocks_s)
+    walls_s, lags_s, writing, count = 0.0, 0.0, model.writing, len(model.writing.blocks_s)
     for block_s, beside_s in zip(writing.blocks_s, writing.background_s, strict=True):
         alone_s = model.interval_steps * step.step_s * lengthened
         slowed_s = min(beside_s, alone_s * step.writing_s / step.step_s) * (1 - step.step_s / step.writing_s)
-        walls_s += max(alone_s + slowed_s, beside_s) + block_s
-    return walls_s / count, sum(writing.background_s) / count
+        train_s = max(alone_s + slowed_s, beside_s)
+        walls_s += train_s + block_s
+        lags_s += beside_s - (train_s - alone_s)
+    return walls_s / count, lags_s / count
 
 
 def _recovery(model: JobModel, kinds: list[Interruption], rate: float) -> float:
