@@ -83,6 +83,8 @@ class Pace:
 
     def takes_ns(self, work_ns: float, from_ns: float) -> float:
         """Return how long work takes that begins at `from_ns`."""
+        if len(self.speeds) == 1:  # asked for each segment of TCP and for each turn of a thread
+            return work_ns / self.speeds[0]
         place, now_ns = bisect_right(self.times_ns, from_ns) - 1, from_ns
         while place + 1 < len(self.times_ns):
             done_ns = self.speeds[place] * (self.times_ns[place + 1] - now_ns)

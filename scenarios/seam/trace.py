@@ -141,7 +141,7 @@ class LinkRow:
     host: int
     bytes_carried: float
     busy_ns: int  # time in which it carried anything
-    bytes_per_s: float
+    bytes_per_s: float  # mean over the run of its rate, which faults change
     link_count: int = 1  # links that this one represents
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -106,3 +107,26 @@ def _because(run: Run, steps: list[int], rank: int) -> str:
     ranks = run.ranks_of(steps)
     ratio = float(ranks.loc[(ranks["rank"] == rank).to_numpy(bool), "compute_over_mean"].max())
     return f", which computes {ratio:.2f} times as long as the mean rank" if ratio > _UNEVEN else ""
+
+
+def timed_faults(run: Run) -> list[str]:
+    """Return a sentence, without a full stop, for each part that a prediction's scenario slows for a time only."""
+    faults = run.info.scenario.get("cluster", {}).get("faults", ()) if run.info.world == "sim" else ()
+    timed = (fault for fault in faults if fault.get("begin_ns") or fault.get("end_ns") is not None)
+    starts, ends, numbers = (run.steps[name].to_numpy() for name in ("start_ns", "end_ns", "step"))
+    said = []
+    for fault in timed:
+        begin_ns, end_ns = fault["begin_ns"], fault["end_ns"]
+        slow = numbers[(ends > begin_ns) & (starts < (math.inf if end_ns is None else end_ns))].tolist()
+        within = f"in {text.steps(slow)}" if slow else "when no step runs"
+        since = f"from {text.duration(begin_ns)}" if begin_ns else ""
+        until = "on" if end_ns is None else f"until {text.duration(end_ns)}"
+        when = " ".join(filter(None, (since, until)))
+        said.append(f"{_part_name(fault['part'])}: {text.percent(fault['speed'])} of nominal rates {when}, {within}")
+    return said
+
+
+def _part_name(part: dict[str, int]) -> str:
+    if "leaf" in part:
+        return f"uplinks of leaf {part['leaf']}"
+    return f"GPU {part['gpu']} of host {part['host']}" if "gpu" in part else f"NIC {part['nic']} of host {part['host']}"

@@ -19,7 +19,7 @@ from reports.analysis.step_breakdown import timed_steps, why_no_step
 from reports.run import Run
 from reports.sections.model import PAGE, Bar, Block, Fact, Facts, Listing, Report, ReportSection, on_page, on_terminal
 from reports.sections.run import changes
-from reports.sections.run.causes import largest_part, waiting
+from reports.sections.run.causes import largest_part, timed_faults, waiting
 from reports.sections.run.glance import memory_facts, path_bar, time_facts
 from reports.sections.run.headline import (
     OF_SEARCH,
@@ -83,7 +83,7 @@ def _facts(view: RunView) -> Iterator[Facts]:
 def verdict(view: RunView) -> list[Fact]:
     """Return time, rate and price of a step, whether memory fits, what limits the step, how sure, what would help."""
     run = view.run
-    found = [*_times(view), *_money(run), *_memory(run), *_plan(run)]
+    found = [*_times(view), *_money(run), *_memory(run), *_plan(run), *_faults(run)]
     return [*found, *_limits(view), *_certainty(run), *_changes(run)] if len(timed_steps(run)) else found
 
 
@@ -122,6 +122,11 @@ def _plan(run: Run) -> Iterator[Fact]:
     for note in run.info.plan_notes:
         if note.startswith(OF_SEARCH):
             yield Fact("plan", note.partition(": ")[2])
+
+
+def _faults(run: Run) -> Iterator[Fact]:
+    if said := timed_faults(run):
+        yield Fact("slow parts", "\n".join(said))
 
 
 def _limits(view: RunView) -> Iterator[Fact]:
