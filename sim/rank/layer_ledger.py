@@ -38,14 +38,14 @@ class LayerLedger:
         self._calls[label, id(kernel)] += 1
 
     def rows(self) -> list[LayerRow]:
-        """Return a row for each label, layer and operator, in the order in which they first ran."""
+        """Return a row for each label, layer and operator, in this order."""
         self._price_kernels()
         whole = Counter[str]()
         for (label, *_), ns in self._ns.items():
             whole[label] += ns  # type: ignore[assignment]
         return [
             LayerRow(label=label, layer=layer, operator=operator, shapes=shapes, share=ns / whole[label])
-            for (label, layer, operator, shapes), ns in self._ns.items()
+            for (label, layer, operator, shapes), ns in sorted(self._ns.items())
         ]
 
     def _price_kernels(self) -> None:
