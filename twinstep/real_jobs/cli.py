@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from scenarios.config.scenario import Job, Scenario
+    from scenarios.config.scenario import Scenario, TrainingJob
 
 _OVERRIDES = ("steps", "seed", "profile", "timeout")
 
@@ -57,7 +57,7 @@ def _compare(options: argparse.Namespace) -> int:
     return 0
 
 
-def _load(options: argparse.Namespace) -> tuple[Scenario, Job]:
+def _load(options: argparse.Namespace) -> tuple[Scenario, TrainingJob]:
     """Return the scenario and its job.
 
     Raises:

@@ -17,7 +17,7 @@ from real.job.kills import Kill, draw_kills, in_order, parse_kill
 from real.job.timeline import CAUSES, JobTimes, times_of
 from reports.run import Run
 from reports.sections.real_job import RealJob
-from scenarios.config.scenario import Job, Scenario
+from scenarios.config.scenario import Scenario, TrainingJob
 from scenarios.seam.errors import ScenarioError
 from scenarios.workloads.build import build
 from sim.run import simulate
@@ -29,7 +29,7 @@ from twinstep.real_jobs.predicted import PredictedJob, predict, shares
 
 def run_and_predict(
     scenario: Scenario,
-    given: Job,
+    given: TrainingJob,
     kills: Sequence[str],
     folder: Path,
     emulate: str | None = None,
@@ -43,11 +43,11 @@ def run_and_predict(
         ScenarioError: a mistake in the scenario or the kills.
         RunEnded: the job ended early; its journal is in the folder.
     """
-    program = build(scenario)
-    sizes = shares(scenario, given, program)
+    build(scenario)  # reports what does not fit before anything starts
     steps = _steps(scenario, given)
-    asked = _kills(scenario, given, kills, lambda: predict(scenario, given, steps, sum(sizes), []))
-    predicted = predict(scenario, given, steps, sum(sizes), asked)
+    sizes = shares(scenario, given, steps)
+    asked = _kills(scenario, given, kills, lambda: predict(scenario, given, steps, []))
+    predicted = predict(scenario, given, steps, asked)
     _check_end(asked, predicted)
     restarts = len(asked) + 1 if max_restarts is None else max_restarts
     real = _elastic(scenario, predicted.model.interval_steps, (sizes,), restarts, folder)
@@ -72,7 +72,7 @@ def _elastic(
     return ElasticJob(scenario=real, folder=folder, interval_steps=interval, sizes=sizes, restarts=restarts)
 
 
-def _steps(scenario: Scenario, given: Job) -> JobSteps:
+def _steps(scenario: Scenario, given: TrainingJob) -> JobSteps:
     """Return the job's steps, given or predicted."""
     if given.step_ns is not None:
         return given_steps(scenario, given)
@@ -80,7 +80,9 @@ def _steps(scenario: Scenario, given: Job) -> JobSteps:
     return predicted_steps(planned, program, given, Run.of(simulate(planned, program)))
 
 
-def _kills(scenario: Scenario, given: Job, asked: Sequence[str], undisturbed: Callable[[], PredictedJob]) -> list[Kill]:
+def _kills(
+    scenario: Scenario, given: TrainingJob, asked: Sequence[str], undisturbed: Callable[[], PredictedJob]
+) -> list[Kill]:
     if asked:
         return in_order([parse_kill(text, scenario.cluster, scenario.run.steps) for text in asked])
     if not any(kind.per_gpu_day or kind.per_host_day or kind.per_day for kind in given.failures.kinds):
