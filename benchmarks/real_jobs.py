@@ -21,7 +21,7 @@ from typing import Any
 
 import pandas as pd
 
-from reports.sections.real_job import RealJob, error_of
+from reports.job.real_job import RealJob, error_of
 from reports.terminal.rows import records
 from scenarios.config.load import load
 from twinstep.real_jobs.calibration import calibrate

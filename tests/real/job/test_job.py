@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -58,6 +59,16 @@ def test_a_killed_rank_and_a_killed_host_cost_what_the_journal_says(tmp_path: Pa
     # What is neither lost nor a step is the time between steps.
     assert times.seconds >= sum(times.lost_s.values()) + sum(times.step_s) - 1e-6
     assert _are_gone(events)
+
+
+def test_a_job_without_restarts_left_ends_with_the_lost_rank(tmp_path: Path) -> None:
+    made = replace(job(tmp_path), restarts=0)
+    with pytest.raises(RunEnded) as ended:
+        launcher.run(made, [parse_kill("step2:rank1", made.scenario.cluster, STEPS)], Hosts())
+    log = made.folder / "host-1.log"
+    sentence = f"host-1 gave up: RuntimeError: rank 1 failed, and no restart is left; {log} has more"
+    assert (ended.value.code, str(ended.value)) == (1, sentence)
+    assert _are_gone(journal.read(made.folder))
 
 
 def test_ctrl_c_kills_all_ranks_and_leaves_the_journal(tmp_path: Path) -> None:
