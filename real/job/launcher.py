@@ -11,14 +11,14 @@ from collections.abc import Sequence
 
 from real.emulate.fabric import control_address
 from real.job import journal
-from real.job.elastic import ADDRESS, AGENT, FILE, HOST, KEEP_ALIVE_S, KEEP_ALIVE_TRIES, ElasticJob
+from real.job.elastic import ADDRESS, AGENT, FILE, HOST, JOB_FILE, KEEP_ALIVE_S, KEEP_ALIVE_TRIES, ElasticJob
 from real.job.kills import Kill
 from real.launch.forker import Forker
 from real.launch.launcher import LOOPBACK, Hosts, RunEnded
 from real.launch.placement import ENTRY, STORE_FD
 from real.machine import allow_open_files
 from real.supervise.rank_status import START_S, ranks
-from real.supervise.spool import lay_out
+from real.supervise.spool import STEPS_FILE, lay_out
 from scenarios.interruption import hold_signals
 from scenarios.seam.errors import ProgramError
 
@@ -89,6 +89,8 @@ class _JobLaunch:
             raise
         finally:
             forker.end()
+            for name in (STEPS_FILE, JOB_FILE):
+                (self._job.folder / name).unlink(missing_ok=True)
 
     def _start(self, forker: Forker, host: int) -> None:
         name = "store" if host == _STORE else f"host-{host}"
@@ -188,8 +190,10 @@ class _JobLaunch:
         return f"{ranks(late)} did not move for {within_s:g} s, {after}"
 
     def _why_ended(self, host: int, code: int) -> str:
-        log = self._job.folder / ("store.log" if host == _STORE else f"host-{host}.log")
-        lines = log.read_text(errors="replace").strip().splitlines() if log.is_file() else []
-        failed = [event for event in journal.read(self._job.folder, "rank-*") if event["what"] == "failed"]
-        words = failed[0]["error"] if failed else lines[-1] if lines else f"exit code {code}"
-        return f"host {host} gave up: {words}; {log} has more"
+        """Return why an agent gave up: a rank's own error, else the last line that the agent wrote."""
+        name = "store" if host == _STORE else f"host-{host}"
+        log = self._job.folder / f"{name}.log"
+        own = [event for event in journal.read(self._job.folder, "rank-*") if event.get("is_own")]
+        lines = log.read_text(errors="replace").strip().splitlines()
+        words = own[0]["error"] if own else lines[-1] if lines else f"exit code {code}"
+        return f"{name} gave up: {words}; {log} has more"

@@ -25,13 +25,14 @@ from real.job.elastic import ElasticJob, load
 from real.job.journal import JobJournal
 from real.launch.parent import die_with
 from real.libraries import library_of
+from real.libraries.errors import is_transports
 from real.rank.agreement import GroupAgreements
 from real.rank.backend import TorchBackend
 from real.rank.context import RankContext
 from real.rank.drive import play
 from real.rank.journal import Journal
 from real.rank.lanes import now_ns
-from real.rank.run import SWITCH_INTERVAL_S, TRANSPORT_TIMEOUTS, sentence_of
+from real.rank.run import SWITCH_INTERVAL_S, TRANSPORT_TIMEOUTS, is_second_hand, sentence_of
 from real.supervise.spool import open_steps
 from scenarios.seam.program import begin
 from scenarios.seam.rank import Rank
@@ -51,7 +52,8 @@ def be_rank(path: str) -> None:
     try:
         _JobRank(job, number, journal).run()
     except Exception as error:
-        journal.note("failed", error=sentence_of(error, number))
+        is_others = is_second_hand(error, number) or (isinstance(error, RuntimeError) and is_transports(error))
+        journal.note("failed", error=sentence_of(error, number), is_own=not is_others)
         sys.stderr.flush()
         os._exit(1)  # gloo's threads would wait for ranks that are gone
     journal.note("ended")

@@ -60,7 +60,7 @@ class JobCheckpoints:
         def times(given_ns: int | None, computed: Callable[[CheckpointBytes], float]) -> tuple[float, ...]:
             if given_ns is not None:
                 return tuple(given_ns / 1e9 * part for part in parts)
-            return tuple(computed(self.size(steps)) for steps in since)
+            return tuple(given.overhead_ns / 1e9 + computed(self.size(steps)) for steps in since)
 
         writes_s = times(given.write_ns, self._write_s)
         loads_s = times(given.write_ns if given.restore_ns is None else given.restore_ns, self._load_s)
@@ -135,6 +135,8 @@ class JobCheckpoints:
 
     def _load_s(self, size: CheckpointBytes) -> float:
         """Return the seconds of loading, as after the loss of a host, whose part comes from another one."""
+        if self.given.restore_rate is not None:
+            return float(size.held.sum()) / self.given.restore_rate
         if self.given.shards == "rank0":
             return self._move_s(np.array([size.total])) + self._copy_s(size, needed=False)
         return max(self._move_s(size.hosts_held), self._through_pcie_s(float(size.held.max()), needed=False))

@@ -13,6 +13,7 @@ from real.job.elastic import ElasticJob
 from real.job.kills import Kill
 from real.job.timeline import JobTimes
 from scenarios.config.scenario import Scenario, TrainingJob
+from scenarios.seam.errors import ScenarioError
 from twinstep.new_file import write_new
 from twinstep.real_jobs.measured import run_real
 
@@ -23,9 +24,13 @@ _KILLS = {6: "rank", 10: "rank", 14: "host", 18: "host", 22: "rank", 26: "host"}
 
 
 def calibrate(scenario: Scenario, job: TrainingJob, out: Path, emulate: str | None) -> str:
-    """Run a job of `scenario`'s program with kills, write what they took to a new file, and return its text."""
-    write_new(str(out), "")  # refuses a file that exists before anything runs
-    out.unlink()
+    """Run a job of `scenario`'s program with kills, write what they took to a new file, and return its text.
+
+    Raises:
+        ScenarioError: the file exists, or cannot be written.
+    """
+    if out.exists() or not out.parent.is_dir():
+        raise ScenarioError(f"--calibrate = {out}: expected a new file in a folder that exists")
     cluster = scenario.cluster
     kills = [
         Kill(what=what, number=(number * 7) % (cluster.world_size if what == "rank" else cluster.hosts), step=step)
@@ -87,6 +92,7 @@ detection = "{_mean(hosts, "detection")} s"
 
 [job.checkpoint]
 store_rate = "{1e-6 / write_s_per_byte:.1f} MB/s"
+host_rate = "{1e-6 / write_s_per_byte:.1f} MB/s"
 overhead = "{overhead_s:.3f} s"
 restore_rate = "{1e-6 * restore_rate:.1f} MB/s"
 """

@@ -36,7 +36,7 @@ def job(arguments: Sequence[str], prog: str = "python -m real job") -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from reports.sections.real_job import REAL_JOB, REAL_JOB_SUMMARY, content
+    from reports.job.real_job import REAL_JOB, REAL_JOB_SUMMARY, content
     from reports.store import run_folder as store
     from reports.terminal.present import check_free, output, print_report
 

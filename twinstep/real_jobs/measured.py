@@ -15,8 +15,8 @@ from real.job import journal, launcher
 from real.job.elastic import ElasticJob
 from real.job.kills import Kill, draw_kills, in_order, parse_kill
 from real.job.timeline import CAUSES, JobTimes, times_of
+from reports.job.real_job import RealJob
 from reports.run import Run
-from reports.sections.real_job import RealJob
 from scenarios.config.scenario import Scenario, TrainingJob
 from scenarios.seam.errors import ScenarioError
 from scenarios.workloads.build import build
@@ -43,23 +43,25 @@ def run_and_predict(
         ScenarioError: a mistake in the scenario or the kills.
         RunEnded: the job ended early; its journal is in the folder.
     """
-    program = build(scenario)
-    sizes = shares(scenario, given, program)
+    build(scenario)  # reports what does not fit before anything starts
     steps = _steps(scenario, given)
-    asked = _kills(scenario, given, kills, lambda: predict(scenario, given, steps, sum(sizes), []))
-    predicted = predict(scenario, given, steps, sum(sizes), asked)
+    sizes = shares(scenario, given, steps)
+    asked = _kills(scenario, given, kills, lambda: predict(scenario, given, steps, []))
+    predicted = predict(scenario, given, steps, asked)
     _check_end(asked, predicted)
     restarts = len(asked) + 1 if max_restarts is None else max_restarts
     real = _elastic(scenario, predicted.model.interval_steps, (sizes,), restarts, folder)
     measured, played_on = run_real(real, asked, emulate)
-    return _beside(scenario, real, played_on, measured, predicted)
+    return beside(scenario, real, played_on, measured, predicted)
 
 
 def run_real(real: ElasticJob, kills: Sequence[Kill], emulate: str | None) -> tuple[JobTimes, str]:
     """Run a job; return its times, and where it ran."""
     with hosts_for(real.scenario, emulate) as hosts:
-        left = launcher.run(real, kills, hosts)
-        shutil.rmtree(real.checkpoints, ignore_errors=True)  # they hold no values of the user's
+        try:
+            left = launcher.run(real, kills, hosts)
+        finally:
+            shutil.rmtree(real.checkpoints, ignore_errors=True)  # they hold no values of the user's
     for kill in left:
         print(f"--kill = '{kill}': the job ended before it", file=sys.stderr)
     return times_of(journal.read(real.folder), real.scenario.cluster.world_size), hosts.kind
@@ -99,10 +101,10 @@ def _check_end(kills: Sequence[Kill], predicted: PredictedJob) -> None:
             )
 
 
-def _beside(
+def beside(
     scenario: Scenario, real: ElasticJob, played_on: str, measured: JobTimes, predicted: PredictedJob
 ) -> RealJob:
-
+    """Return a job's measured times beside its predicted ones."""
     played = predicted.play()
     lost = [
         {"cause": cause, "measured_s": _lost_s(measured.lost_s, cause), "predicted_s": _lost_s(played.lost_s, cause)}

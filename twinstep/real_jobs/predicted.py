@@ -8,14 +8,10 @@ from dataclasses import dataclass
 
 from real.job.kills import Kill
 from scenarios.config.scenario import Scenario, TrainingJob
-from scenarios.seam.errors import ScenarioError
-from scenarios.seam.memory import OPTIMIZER, TABLE_STATE, TABLES, WEIGHTS
-from scenarios.seam.program import Program
-from sim.job.model import CheckpointTimes, Interruption, JobModel
+from sim.job.model import Interruption, JobModel
 from sim.job.play import Played, play
-from twinstep.jobs.model_of import JobSteps, model_of
-
-_SHARDED, _COPIED = (TABLES, TABLE_STATE), (WEIGHTS, OPTIMIZER)
+from twinstep.jobs.job_models import JobModels
+from twinstep.jobs.model_of import JobSteps, gives_interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,12 +26,15 @@ class PredictedJob:
         return play(self.model, 0, keep=True, at=self.at)
 
 
-def predict(
-    scenario: Scenario, job: TrainingJob, steps: JobSteps, size_bytes: int, kills: Sequence[Kill]
-) -> PredictedJob:
-    """Return the prediction of a job whose checkpoints have `size_bytes` on all ranks."""
+def predict(scenario: Scenario, job: TrainingJob, steps: JobSteps, kills: Sequence[Kill]) -> PredictedJob:
+    """Return the prediction of a job with these kills.
+
+    Raises:
+        ScenarioError: what a checkpoint takes is not known.
+    """
     goal = dataclasses.replace(job, days=1.0, samples=None, budget_usd=None)
-    whole = model_of(scenario, goal, steps, writing_of(scenario, job, size_bytes))
+    models = JobModels(scenario, goal, steps)
+    whole = models.model() if gives_interval(job) else models.best(models.model())
     # A host that is killed here is replaced at once: the kills are all that its spares have to last for.
     model = dataclasses.replace(whole, interruptions=_kinds(job, kills), spares=len(kills), shrinks=False)
     at = [(kill.at_s, kill.name) for kill in kills if kill.at_s is not None]
@@ -64,45 +63,13 @@ def _kinds(job: TrainingJob, kills: Sequence[Kill]) -> tuple[Interruption, ...]:
     return tuple(found.values())
 
 
-def writing_of(scenario: Scenario, job: TrainingJob, size_bytes: int) -> CheckpointTimes:
-    """Return what a checkpoint of so many bytes takes on real ranks, which all write their own part."""
-    given = job.checkpoint
-    hosts = scenario.cluster.hosts
-    rate = min(given.store_rate, given.host_rate * hosts if given.host_rate else given.store_rate)
-    overhead_s = given.overhead_ns / 1e9
-    write_s = overhead_s + size_bytes / rate if given.write_ns is None else given.write_ns / 1e9
-    if given.restore_ns is not None:
-        return CheckpointTimes.blocking(write_s, given.restore_ns / 1e9)
-    if given.restore_rate is None:
-        return CheckpointTimes.blocking(write_s, write_s)
-    return CheckpointTimes.blocking(write_s, overhead_s + size_bytes / given.restore_rate)
-
-
-def shares(scenario: Scenario, job: TrainingJob, program: Program) -> tuple[int, ...]:
-    """Return the bytes that each rank saves: its equal part of `job.checkpoint.size`, or what its program holds.
+def shares(scenario: Scenario, job: TrainingJob, steps: JobSteps) -> tuple[int, ...]:
+    """Return the bytes that each rank saves: its part of `job.checkpoint.size`, or of what its program holds.
 
     Raises:
         ScenarioError: neither is known.
     """
-    ranks = range(scenario.cluster.world_size)
-    given = job.checkpoint.size_bytes
-    if given is not None:
-        whole = [max(given // len(ranks), 1)] * len(ranks)
-    else:
-        # Copied parameters are saved once.
-        whole = [
-            sum(
-                row.size_bytes
-                for row in program.memory
-                if row.rank == rank and (row.kind in _SHARDED or (row.kind in _COPIED and rank == 0))
-            )
-            for rank in ranks
-        ]
-    if not sum(whole):
-        raise ScenarioError(
-            f"{scenario.path}: job.checkpoint.size: missing; expected a size such as '100 MB', as this program's"
-            " parameters are not known"
-        )
+    size = steps.checkpoints.size()
     if job.checkpoint.shards == "rank0":
-        whole = [sum(whole), *([1] * (len(ranks) - 1))]
-    return tuple(max(size, 1) for size in whole)
+        return round(size.total), *([1] * (scenario.cluster.world_size - 1))
+    return tuple(max(round(one), 1) for one in size.written)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from real.job import journal, launcher
@@ -56,7 +58,17 @@ def test_a_killed_rank_and_a_killed_host_cost_what_the_journal_says(tmp_path: Pa
     assert all(times.lost_s[cause] > 0 for cause in times.lost_s)
     # What is neither lost nor a step is the time between steps.
     assert times.seconds >= sum(times.lost_s.values()) + sum(times.step_s) - 1e-6
-    assert not [event for event in events if event["what"] == "started" and _is_alive(event["pid"])]
+    assert _are_gone(events)
+
+
+def test_a_job_without_restarts_left_ends_with_the_lost_rank(tmp_path: Path) -> None:
+    made = replace(job(tmp_path), restarts=0)
+    with pytest.raises(RunEnded) as ended:
+        launcher.run(made, [parse_kill("step2:rank1", made.scenario.cluster, STEPS)], Hosts())
+    log = made.folder / "host-1.log"
+    sentence = f"host-1 gave up: RuntimeError: rank 1 failed, and no restart is left; {log} has more"
+    assert (ended.value.code, str(ended.value)) == (1, sentence)
+    assert _are_gone(journal.read(made.folder))
 
 
 def test_ctrl_c_kills_all_ranks_and_leaves_the_journal(tmp_path: Path) -> None:
@@ -78,12 +90,11 @@ def test_ctrl_c_kills_all_ranks_and_leaves_the_journal(tmp_path: Path) -> None:
     assert (ended.value.code, str(ended.value)) == (130, "the job was interrupted by SIGINT; its journal is kept")
     events = journal.read(made.folder)
     assert events[-1]["what"] == "ended early"
-    assert not [event for event in events if event["what"] in ("started", "up") and _is_alive(event["pid"])]
+    assert _are_gone(events)
 
 
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
+def _are_gone(events: list[journal.Event]) -> bool:
+    """Return whether all processes end within seconds: init waits for those whose agent was killed."""
+    pids = {event["pid"] for event in events if "pid" in event}
+    _, left = psutil.wait_procs([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=10)
+    return all(process.status() == psutil.STATUS_ZOMBIE for process in left)

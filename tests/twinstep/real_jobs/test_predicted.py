@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,11 @@ from real.job.kills import Kill, parse_kill
 from real.job.timeline import JobTimes, Killed
 from scenarios.config.load import load
 from scenarios.config.scenario import Scenario, TrainingJob
-from scenarios.workloads.build import build
 from sim.job.play import Played
 from twinstep.jobs.job_steps import given_steps
 from twinstep.measurement import main
 from twinstep.real_jobs.calibration import text_of
-from twinstep.real_jobs.predicted import predict, shares, writing_of
+from twinstep.real_jobs.predicted import predict, shares
 
 TEXT = """
 [cluster]
@@ -33,6 +33,7 @@ step = "1 s"
 interval_steps = 4
 size = "1 GB"
 store_rate = "2 GB/s"
+host_rate = "2 GB/s"
 overhead = "0.1 s"
 restore_rate = "4 GB/s"
 [job.recovery]
@@ -60,7 +61,7 @@ def scenario(tmp_path_factory: pytest.TempPathFactory) -> Scenario:
 def played(scenario: Scenario, *kills: str) -> Played:
     given = job_of(scenario)
     asked: Sequence[Kill] = [parse_kill(text, scenario.cluster, scenario.run.steps) for text in kills]
-    return predict(scenario, given, given_steps(scenario, given), 10**9, asked).play()
+    return predict(scenario, given, given_steps(scenario, given), asked).play()
 
 
 def job_of(scenario: Scenario) -> TrainingJob:
@@ -90,21 +91,18 @@ def test_each_kill_s_step_is_counted_with_what_earlier_kills_took(scenario: Scen
     assert played(scenario, "step0:rank0").lost_s["rework"] == 0.0
 
 
-def test_bytes_are_the_given_ones_or_the_program_s_parameters(scenario: Scenario) -> None:
-    assert shares(scenario, job_of(scenario), build(scenario)) == (250_000_000,) * 4
-    small = load(Path("scenarios/library/criteo_small_2x2.toml"), {"job.checkpoint.interval_steps": 2})
-    program = build(small)
-    tables = dict.fromkeys(range(4), 0)
-    for row in program.memory:
-        tables[row.rank] += row.size_bytes if row.kind in ("tables", "table optimizer") else 0
-    weights = sum(row.size_bytes for row in program.memory if row.rank == 0 and row.kind in ("weights", "optimizer"))
-    assert shares(small, job_of(small), program) == (tables[0] + weights, tables[1], tables[2], tables[3])
+def test_each_rank_saves_its_part_or_the_first_one_all(scenario: Scenario) -> None:
+    given = job_of(scenario)
+    assert shares(scenario, given, given_steps(scenario, given)) == (250_000_000,) * 4
+    first = replace(given, checkpoint=replace(given.checkpoint, shards="rank0"))
+    assert shares(scenario, first, given_steps(scenario, first)) == (10**9, 1, 1, 1)
 
 
 @pytest.mark.parametrize(
     ("sets", "sentence"),
     [
         ({"job.checkpoint.kind": "async"}, "job.checkpoint.kind = 'async': expected 'blocking' on real ranks"),
+        ({"job.checkpoint.full_every": "4"}, "job.checkpoint.full_every = 4: expected 1 on real ranks"),
     ],
 )
 def test_a_job_that_real_ranks_cannot_do_is_a_sentence(
@@ -143,6 +141,6 @@ def test_a_calibration_is_read_as_it_was_measured(scenario: Scenario, tmp_path: 
     assert (given.recovery.detection_ns, given.failures.kinds[1].detection_ns) == (500_000_000, 2_000_000_000)
     assert given.recovery.restart_ns(4) == 2_000_000_000
     assert given.recovery.replacement_ns == 3_000_000_000
-    writing = writing_of(made, given, 4 * 10**9)
-    assert writing.blocks_s == pytest.approx((2.1,))
-    assert writing.restore_s == pytest.approx((1.1,))
+    writing = predict(made, given, given_steps(made, given), []).model.writing  # of 1 GB
+    assert writing.blocks_s == pytest.approx((0.6,))
+    assert writing.restore_s == pytest.approx((0.35,))
