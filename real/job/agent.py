@@ -22,6 +22,7 @@ from real.job.elastic import ADDRESS, FILE, HOST, KEEP_ALIVE_S, KEEP_ALIVE_TRIES
 from real.job.journal import JobJournal
 from real.job.rank import be_rank
 from real.launch.placement import STORE_FD
+from real.libraries import library_of
 
 
 def main() -> NoReturn:
@@ -55,6 +56,8 @@ def _serve_store() -> None:
 def _be_agent() -> None:
     path, host, address = os.environ[FILE], int(os.environ[HOST]), os.environ[ADDRESS]
     job = load(Path(path))
+    library_of(job.scenario.run.library)
+    job.program(1)  # both load its modules, which each rank would otherwise load for itself after its fork
     journal = JobJournal(job.folder, f"host-{host}")
     journal.note("up", pid=os.getpid())
     parameters = RendezvousParameters(

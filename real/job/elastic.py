@@ -15,7 +15,7 @@ FILE = "TWINSTEP_ELASTIC_JOB"  # variable with the path of the file
 HOST = "TWINSTEP_HOST"  # variable with the number of the host, of which an agent takes care
 ADDRESS = "TWINSTEP_ADDRESS"  # variable with the address at which other hosts reach it
 AGENT = "real.job.agent:main"
-_NAME = "elastic-job"
+JOB_FILE = "elastic-job"
 MONITOR_S = 0.1  # torchrun's --monitor-interval, its default
 # A host that has not been heard of for so many intervals of so many seconds is lost: torchrun's rendezvous has 5 s, 3.
 KEEP_ALIVE_S, KEEP_ALIVE_TRIES = 1, 3
@@ -68,7 +68,7 @@ class ElasticJob:
 
     def save(self) -> Path:
         """Write this job for its processes; return the file."""
-        path = self.folder / _NAME
+        path = self.folder / JOB_FILE
         path.write_bytes(pickle.dumps((sys.path, pickle.dumps(self))))
         return path
 

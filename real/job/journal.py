@@ -17,19 +17,19 @@ class JobJournal:
 
     def __init__(self, folder: Path, by: str) -> None:
         (folder / _FOLDER).mkdir(parents=True, exist_ok=True)
-        # Unbuffered: what is written survives the process.
-        self._file = (folder / _FOLDER / f"{by}.jsonl").open("ab", buffering=0)
-        self._by = by
+        self._path, self._by = folder / _FOLDER / f"{by}.jsonl", by
 
     def note(self, what: str, **more: object) -> int:
         """Append an event that happens now; return its time."""
         ns = now_ns()
-        self._file.write(json.dumps({"ns": ns, "by": self._by, "what": what, **more}).encode() + b"\n")
+        # One unbuffered write: a line survives its process, and a kill leaves none in parts.
+        with self._path.open("ab", buffering=0) as file:
+            file.write(json.dumps({"ns": ns, "by": self._by, "what": what, **more}).encode() + b"\n")
         return ns
 
 
 def read(folder: Path, by: str = "*") -> list[Event]:
-    """Return the events of all processes, or of one, in order of time; lines that a kill has torn are left out."""
+    """Return the events of all processes, or of one, in order of time; a torn line is left out."""
     found = []
     for path in sorted((folder / _FOLDER).glob(f"{by}.jsonl")):
         for line in path.read_bytes().split(b"\n"):

@@ -29,6 +29,7 @@ class Kill:
     at_s: float | None = None
     step: int | None = None
     kind: str = ""
+    given: str = ""  # as the user wrote it
 
     @property
     def name(self) -> str:
@@ -36,6 +37,8 @@ class Kill:
         return self.kind or self.what
 
     def __str__(self) -> str:
+        if self.given:
+            return self.given
         moment = f"step{self.step}" if self.at_s is None else f"{self.at_s:g}s"
         return f"{moment}:{self.what}{self.number}"
 
@@ -62,7 +65,7 @@ def parse_kill(text: str, cluster: Cluster, steps: int) -> Kill:
     step = None if match["step"] is None else int(match["step"])
     if step is not None and step >= steps:
         raise ScenarioError(f"--kill = '{text}': expected step 0 to {steps - 1}, as the job ends after {steps} steps")
-    return Kill(what=match["what"], number=number, at_s=at_s, step=step)
+    return Kill(what=match["what"], number=number, at_s=at_s, step=step, given=text.strip())
 
 
 def draw_kills(failures: Failures, cluster: Cluster, seed: int, within_s: float) -> list[Kill]:

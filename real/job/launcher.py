@@ -11,14 +11,14 @@ from collections.abc import Sequence
 
 from real.emulate.fabric import control_address
 from real.job import journal
-from real.job.elastic import ADDRESS, AGENT, FILE, HOST, KEEP_ALIVE_S, KEEP_ALIVE_TRIES, ElasticJob
+from real.job.elastic import ADDRESS, AGENT, FILE, HOST, JOB_FILE, KEEP_ALIVE_S, KEEP_ALIVE_TRIES, ElasticJob
 from real.job.kills import Kill
 from real.launch.forker import Forker
 from real.launch.launcher import LOOPBACK, Hosts, RunEnded
 from real.launch.placement import ENTRY, STORE_FD
 from real.machine import allow_open_files
 from real.supervise.rank_status import START_S, ranks
-from real.supervise.spool import lay_out
+from real.supervise.spool import STEPS_FILE, lay_out
 from scenarios.interruption import hold_signals
 from scenarios.seam.errors import ProgramError
 
@@ -27,14 +27,19 @@ _STORE = -1  # in the place of a host's number
 _DEFAULTS = {
     "GLOO_SOCKET_IFNAME": "lo",
     "OMP_NUM_THREADS": "1",
-    # Each attempt's rank 0 serves a store of its own: the agent's store would be gone with its host.
+    # Otherwise agents wait for the store of a host that may be lost; ranks have no need of it.
     "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+    # torch's own format loads torch._dynamo when an agent logs its first failure, and detection would wait for it.
+    "TORCH_LOGS_FORMAT": "basic",
     ENTRY: AGENT,
 }
 
 
-def run(job: ElasticJob, kills: Sequence[Kill], hosts: Hosts) -> None:
+def run(job: ElasticJob, kills: Sequence[Kill], hosts: Hosts) -> list[Kill]:
     """Run the job to its end; its journal lies in its folder, however it ends.
+
+    Returns:
+        The kills that the job's end has forestalled.
 
     Raises:
         RunEnded: an agent failed, ranks stalled, or the run was interrupted; no process is left.
@@ -45,7 +50,7 @@ def run(job: ElasticJob, kills: Sequence[Kill], hosts: Hosts) -> None:
         raise RunEnded(str(error), 2) from None
     with hold_signals() as signals:
         job.folder.mkdir(parents=True, exist_ok=True)
-        _JobLaunch(job, kills, hosts, signals).run()
+        return _JobLaunch(job, kills, hosts, signals).run()
 
 
 class _JobLaunch:
@@ -67,8 +72,8 @@ class _JobLaunch:
         self._moved_s = time.monotonic()
         self._seen: tuple[int, list[int | None]] = (0, [])
 
-    def run(self) -> None:
-        """Start everything, watch it to the end, and leave no process."""
+    def run(self) -> list[Kill]:
+        """Start everything, watch it to the end, and leave no process; return the kills that were not due."""
         forker = Forker(None, {**_DEFAULTS, **os.environ, **self._hosts.environment})
         try:
             with self._store:
@@ -78,11 +83,14 @@ class _JobLaunch:
             self._notes.note("begun")
             self._watch(forker)
             self._notes.note("over")
+            return self._kills
         except RunEnded as ended:
             self._notes.note("ended early", why=str(ended))
             raise
         finally:
             forker.end()
+            for name in (STEPS_FILE, JOB_FILE):
+                (self._job.folder / name).unlink(missing_ok=True)
 
     def _start(self, forker: Forker, host: int) -> None:
         name = "store" if host == _STORE else f"host-{host}"
@@ -182,8 +190,10 @@ class _JobLaunch:
         return f"{ranks(late)} did not move for {within_s:g} s, {after}"
 
     def _why_ended(self, host: int, code: int) -> str:
-        log = self._job.folder / ("store.log" if host == _STORE else f"host-{host}.log")
-        lines = log.read_text(errors="replace").strip().splitlines() if log.is_file() else []
-        failed = [event for event in journal.read(self._job.folder, "rank-*") if event["what"] == "failed"]
-        words = failed[0]["error"] if failed else lines[-1] if lines else f"exit code {code}"
-        return f"host {host} gave up: {words}; {log} has more"
+        """Return why an agent gave up: a rank's own error, else the last line that the agent wrote."""
+        name = "store" if host == _STORE else f"host-{host}"
+        log = self._job.folder / f"{name}.log"
+        own = [event for event in journal.read(self._job.folder, "rank-*") if event.get("is_own")]
+        lines = log.read_text(errors="replace").strip().splitlines()
+        words = own[0]["error"] if own else lines[-1] if lines else f"exit code {code}"
+        return f"{name} gave up: {words}; {log} has more"

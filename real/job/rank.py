@@ -25,13 +25,14 @@ from real.job.elastic import ElasticJob, load
 from real.job.journal import JobJournal
 from real.launch.parent import die_with
 from real.libraries import library_of
+from real.libraries.errors import is_transports
 from real.rank.agreement import GroupAgreements
 from real.rank.backend import TorchBackend
 from real.rank.context import RankContext
 from real.rank.drive import play
 from real.rank.journal import Journal
 from real.rank.lanes import now_ns
-from real.rank.run import SWITCH_INTERVAL_S, TRANSPORT_TIMEOUTS, sentence_of
+from real.rank.run import SWITCH_INTERVAL_S, TRANSPORT_TIMEOUTS, is_second_hand, sentence_of
 from real.supervise.spool import open_steps
 from scenarios.seam.program import begin
 from scenarios.seam.rank import Rank
@@ -51,7 +52,8 @@ def be_rank(path: str) -> None:
     try:
         _JobRank(job, number, journal).run()
     except Exception as error:
-        journal.note("failed", error=sentence_of(error, number))
+        is_others = is_second_hand(error, number) or (isinstance(error, RuntimeError) and is_transports(error))
+        journal.note("failed", error=sentence_of(error, number), is_own=not is_others)
         sys.stderr.flush()
         os._exit(1)  # gloo's threads would wait for ranks that are gone
     journal.note("ended")
@@ -71,16 +73,17 @@ class _JobRank:
     def run(self) -> None:
         """Join, load, and run what is left of the program."""
         context = self._join()
+        self._first = self._job.saved_step()
+        program = self._job.program(max(self._steps - self._first, 1))
+        rank = Rank(TorchBackend(context))
+        gc.collect()
+        gc.freeze()
         dist.barrier()
         self._notes.note("joined")
-        self._first = self._load()
+        self._load()
         dist.barrier()
         self._notes.note("restored", step=self._first)
         if self._first < self._steps:
-            program = self._job.program(self._steps - self._first)
-            rank = Rank(TorchBackend(context))
-            gc.collect()
-            gc.freeze()
             play(begin(program, rank), self._number)
         context.leave()
         dist.barrier()
@@ -90,14 +93,11 @@ class _JobRank:
         library = library_of(run.library).at(int(os.environ["LOCAL_RANK"]))
         within_s = TRANSPORT_TIMEOUTS * run.timeout_s
         world_size = int(os.environ["WORLD_SIZE"])
-        store = dist.TCPStore(  # type: ignore[attr-defined]
-            os.environ["MASTER_ADDR"],
-            int(os.environ["MASTER_PORT"]),
-            is_master=self._number == 0,
-            wait_for_workers=False,
-            timeout=timedelta(seconds=within_s),
-        )
         timeout = timedelta(seconds=within_s)
+        # The store in which hosts meet: one of a rank or an agent would be gone with its host.
+        host, _, port = self._job.endpoint.rpartition(":")
+        meeting = dist.TCPStore(host, int(port), is_master=False, timeout=timeout)  # type: ignore[attr-defined]
+        store = dist.PrefixStore(f"ranks/{os.environ['TWINSTEP_ATTEMPT']}", meeting)  # type: ignore[attr-defined]
         dist.init_process_group(library.backend, store=store, rank=self._number, world_size=world_size, timeout=timeout)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         self._journal = Journal(self._number, self._number // cluster.host.gpus, world_size)
@@ -131,19 +131,18 @@ class _JobRank:
         if self._number == 0:
             self._remove(lambda step: step < done)
 
-    def _load(self) -> int:
-        """Load the newest whole checkpoint; return how many steps it has."""
-        done = self._job.saved_step()
+    def _load(self) -> None:
+        """Load the newest whole checkpoint."""
+        done = self._first
         if self._number == 0:
             self._remove(lambda step: step > done)  # the write of which was interrupted
         if not done:
-            return 0
+            return
         held = torch.empty(self._job.size_at(done, self._number), dtype=torch.uint8)
         state = {f"rank{self._number}": held, _STEP: torch.tensor(0)}
         load_state(state, storage_reader=FileSystemReader(self._job.checkpoint_at(done)))
         if int(state[_STEP]) != done or any(int(end) != done % 251 for end in (*held[:1], *held[-1:])):
             raise RuntimeError(f"{self._job.checkpoint_at(done)}: holds another step than {done}")
-        return done
 
     def _remove(self, is_old: Callable[[int], bool]) -> None:
         for folder in self._job.checkpoints.glob("step-*"):

@@ -64,6 +64,7 @@ def frames(data: bytes) -> Iterator[tuple[str, Any]]:
 
 # Stands for "no step yet".
 _NONE = -(1 << 63)
+STEPS_FILE = "steps"
 
 
 class Steps:
@@ -96,7 +97,7 @@ def open_steps(folder: Path) -> Steps | None:
 
 
 def _path_of(folder: Path) -> Path:
-    return folder / "steps"
+    return folder / STEPS_FILE
 
 
 # The ranks' job (see `real.launch.job`).

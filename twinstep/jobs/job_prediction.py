@@ -9,7 +9,7 @@ from typing import Any
 
 from reports.job.folder import JobRun
 from reports.run import Run
-from reports.sections.job import printed_job
+from reports.sections.job.report import printed_job
 from scenarios.config.scenario import Scenario, TrainingJob
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.program import Program
