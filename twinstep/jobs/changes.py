@@ -38,14 +38,14 @@ def _candidates(model: JobModel, job: TrainingJob) -> Iterator[tuple[str, str, J
     kinds, writing = model.interruptions, model.writing
     if any(one.detection_s > _QUICK_S for one in kinds):
         quick = tuple(replace(one, detection_s=min(one.detection_s, _QUICK_S)) for one in kinds)
-        yield "free", "failures noticed within 60 s, by a heartbeat", replace(model, interruptions=quick)
+        yield "free", "failures noticed within 60 s", replace(model, interruptions=quick)
     if not any(writing.background_s) and any(writing.blocks_s):
         beside = CheckpointTimes(
             blocks_s=(0.0,) * len(writing.blocks_s),
             background_s=writing.blocks_s,
             restore_s=writing.restore_s,
         )
-        yield "free", "checkpoint.kind = 'async', if the copy takes no time", replace(model, writing=beside)
+        yield "free", "checkpoint.kind = 'async'", replace(model, writing=beside)
     if any(one.loses_host for one in kinds):
         more = max(job.spare_hosts, 1)
         yield "bought", f"spare_hosts = {job.spare_hosts + more}", replace(model, spares=model.spares + more)

@@ -57,10 +57,11 @@ def _long(seconds: float) -> str:
 
 def _lines(job: JobRun) -> list[str]:
     head = job.head
-    spares = f" and {text.count_words(head['spare_hosts'], 'spare host')}" if head["spare_hosts"] else ""
     gpus = f"{head['gpus']:,} {head['gpu']}" if head["gpu"] else text.count_words(head["gpus"], "GPU")
     hosts = text.count_words(head["hosts"], "host")
-    return [f"{head['name']}: predicted job of {_goal(head['goal'])}, {gpus} on {hosts}{spares}"]
+    if head["spare_hosts"]:
+        hosts = f"{head['hosts']:,} + {head['spare_hosts']:,} spare hosts"
+    return [f"{head['name']}: predicted job of {_goal(head['goal'])}, {gpus}, {hosts}"]
 
 
 def _count(mean: float) -> str:
@@ -86,28 +87,24 @@ def _verdict(job: JobRun) -> Iterator[Fact]:
 
 def _progress(head: Mapping[str, Any]) -> Iterator[Fact]:
     low, high = (head["goodput_quantiles"][name] for name in ("p5", "p95"))
-    between = "of the time steps that count"
-    if high > low:
-        between += f"; {text.percent(low)} to {text.percent(high)} in 9 of 10 jobs"
-    yield Fact("goodput", text.percent(head["goodput"]), between, head["goodput"])
+    spread = f"{text.percent(low)} to {text.percent(high)} in 9 of 10 jobs" if high > low else ""
+    yield Fact("goodput", text.percent(head["goodput"]), spread, head["goodput"])
     if head["goal"]["kind"] == "samples":
         low, high = (head["time_to_train_s_quantiles"][name] for name in ("p5", "p95"))
-        note = f"mean; {_long(low)} to {_long(high)} in 9 of 10 jobs"
-        yield Fact("time to train", _long(head["time_to_train_s"]), note, head["time_to_train_s"])
-    else:
+        spread = f"; {_long(low)} to {_long(high)} in 9 of 10 jobs" if high > low else ""
+        yield Fact("time to train", _long(head["time_to_train_s"]), f"mean{spread}", head["time_to_train_s"])
+    elif head["goal"]["kind"] != "days":
         yield Fact("time", _long(head["time_to_train_s"]), "", head["time_to_train_s"])
     done = f"{head['steps']:,.0f} of {_long(head['step_s'])}, {head['step_source']}"
     yield Fact("steps", done, f"{head['samples']:.4g} samples" if _known(head["samples"]) else "")
 
 
 def _prices(head: Mapping[str, Any]) -> Iterator[Fact]:
-    paid = "spare hosts included" if head["spare_hosts"] else ""
-    yield Fact("GPU hours", text.number(head["gpu_hours"]), paid, head["gpu_hours"])
+    energy = f"at most {text.number(head['kwh'])} kWh" if _known(head["kwh"]) else ""
+    yield Fact("GPU hours", text.number(head["gpu_hours"]), energy, head["gpu_hours"])
     if _known(head["usd"]):
         per = f"${text.to_three_digits(head['usd_per_1e9'])} per 10^9 samples" if _known(head["usd_per_1e9"]) else ""
         yield Fact("price", f"${head['usd']:,.0f}", per, head["usd"])
-    if _known(head["kwh"]):
-        yield Fact("energy", f"at most {text.number(head['kwh'])} kWh", "", head["kwh"])
 
 
 def _failures(head: Mapping[str, Any]) -> Iterator[Fact]:
@@ -138,13 +135,13 @@ def _certainty(head: Mapping[str, Any]) -> Fact:
     said = [f"failure rates: {named}"] if head["failures"] else []
     said.append(f"step: {head['step_source']}; {head['rests_on']}" if head["step_source"] != "given" else "step: given")
     closed = text.percent(head["goodput_closed_form"])
-    said.append(f"closed form, with a spare host for every failure: goodput {closed}, {100 * off:+.1f} points apart")
+    said.append(f"closed form, with spare hosts enough: {closed}, {100 * off:+.1f} points apart")
     return Fact("how sure", "\n".join(said))
 
 
 def _help(job: JobRun) -> Fact:
     best = records(job.changes.head(_SHOWN))
-    said = [f"{row['group']}: {row['change']}, {100 * row['gain']:+.1f} points of goodput" for row in best]
+    said = [f"{row['group']}: {row['change']}, {100 * row['gain']:+.1f} points" for row in best]
     return Fact("would help", "\n".join(said or ["no single change gains anything"]))
 
 

@@ -47,7 +47,7 @@ def test_unknown_values_are_dashes():
 
 
 def test_infinite_values_are_shown_as_inf():
-    assert [form(float("inf")) for form in (text.duration, text.size, text.rate)] == ["inf s", "inf TiB", "inf GB/s"]
+    assert [form(float("inf")) for form in (text.duration, text.size, text.rate)] == ["inf days", "inf TiB", "inf GB/s"]
 
 
 def test_labels_cannot_command_a_terminal():
