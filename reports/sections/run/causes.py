@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from reports.analysis import critical_path
-from reports.analysis.by_role import HOST
+from reports.analysis.by_role import HOST, LAUNCHING, by_what
 from reports.analysis.frames import COMPUTE
 from reports.analysis.step_breakdown import PARTS, parts_of_step, steady_kept
 from reports.run import Run
@@ -19,6 +19,17 @@ _DOMINANT, _LEAST_SHARE, _NAMED = 3, 0.1, 3
 # A smaller share of a step is not reported.
 _LEAST_WAIT = _LEAST_LAYER = 0.02
 _UNEVEN = 1.05
+
+
+def launching(run: Run, step: int) -> float:
+    """Return the share of a step's critical path in which a GPU waits for launches."""
+    path = by_what(run.critical_path_of(step))
+    return float(path.loc[(path["what"] == LAUNCHING).to_numpy(bool), "share"].sum())
+
+
+def with_launching(run: Run, step: int | None) -> str:
+    """Return ", launching included", as times of computations are; "" where a step has hardly any."""
+    return ", launching included" if step is not None and launching(run, step) >= _LEAST_WAIT else ""
 
 
 def largest_part(run: Run, step: int) -> str:
@@ -55,7 +66,9 @@ def dominant(run: Run, step: int) -> list[str]:
     whole, said = text.duration(float(path["duration_ns"].sum())), []
     for row in records(critical_path.dominant(path).head(_DOMINANT)):
         if row["share"] >= _LEAST_SHARE:
-            took = f"{text.duration(row['duration_ns'])} of the {whole} step ({text.percent(row['share'])})"
+            included = with_launching(run, step) if row["part"] == COMPUTE else ""
+            share = f"{text.percent(row['share'])}{included}"
+            took = f"{text.duration(row['duration_ns'])} of the {whole} step ({share})"
             by_layer = _divide(run, dict(zip(row["operations"], row["times_ns"], strict=True)), with_phase=True)
             pairs = list(by_layer.items())
             named = [f"{text.printable(name)} {text.duration(ns)}" for name, ns in pairs[:_NAMED] if name]

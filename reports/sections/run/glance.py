@@ -33,7 +33,7 @@ from reports.sections.model import (
     on_terminal,
 )
 from reports.sections.run import changes
-from reports.sections.run.causes import dominant, timed_faults
+from reports.sections.run.causes import dominant, timed_faults, with_launching
 from reports.sections.run.headline import of_recording
 from reports.sections.run.subject import RunView
 from reports.sections.run.uncertainty import bar
@@ -110,7 +110,8 @@ def _part_facts(view: RunView) -> Iterator[Fact]:
         if part in spent.index:
             mean, share = (float(spent.loc[part, value]) for value in ("mean_ns", "share"))  # type: ignore[arg-type]
             if mean:
-                yield Fact(part, text.duration(mean), f"{text.percent(share)} of a step, mean rank", mean)
+                included = with_launching(view.run, view.step) if name == "compute_ns" else ""
+                yield Fact(part, text.duration(mean), f"{text.percent(share)} of a step, mean rank{included}", mean)
 
 
 def memory_facts(run: Run) -> Iterator[Fact]:

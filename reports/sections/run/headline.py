@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from reports.analysis.by_role import LAUNCHING, by_what
 from reports.analysis.frames import memory_at_peak
 from reports.analysis.prediction.costs import costs, prices_of
 from reports.analysis.prediction.uncertainty import on_gpus, uncertainty
@@ -26,7 +25,7 @@ from reports.analysis.step_breakdown import (
 )
 from reports.analysis.step_times import LEAST_EXCESS, SETTLED
 from reports.run import Run
-from reports.sections.run.causes import waiting
+from reports.sections.run.causes import launching, waiting
 from reports.sections.run.uncertainty import bar, why
 from reports.terminal import text
 from reports.terminal.rows import represent_rows
@@ -107,11 +106,9 @@ def bound_by_host(run: Run) -> str:
     step = typical_step(run) if run.info.world == "sim" and on_gpus(run) else None
     if step is None:
         return ""
-    path = by_what(run.critical_path_of(step))
-    idle = float(path.loc[path["what"].to_numpy() == LAUNCHING, "share"].sum())
-    if idle < _BOUND:
-        return ""
-    return f"bound by the host: GPU idle {text.percent(idle)} of the step"
+    idle = launching(run, step)
+    said = f"bound by the host: GPU idle {text.percent(idle)} of the step, waiting for launches"
+    return said if idle >= _BOUND else ""
 
 
 def would_help(info: RunInfo, *, is_bound_by_host: bool) -> list[str]:

@@ -10,6 +10,7 @@ import pandas as pd
 from reports.analysis.step_breakdown import PARTS, parts_of_step, why_no_step
 from reports.sections import model
 from reports.sections.model import PAGE, Column, Columns, Most, ReportSection, ReportTable, figure, on_page, on_terminal
+from reports.sections.run.causes import with_launching
 from reports.sections.run.subject import RunView
 from reports.terminal import text
 from reports.terminal.rows import cells, name_rows, records, represent_rows, write_cell
@@ -72,7 +73,9 @@ def _breakdown(view: RunView) -> Iterator[ReportTable]:
     shown = spent[((spent["part"] != PARTS["exposed_ns"]) & (spent["max_ns"] > 0)).to_numpy(bool)]
     columns = {"part": "part", "mean_ns": "mean", "share": "share", "max_ns": "max", "rank": "on rank"}
     columns["max_over_mean"] = "max/mean"
-    frame, title = shown.assign(rank=represent_rows(shown)), f"Step breakdown over ranks, {view.which}"
+    compute = f"{PARTS['compute_ns']}{with_launching(view.run, view.step)}"
+    names = shown["part"].replace(PARTS["compute_ns"], compute)
+    frame, title = shown.assign(rank=represent_rows(shown), part=names), f"Step breakdown over ranks, {view.which}"
     yield model.table_of(title, frame, columns, note=_PARTS_NOTE, raw=raw, name="Breakdown over ranks")
 
 

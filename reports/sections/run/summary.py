@@ -12,14 +12,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from reports.analysis.by_role import LAUNCHING, by_what
 from reports.analysis.prediction.costs import costs, prices_of
 from reports.analysis.prediction.uncertainty import uncertainty
 from reports.analysis.step_breakdown import timed_steps, why_no_step
 from reports.run import Run
 from reports.sections.model import PAGE, Bar, Block, Fact, Facts, Listing, Report, ReportSection, on_page, on_terminal
 from reports.sections.run import changes
-from reports.sections.run.causes import largest_part, timed_faults, waiting
+from reports.sections.run.causes import largest_part, launching, timed_faults, waiting
 from reports.sections.run.glance import memory_facts, path_bar, time_facts
 from reports.sections.run.headline import (
     OF_SEARCH,
@@ -133,9 +132,8 @@ def _limits(view: RunView) -> Iterator[Fact]:
     """Yield what the step's time goes into, then what makes it longer than that of equal ranks."""
     if view.step is None:
         return
-    path = by_what(view.run.critical_path_of(view.step))
-    launching = float(path.loc[(path["what"] == LAUNCHING).to_numpy(bool), "share"].sum())
-    host = f"launching of operations: {text.percent(launching)} of the step" if launching >= _LARGE else ""
+    share = launching(view.run, view.step)
+    host = f"launching of operations: {text.percent(share)} of the step" if share >= _LARGE else ""
     host = bound_by_host(view.run).removeprefix("bound by ") or host
     late = waiting(view.run, view.kept_steps, _LEAST_COST) or _straggler(view)
     said = [host or largest_part(view.run, view.step), late]

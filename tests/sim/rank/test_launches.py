@@ -8,7 +8,10 @@ from typing import Any
 import torch
 
 from reports.run import Run
+from reports.sections.model import Facts
+from reports.sections.run.glance import GLANCE
 from reports.sections.run.headline import bound_by_host
+from reports.sections.run.subject import RunView
 from scenarios.config.hardware import Cluster
 from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import Kernel
@@ -167,4 +170,8 @@ def test_a_step_that_its_host_bounds_says_so() -> None:
 
     run = Run.of(simulate(scenario(eager()), Play(body)))
     idle = (LAUNCH_NS + NODE_NS) / (LAUNCH_NS + NODE_NS + RAMP_NS + 1_000)
-    assert bound_by_host(run).startswith(f"bound by the host: GPU idle {100 * idle:.1f} % of the step")
+    assert bound_by_host(run) == f"bound by the host: GPU idle {100 * idle:.1f} % of the step, waiting for launches"
+    shown = GLANCE.show(RunView.of(run), "page")
+    assert shown is not None
+    notes = [fact.note for block in shown.blocks if isinstance(block, Facts) for fact in block.items]
+    assert "100.0 % of a step, mean rank, launching included" in notes
