@@ -19,9 +19,10 @@ BENCH_NEEDS := "torch==2.13.0" --editable ".[dev,torchrec]" matplotlib setuptool
 beside = { $(1); } & others=$$!; $(BIN)/python -m tests $(2); tests=$$?; wait $$others && exit $$tests
 
 TYPES := $(BIN)/python -m tests.type_check
+QUICK := --hypothesis-profile quick -m "not real and not emulated and not browser and not whole and not slow"
 DOCS := $(BIN)/python -m sphinx --quiet --fresh-env --nitpicky --fail-on-warning --builder html docs build/docs
 
-.PHONY: run test check check-fast docs resolve torchrec benchmarks scale mutations format clean
+.PHONY: run test check check-fast coverage docs resolve torchrec benchmarks scale mutations format clean
 
 run: $(STAMP)
 	@echo "How long does a training step of MLPerf's recommender (DLRM-DCNv2) take on a host of 8 H100?"
@@ -47,7 +48,15 @@ docs: $(STAMP)
 check-fast: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(call beside,$(TYPES),--hypothesis-profile quick -m "not real and not emulated and not browser and not whole and not slow")
+	$(call beside,$(TYPES),$(QUICK))
+
+# Which lines the tests of check-fast run, in one process: a report that never fails and is no part of CI, as a test may
+# fail with slipcover's probes in the code. The files that are left out are compiled by numba, which refuses probes.
+coverage: $(STAMP)
+	$(BIN)/python -m pip install --quiet --no-compile "slipcover==1.1.0"
+	-$(BIN)/python -m slipcover --source twinstep,sim,real,scenarios,reports --skip-covered \
+	    --omit $$(grep -rl "^from scenarios.compiled import" scenarios sim | sed "s|^|*/|" | paste -sd,) \
+	    -m pytest -W ignore::pytest.PytestAssertRewriteWarning -p no:cacheprovider $(QUICK)
 
 # Pins that exclude each other fail here, in CI, not in a user's `make torchrec`. `constraints.txt` needs no dry run:
 # .venv is installed from it.
