@@ -146,6 +146,7 @@ def _recording(world: World, program: Program, error: str, *, started: datetime,
         loads=loads,
         kernels=[] if world.kernels is None else world.kernels.rows(is_whole=not error),
         operators=[] if world.operators is None else world.operators.rows(),
+        layers=world.layers.rows(),
         sources={source.name: source.text for source in scenario.sources},
         kept=program.kept(),
         traffic=[replace(row, host_count=counts.get(row.from_host, 1)) for row in machine.traffic.rows()],
@@ -240,7 +241,7 @@ def _buffers(world: World, program: Program) -> Iterator[MemoryRow]:
 
 def _links(machine: Machine, classes: HostClasses | None, counts: Mapping[int, int]) -> list[LinkRow]:
     """Return all links with their multiplicity; `counts` maps simulated hosts to the number of hosts they represent."""
-    rows = machine.fabric.rows()
+    rows = machine.fabric.rows(machine.clock.now_ns)
     if classes is None:
         return rows
     uplinks = Leaves.of(machine.fabric.network, classes).link_counts()

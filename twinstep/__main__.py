@@ -51,6 +51,7 @@ COMMANDS = {
     "import": Command(
         "twinstep.table_import.cli", (), " import", "write the tables of a TorchRec model as a table file"
     ),
+    "planner": Command(_FILES, ("planner",), "", "show where TorchRec's planner places a scenario's tables"),
     "list": Command(_FILES, ("list",), "", "list the ready scenarios"),
     "profiles": Command(_FILES, ("profiles",), "", "list the hardware that a scenario can name"),
     "profile": Command(_FILES, ("profile",), "", "print a profile's file, as a start for one of your own"),

@@ -114,9 +114,10 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=prog,
         description="Run a scenario or script on real processes: on this machine, or as one rank under torchrun or "
-        "srun. Further commands: 'twinstep emulate' creates emulated hosts, 'calibrate' measures this machine "
-        "and writes its profile, 'validate' compares predictions with measurements, 'regret' measures how good the "
-        "choices of a study are, 'check-ranks' compares the results of real ranks with those of the simulator.",
+        "srun. Further commands: 'twinstep emulate' creates emulated hosts, 'twinstep calibrate' measures this machine "
+        "and writes its profile, 'twinstep validate' compares predictions with measurements, 'twinstep regret' "
+        "measures how good the choices of a study are, 'twinstep check-ranks' compares the results of real ranks with "
+        "those of the simulator.",
     )
     parser.add_argument(
         "scenario",

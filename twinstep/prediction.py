@@ -70,9 +70,9 @@ def _parser(prog: str) -> argparse.ArgumentParser:
 
     parser = argparse.ArgumentParser(
         prog=prog,
-        description="Predict how long the steps of a scenario or script take. '%(prog)s sweep STUDY' predicts all"
-        " variations that a study describes. '%(prog)s search STUDY' searches a study for its best variations."
-        " '%(prog)s curves SCENARIO' shows how a scenario scales.",
+        description="Predict how long the steps of a scenario or script take. 'twinstep sweep STUDY' predicts all"
+        " variations that a study describes. 'twinstep search STUDY' searches a study for its best variations."
+        " 'twinstep curves SCENARIO' shows how a scenario scales.",
     )
     parser.add_argument(
         "scenario",

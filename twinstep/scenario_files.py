@@ -58,7 +58,9 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         action="store_true",
         help="do not run the Python that a file names (program, model.dense); check everything else",
     )
-    planned = commands.add_parser("plan", help="show where the planner places a scenario's tables, and how balanced")
+    planned = commands.add_parser(
+        "planner", aliases=["plan"], help="show where TorchRec's planner places a scenario's tables, and how balanced"
+    )
     planned.add_argument("file", metavar="FILE", help="scenario file, or name of a ready scenario")
     planned.add_argument("--out", metavar="PLAN", help="also write the plan to this new file, as TorchRec's JSON")
     planned.add_argument(
@@ -81,7 +83,7 @@ def _run(options: argparse.Namespace) -> int:
 
     if options.command == "check":
         return check_files(options.files, runs_code=not options.no_code)
-    if options.command == "plan":
+    if options.command in ("planner", "plan"):
         return print_plan(options.file, options.out, options.module)
     printed = {"list": list_library, "schema": print_schema, "keys": print_keys}
     with report_mistakes():

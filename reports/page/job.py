@@ -13,7 +13,7 @@ from reports.job.folder import JobRun
 from reports.page import charts, svg, theme
 from reports.page.blocks import Chart, Page, Picture
 from reports.page.sections import draw_sections
-from reports.sections.job import JOB, JOB_SUMMARY
+from reports.sections.job.report import JOB, JOB_SUMMARY
 from reports.terminal import text
 from reports.terminal.rows import records
 

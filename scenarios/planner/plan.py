@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import astuple
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import astuple, fields
 from itertools import chain, repeat
 
 from scenarios.config.scenario import Model, Recommender, Scenario
@@ -34,6 +34,9 @@ from scenarios.seam.kernel import ELEMENT_BYTES
 # Limit of shards placed in one search over all proposals, which keeps planning to seconds for any number of ranks.
 _SHARD_BUDGET = 1_000_000
 _GRID_PROPOSALS = 256
+# Plans of the scenarios planned last: points of a study, what-ifs and a search have few plans between them.
+_PLANS: dict[Hashable, Plan] = {}
+_MOST_PLANS = 64
 
 
 def plan_tables(scenario: Scenario) -> Plan:
@@ -46,9 +49,7 @@ def plan_tables(scenario: Scenario) -> Plan:
     Raises:
         ScenarioError: no placement fits, with the table to blame and its bytes; or a given plan is invalid.
     """
-    workload = Recommender.of(scenario.workload)
-    model, planner = workload.model, workload.planner
-    topology = topology_of(scenario)
+    planner, topology = Recommender.of(scenario.workload).planner, topology_of(scenario)
     if planner.plan is not None:
         return given_plan(scenario, topology)
     if planner.choose == "simulated":
@@ -56,6 +57,26 @@ def plan_tables(scenario: Scenario) -> Plan:
             f"{scenario.path}: sharding.choose = 'simulated': expected twinstep predict, whose run folder has the plan"
             " that it finds, plan.json, to be the sharding.plan elsewhere"
         )
+    key = _inputs(scenario, topology)
+    if key not in _PLANS:
+        _PLANS[key] = _search(scenario, topology)
+        if len(_PLANS) > _MOST_PLANS:
+            del _PLANS[next(iter(_PLANS))]
+    return _PLANS[key]
+
+
+def _inputs(scenario: Scenario, topology: Topology) -> Hashable:
+    """Return all that a search reads but the words of its errors."""
+    workload = Recommender.of(scenario.workload)
+    cluster = tuple(getattr(topology, each.name) for each in fields(topology) if each.init)
+    tables = workload.model.tables, workload.model.embedding_dtype, workload.model.optimizer
+    return cluster, tables, workload.planner, workload.pipeline.kind, scenario.run.batch_size
+
+
+def _search(scenario: Scenario, topology: Topology) -> Plan:
+    """Return the best placement of the tables that are not pinned."""
+    workload = Recommender.of(scenario.workload)
+    model, planner = workload.model, workload.planner
     pinned = place_pinned(scenario, topology)
     free = [index for index, table in enumerate(model.tables) if table.name not in pinned]
     options = {index: options_of(model.tables[index], scenario, topology) for index in free}

@@ -10,6 +10,8 @@ from collections.abc import Callable
 
 from sim.job.model import Interruption, JobModel
 
+_HOPELESS = 700  # failures in a cycle, in the mean: one without any has a probability of 1e-304
+
 
 def young_s(checkpoint_s: float, between_failures_s: float) -> float:
     """Return Young's interval: seconds of work between two checkpoints (CACM 17(9), 1974)."""
@@ -44,6 +46,8 @@ def goodput(model: JobModel) -> float:
     took_s = wall_s
     if rate:
         # e^(r lag) - 1 of the cycles' time is work done after a checkpoint that was not yet written.
+        if rate * (wall_s + lag_s) > _HOPELESS:
+            return 0.0
         took_s = math.expm1(rate * wall_s) * (1 / rate + _recovery(model, unplanned, rate)) * math.exp(rate * lag_s)
     saves_s = model.writing.blocks_s[0] + model.writing.background_s[0]
     pauses = sum(one.per_s * (saves_s + _needs_s(model, one)) for one in planned)
@@ -51,21 +55,26 @@ def goodput(model: JobModel) -> float:
 
 
 def _cycle(model: JobModel) -> tuple[float, float]:
-    """Return the mean seconds of a cycle, and for how long its checkpoint is not safe yet."""
+    """Return the mean seconds of a cycle, and by how much later its checkpoint is safe than the first after a start.
+
+    The first cycle after a start has no write beside it, so that it is shorter.
+    """
     lengthened = (1 + model.evaluation) / (1 - model.input_stall)
     step = model.by_hosts[model.hosts]
-    walls_s, writing, count = 0.0, model.writing, len(model.writing.blocks_s)
+    walls_s, lags_s, writing, count = 0.0, 0.0, model.writing, len(model.writing.blocks_s)
     for block_s, beside_s in zip(writing.blocks_s, writing.background_s, strict=True):
         alone_s = model.interval_steps * step.step_s * lengthened
         slowed_s = min(beside_s, alone_s * step.writing_s / step.step_s) * (1 - step.step_s / step.writing_s)
-        walls_s += max(alone_s + slowed_s, beside_s) + block_s
-    return walls_s / count, sum(writing.background_s) / count
+        train_s = max(alone_s + slowed_s, beside_s)
+        walls_s += train_s + block_s
+        lags_s += beside_s - (train_s - alone_s)
+    return walls_s / count, lags_s / count
 
 
 def _recovery(model: JobModel, kinds: list[Interruption], rate: float) -> float:
     """Return the mean seconds of a recovery, with those that interrupt it."""
     ends = sum(one.per_s * math.exp(-rate * _needs_s(model, one)) for one in kinds) / rate
-    return (1 - ends) / (rate * ends)
+    return (1 - ends) / (rate * ends) if ends else math.inf
 
 
 def _needs_s(model: JobModel, kind: Interruption) -> float:

@@ -21,6 +21,10 @@ _PATIENCE, _HOPELESS = 10_000, 1e-3  # after so many interruptions a job must ha
 Events = Generator[simpy.Event, None, None]
 
 
+class EndlessJobError(Exception):
+    """A job that nearly never saves any steps, and whose end is a number of steps."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobPhase:
     """A stretch of a job: seconds since its start, what happens ("steps" or a name in `LOSSES`), and why."""
@@ -64,7 +68,8 @@ def play(
         at: all its interruptions, instead of random ones: seconds since its start, and the kind's name.
 
     Raises:
-        ValueError: the job has no end, or it has only steps as its end and nearly never saves any.
+        ValueError: the job has no end.
+        EndlessJobError: its end is a number of steps, and it nearly never saves any.
     """
     if math.isinf(model.steps) and math.isinf(model.horizon_s):
         raise ValueError("a job without an end: expected steps or horizon_s")
@@ -117,9 +122,9 @@ class _Job:
         if self._interrupted % _PATIENCE or self._model.horizon_s < math.inf:
             return
         if self.played.steps * self._model.step_s < _HOPELESS * self._env.now:
-            raise ValueError(
-                f"a goodput below {_HOPELESS:.1%} after {self._interrupted:,} interruptions:"
-                " expected failures that are rarer than checkpoints"
+            raise EndlessJobError(
+                f"job.failures: expected rarer failures or more frequent checkpoints, as after {self._interrupted:,}"
+                f" interruptions goodput is below {_HOPELESS:.1%}"
             )
 
     def _train(self) -> Generator[simpy.Event, None, Interruption | None]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from scenarios.config.scenario import Scenario
 from scenarios.config.scenario.job import Checkpoints
+from scenarios.config.units import format_bytes
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.program import Program
 from scenarios.workloads.build import build
@@ -35,6 +36,7 @@ class JobCheckpoints:
         program: has the plan and the memory of ranks; None: it is built if the bytes are not given.
         hosts: number of hosts that train, if not those of the cluster: each then has an equal part.
         beside_bytes_per_s: rate of each host's writes beside steps, from `step_while_writing`; None: as without steps.
+        known: bytes on all hosts, by steps since the last whole checkpoint, once they are computed.
     """
 
     scenario: Scenario
@@ -42,7 +44,7 @@ class JobCheckpoints:
     program: Program | None = None
     hosts: int | None = None
     beside_bytes_per_s: float | None = None
-    _sizes: dict[int, CheckpointBytes] = field(default_factory=dict, init=False, repr=False, compare=False)
+    known: dict[int, CheckpointBytes] = field(default_factory=dict, repr=False, compare=False)
 
     def writing(self, interval_steps: int) -> CheckpointTimes:
         """Return what checkpoints take, with so many steps between two.
@@ -75,23 +77,16 @@ class JobCheckpoints:
         Raises:
             ScenarioError: they are not known.
         """
-        if steps not in self._sizes:
-            self._sizes[steps] = self._find_size(steps)
-        return self._sizes[steps]
-
-    def _find_size(self, steps: int) -> CheckpointBytes:
         scenario, given = self.scenario, self.given
-        gpus, hosts = scenario.cluster.host.gpus, scenario.cluster.hosts
-        ranks = (self.hosts or hosts) * gpus
-        if given.size_bytes is not None and not steps:
-            return evenly(given.size_bytes, ranks, gpus)
+        gpus, hosts = scenario.cluster.host.gpus, self.hosts or scenario.cluster.hosts
         if given.size_bytes is not None:
-            raise ScenarioError(
-                f"{scenario.path}: job.checkpoint.full_every = {given.full_every}: expected 1 beside size, for which"
-                " the rows that are looked up are not known"
-            )
-        found = checkpoint_bytes(scenario, self.program or build(scenario), given.table_bits, steps or None)
-        return found if ranks == hosts * gpus else evenly(found.total, ranks, gpus)
+            assert not steps, "the checks refuse incremental checkpoints of a given size"
+            return evenly(given.size_bytes, hosts * gpus, gpus)
+        if steps not in self.known:
+            program = self.program or build(scenario)
+            self.known[steps] = checkpoint_bytes(scenario, program, given.table_bits, steps or None)
+        found = self.known[steps]
+        return found if hosts == scenario.cluster.hosts else evenly(found.total, hosts * gpus, gpus)
 
     # Rates.
 
@@ -99,7 +94,8 @@ class JobCheckpoints:
     def meets_messages(self) -> bool:
         """Whether checkpoints go over the NICs of the steps' messages while steps run."""
         given = self.given
-        return given.kind == "async" and given.over == "network" and (given.to == "store" or self._has_peer)
+        is_beside = given.kind == "async" and given.over == "network" and given.write_ns != 0
+        return is_beside and (given.to == "store" or self._has_peer)
 
     @property
     def host_bytes_per_s(self) -> float:
@@ -147,6 +143,7 @@ class JobCheckpoints:
 
     def _copy_s(self, size: CheckpointBytes, *, needed: bool = True) -> float:
         """Return the seconds until all is in host memory: of each host, or gathered in that of rank 0."""
+        self._check_memory(size)
         if self.given.shards == "ranks":
             return self._through_pcie_s(float(size.written.max()), needed=needed)
         host, own = self.scenario.cluster.host, size.own
@@ -154,6 +151,17 @@ class JobCheckpoints:
         inside_s = float(own[1 : size.gpus].sum()) / host.shared_gpu_bytes_per_s
         gathering_s = max(float(own[size.gpus :].sum()) / nic_bytes_per_s, inside_s)
         return max(gathering_s, self._through_pcie_s(size.total, needed=needed))
+
+    def _check_memory(self, size: CheckpointBytes) -> None:
+        """Check that host memory holds the checkpoint that it has to, and that of another host."""
+        given, has_bytes = self.given, self.scenario.cluster.host.memory_bytes
+        count = int(given.kind == "async" or given.to == "host") + int(given.to == "host" and self._has_peer)
+        needs_bytes = count * (size.total if given.shards == "rank0" else float(size.hosts_written.max()))
+        if needs_bytes > has_bytes:
+            raise ScenarioError(
+                f"{self.scenario.path}: cluster.host_memory = '{format_bytes(has_bytes)}': expected at least"
+                f" {format_bytes(needs_bytes)} for a host's checkpoint{' and that of another' if count > 1 else ''}"
+            )
 
     def _through_pcie_s(self, size_bytes: float, *, needed: bool) -> float:
         """Return the seconds of a copy between a GPU and its host's memory; 0 if unknown and not `needed`."""
@@ -164,7 +172,7 @@ class JobCheckpoints:
         if needed or given.to == "host":
             raise ScenarioError(
                 f"{self.scenario.path}: cluster.inside.host_rate: missing; expected the rate at which checkpoints are"
-                " copied into the host's memory, or job.checkpoint.staging"
+                " copied into the host's memory, or times in job.checkpoint"
             )
         return 0.0
 

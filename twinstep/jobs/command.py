@@ -28,7 +28,7 @@ def predict_job(options: argparse.Namespace, scenario: Scenario, job: TrainingJo
     """
     with loading():
         from reports.job import folder as job_folder
-        from reports.sections.job import JOB, JOB_SUMMARY
+        from reports.sections.job.report import JOB, JOB_SUMMARY
         from reports.store import run_folder as store
         from reports.terminal.present import check_free, output, print_report
         from scenarios.progress_line import ProgressLine

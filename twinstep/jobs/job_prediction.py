@@ -9,11 +9,12 @@ from typing import Any
 
 from reports.job.folder import JobRun
 from reports.run import Run
-from reports.sections.job import printed_job
+from reports.sections.job.report import printed_job
 from scenarios.config.scenario import Scenario, TrainingJob
 from scenarios.seam.errors import ScenarioError
 from scenarios.seam.program import Program
 from sim.job.model import JobModel
+from sim.job.play import EndlessJobError, Played
 from sim.job.sample import mean_goodput, sample
 from sim.run import simulate
 from twinstep.jobs import outcome
@@ -56,13 +57,13 @@ def job_measures(scenario: Scenario, job: TrainingJob, program: Program, run: Ru
     """Return a job's goodput, days, and costs per 10^9 samples with failures in, for a row of a study.
 
     Raises:
-        ScenarioError: the scenario lacks what its job needs.
+        ScenarioError: the scenario lacks what its job needs, or the job nearly never saves any steps.
     """
     given = job.step_ns is not None
     steps = given_steps(scenario, job) if given else predicted_steps(scenario, program, job, run)
     jobs = JobModels(scenario, job, steps)
     model = jobs.model() if gives_interval(job) else jobs.best(jobs.model())
-    draws = outcome.draws_frame(model, sample(model, min(job.draws, _DRAWS), scenario.run.seed))
+    draws = outcome.draws_frame(model, _played(scenario, model, min(job.draws, _DRAWS)))
     found = outcome.summary(model, draws, steps.samples)
     costs = outcome.costs(scenario.cluster, job, found["time_to_train_s"], found["samples"])
     return {
@@ -77,7 +78,7 @@ def play_job(scenario: Scenario, job: TrainingJob, steps: JobSteps, tell: Tell =
     """Play a job; `tell` is called with what is done, how many of it have been done, and of how many.
 
     Raises:
-        ScenarioError: the scenario lacks what its job needs.
+        ScenarioError: the scenario lacks what its job needs, or the job nearly never saves any steps.
     """
     jobs, seed = JobModels(scenario, job, steps), scenario.run.seed
     model = jobs.model()
@@ -85,7 +86,7 @@ def play_job(scenario: Scenario, job: TrainingJob, steps: JobSteps, tell: Tell =
         tell("trying checkpoint intervals", 0, 1)
         model = jobs.best(model, lambda tried: mean_goodput(tried, seed))
     workers = len(os.sched_getaffinity(0))
-    played = sample(model, job.draws, seed, workers=workers, tell=lambda done: tell("playing jobs", done, job.draws))
+    played = _played(scenario, model, job.draws, workers, lambda done: tell("playing jobs", done, job.draws))
     draws = outcome.draws_frame(model, played)
     tell("trying other numbers of hosts", 0, 1)
     hosts = sorted({max(round(scenario.cluster.hosts * share), 1) for share in _SIZES})
@@ -102,6 +103,15 @@ def play_job(scenario: Scenario, job: TrainingJob, steps: JobSteps, tell: Tell =
         sizes=outcome.sizes(models, seed),
         changes=changes(model, job, seed),
     )
+
+
+def _played(
+    scenario: Scenario, model: JobModel, draws: int, workers: int = 1, tell: Callable[[int], None] = lambda _: None
+) -> list[Played]:
+    try:
+        return sample(model, draws, scenario.run.seed, workers=workers, tell=tell)
+    except EndlessJobError as error:
+        raise ScenarioError(f"{scenario.path}: {error}") from None
 
 
 def _about(scenario: Scenario, job: TrainingJob, steps: JobSteps, model: JobModel, jobs: JobModels) -> dict[str, Any]:

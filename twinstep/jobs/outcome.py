@@ -114,13 +114,14 @@ def sizes(models: Mapping[int, JobModel], seed: int) -> pd.DataFrame:
 
 
 def rules(model: JobModel) -> dict[str, float]:
-    """Return the best interval, in seconds of steps, by each rule; nan where no failure happens."""
-    rate = model.failures_per_s
+    """Return the best interval, in seconds of steps, by each rule; nan without failures that are not planned."""
+    failures = [one for one in model.interruptions if not one.planned]
+    rate = sum(one.per_s for one in failures)
     if not rate:
         return dict.fromkeys(("young", "daly", "availability", "closed_form"), math.nan)
     block_s, between_s = sum(model.writing.blocks_s) / len(model.writing.blocks_s), 1 / rate
     recovery_s = model.restart_s + model.writing.restore_s[0]
-    recovery_s += sum(one.per_s * one.detection_s for one in model.interruptions) / rate
+    recovery_s += sum(one.per_s * one.detection_s for one in failures) / rate
     return {
         "young": young_s(block_s, between_s),
         "daly": daly_s(block_s, between_s),

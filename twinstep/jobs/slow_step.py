@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 
 from reports.run import Run
-from scenarios.config.faults import Fault, GpuPart, LeafPart, NicPart, Part, Slowdown
+from scenarios.config.faults import Fault, GpuPart, LeafPart, NicPart, Part
 from scenarios.config.hardware import Cluster
 from scenarios.config.scenario import Recommender, Scenario
 from scenarios.config.scenario.job import FailureKind
@@ -66,7 +66,7 @@ def slowed_step(scenario: Scenario, program: Program, part: SlowPart, speed: flo
         ProgramError: as `sim.run.simulate` does.
     """
     cluster = scenario.cluster
-    fault = Slowdown(_part_of(cluster, _busiest_rank(program), part), speed)
+    fault = Fault(_part_of(cluster, _busiest_rank(program), part), speed)
     slowed = dataclasses.replace(scenario, cluster=dataclasses.replace(cluster, faults=(*cluster.faults, fault)))
     if program.host_classes is None:
         return _step_s(slowed, program)

@@ -27,10 +27,13 @@ def step_while_writing(times: JobCheckpoints, step_s: float) -> tuple[float, Job
     """
     if not times.meets_messages or times.program is None:
         return step_s, times
-    given = times.given
+    given, host_per_s, store_per_s = times.given, times.host_bytes_per_s, times.given.store_rate
+    if given.write_ns:  # says what a store gives each host
+        host_per_s = times.size().hosts_written.max() / given.write_ns * 1e9
+        store_per_s = host_per_s * times.scenario.cluster.hosts
     writes = StorageWrites(
-        host_bytes_per_s=times.host_bytes_per_s,
-        store_bytes_per_s=given.store_rate if given.to == "store" else None,
+        host_bytes_per_s=host_per_s,
+        store_bytes_per_s=store_per_s if given.to == "store" else None,
         by_first=given.shards == "rank0",
         step_s=step_s,
     )

@@ -14,7 +14,7 @@ from reports.errors import ReportError
 from reports.job import folder as job_folder
 from reports.kineto import compute_times, recording
 from reports.sections.comparison import COMPARISON, CompareView
-from reports.sections.job import JOB, JOB_SUMMARY
+from reports.sections.job.report import JOB, JOB_SUMMARY
 from reports.sections.kineto import COMPUTATIONS, KERNELS, KernelsView
 from reports.sections.model import Report
 from reports.sections.run.subject import RunView

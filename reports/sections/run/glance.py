@@ -33,7 +33,7 @@ from reports.sections.model import (
     on_terminal,
 )
 from reports.sections.run import changes
-from reports.sections.run.causes import dominant
+from reports.sections.run.causes import dominant, timed_faults
 from reports.sections.run.headline import of_recording
 from reports.sections.run.subject import RunView
 from reports.sections.run.uncertainty import bar
@@ -166,6 +166,11 @@ def _stragglers(view: RunView) -> Iterator[Words]:
     yield Words(title, shown) if shown else Words(_NO_STRAGGLERS)
 
 
+def _timed_faults(view: RunView) -> Iterator[Words]:
+    if said := timed_faults(view.run):
+        yield Words("Parts that the scenario slows for a time", [f"{sentence}." for sentence in said])
+
+
 def gradients_hidden(run: Run, steps: list[int]) -> str:
     """Return why compressing gradients cannot help, without a full stop; "" where it might, or none are reduced.
 
@@ -208,7 +213,15 @@ def _data(view: RunView) -> dict[str, Any]:
 GLANCE = ReportSection(
     "glance",
     "At a glance",
-    [on_terminal(path_bar), on_page(_tiles), _what_helps, on_terminal(_best), _dominant, _stragglers],
+    [
+        on_terminal(path_bar),
+        on_page(_tiles),
+        _what_helps,
+        on_terminal(_best),
+        _dominant,
+        _stragglers,
+        on_terminal(_timed_faults),
+    ],
     absent=_absent,
     absent_in=PAGE,
     data=_data,

@@ -19,7 +19,7 @@ from reports.analysis.step_breakdown import timed_steps, why_no_step
 from reports.run import Run
 from reports.sections.model import PAGE, Bar, Block, Fact, Facts, Listing, Report, ReportSection, on_page, on_terminal
 from reports.sections.run import changes
-from reports.sections.run.causes import largest_part, waiting
+from reports.sections.run.causes import largest_part, timed_faults, waiting
 from reports.sections.run.glance import memory_facts, path_bar, time_facts
 from reports.sections.run.headline import (
     OF_SEARCH,
@@ -35,6 +35,7 @@ from reports.sections.run.headline import (
     tell_left_out,
     warm_up,
 )
+from reports.sections.run.operations import shown_layers
 from reports.sections.run.subject import RunView
 from reports.sections.run.uncertainty import bar, main_reason, spread_line
 from reports.terminal import text
@@ -51,6 +52,7 @@ _WHAT_IF = "--what-if tries settings, hardware and the program"
 _ASK_BATCH = "unknown; --set script.batch_size=N gives a rank's samples a step"
 # Tiles of pages have the numbers of these facts.
 _IN_TILES = ("step time", "samples/s", "price")
+_LAYERS = 5  # named by a page
 PLANS = "      twinstep plan SCENARIO (looks for a faster plan of the tables)"
 
 
@@ -81,7 +83,7 @@ def _facts(view: RunView) -> Iterator[Facts]:
 def verdict(view: RunView) -> list[Fact]:
     """Return time, rate and price of a step, whether memory fits, what limits the step, how sure, what would help."""
     run = view.run
-    found = [*_times(view), *_money(run), *_memory(run), *_plan(run)]
+    found = [*_times(view), *_money(run), *_memory(run), *_plan(run), *_faults(run)]
     return [*found, *_limits(view), *_certainty(run), *_changes(run)] if len(timed_steps(run)) else found
 
 
@@ -120,6 +122,11 @@ def _plan(run: Run) -> Iterator[Fact]:
     for note in run.info.plan_notes:
         if note.startswith(OF_SEARCH):
             yield Fact("plan", note.partition(": ")[2])
+
+
+def _faults(run: Run) -> Iterator[Fact]:
+    if said := timed_faults(run):
+        yield Fact("slow parts", "\n".join(said))
 
 
 def _limits(view: RunView) -> Iterator[Fact]:
@@ -170,10 +177,19 @@ FIRST_SCREEN = ReportSection("first-screen", "First screen", [on_terminal(_facts
 def _on_page(view: RunView) -> Iterator[Block]:
     found = [fact for fact in verdict(view) if fact.name not in _IN_TILES]
     yield Facts([*time_facts(view.run), *_price_facts(view.run), *memory_facts(view.run)])
+    found += _layers(view)
     if found:
         yield Facts(found, lines=True)
     yield from path_bar(view)
     yield Listing("All about this run", "\n".join(headline(view.run)))
+
+
+def _layers(view: RunView) -> Iterator[Fact]:
+    found = records(shown_layers(view))
+    named = [f"{text.printable(row['layer'])} {text.duration(row['both_ns'])}" for row in found[:_LAYERS]]
+    more = [f"{len(found) - _LAYERS} more"] if len(found) > _LAYERS else []
+    if found:
+        yield Fact("layers", f"{', '.join([*named, *more])} of a step, forward and backward")
 
 
 def _price_facts(run: Run) -> Iterator[Fact]:

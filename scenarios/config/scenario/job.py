@@ -9,17 +9,20 @@ from scenarios.config.keys import Key, OnlyWith
 from scenarios.config.toml.values import (
     Count,
     CountOrZero,
+    Days,
     Duration,
     DurationOrZero,
     Efficient,
     NotNegative,
-    Positive,
+    PerDay,
     Profile,
     Rate,
     Repeats,
     Reserve,
+    Samples,
     Size,
     Text,
+    Usd,
 )
 
 _S, _MIN, _H = 10**9, 60 * 10**9, 3600 * 10**9
@@ -33,9 +36,9 @@ class FailureKind:
     """
 
     name: Annotated[Text, "Name of the kind in reports, such as 'GPU' or 'host maintenance'. Required."]
-    per_gpu_day: Annotated[NotNegative, "Interruptions a day of each GPU. Default 0."] = 0.0
-    per_host_day: Annotated[NotNegative, "Interruptions a day of each host. Default 0."] = 0.0
-    per_day: Annotated[NotNegative, "Interruptions a day of the job, whatever its size. Default 0."] = 0.0
+    per_gpu_day: Annotated[PerDay, "Interruptions a day of each GPU. Default 0."] = 0.0
+    per_host_day: Annotated[PerDay, "Interruptions a day of each host. Default 0."] = 0.0
+    per_day: Annotated[PerDay, "Interruptions a day of the job, whatever its size. Default 0."] = 0.0
     planned: Annotated[
         bool,
         "Whether the interruption is announced: a checkpoint is written before it, so that no work is lost and"
@@ -45,7 +48,7 @@ class FailureKind:
         bool, "Whether a host must be replaced; otherwise the job restarts on the same hosts. Default false."
     ] = False
     repair_ns: Annotated[
-        DurationOrZero, Key("repair", "Time until a lost host comes back as a spare. Default '24 h'.")
+        DurationOrZero, Key("repair", "Time until a lost host comes back as a spare. Default '24 h'; source: assumed.")
     ] = 24 * _H
     detection_ns: Annotated[
         DurationOrZero | None,
@@ -55,10 +58,12 @@ class FailureKind:
         Literal["gpu", "nic"] | None,
         "Part of one host that is slow for a while before the interruption. Default: none.",
     ] = None
-    slow_speed: Annotated[Efficient, "Share of its rates that the slow part reaches. Default 0.5."] = 0.5
-    slow_for_ns: Annotated[DurationOrZero, Key("slow_for", "Time for which the part is slow. Default '10 min'.")] = (
-        10 * _MIN
+    slow_speed: Annotated[Efficient, "Share of its rates that the slow part reaches. Default 0.5; source: assumed."] = (
+        0.5
     )
+    slow_for_ns: Annotated[
+        DurationOrZero, Key("slow_for", "Time for which the part is slow. Default '10 min'; source: assumed.")
+    ] = 10 * _MIN
 
     def per_s(self, hosts: int, gpus: int) -> float:
         """Return the interruptions a second of a job on `hosts` hosts with `gpus` GPUs in all."""
@@ -85,31 +90,41 @@ class Failures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """What an interruption takes, from the failure to the first step after it.
-
-    Default of `detection`: the timeout of torch.distributed's NCCL groups (torch 2.13, `default_pg_nccl_timeout`). The
-    other defaults are assumptions, not measurements.
-    """
+    """What an interruption takes, from the failure to the first step after it."""
 
     detection_ns: Annotated[
-        DurationOrZero, Key("detection", "Time until the job notices a failure. Default '10 min', NCCL's timeout.")
+        DurationOrZero,
+        Key(
+            "detection",
+            "Time until the job notices a failure. Default '10 min'; source: timeout of torch.distributed's NCCL groups"
+            " (torch 2.13, `default_pg_nccl_timeout`).",
+        ),
     ] = 10 * _MIN
     schedule_ns: Annotated[
-        DurationOrZero, Key("schedule", "Time until the scheduler starts the job again. Default '30 s'.")
+        DurationOrZero,
+        Key("schedule", "Time until the scheduler starts the job again. Default '30 s'; source: assumed."),
     ] = 30 * _S
     start_ns: Annotated[
         DurationOrZero,
-        Key("start", "Time to start containers and processes, imports and model included. Default '60 s'."),
+        Key(
+            "start",
+            "Time to start containers and processes, imports and model included. Default '60 s'; source: assumed.",
+        ),
     ] = 60 * _S
     setup_ns: Annotated[
-        DurationOrZero, Key("setup", "Time to set process groups up, besides `setup_per_rank`. Default '5 s'.")
+        DurationOrZero,
+        Key("setup", "Time to set process groups up, besides `setup_per_rank`. Default '5 s'; source: assumed."),
     ] = 5 * _S
     setup_per_rank_ns: Annotated[
         DurationOrZero,
-        Key("setup_per_rank", "Additional time to set process groups up, for each rank. Default '2 ms'."),
+        Key(
+            "setup_per_rank",
+            "Additional time to set process groups up, for each rank. Default '2 ms'; source: assumed.",
+        ),
     ] = 2 * 10**6
     replacement_ns: Annotated[
-        DurationOrZero, Key("replacement", "Time to put a spare host in the place of a lost one. Default '2 min'.")
+        DurationOrZero,
+        Key("replacement", "Time to put a spare host in the place of a lost one. Default '2 min'; source: assumed."),
     ] = 2 * _MIN
 
     def restart_ns(self, ranks: int) -> int:
@@ -140,15 +155,17 @@ class Checkpoints:
         Literal["ranks", "rank0"], "Whether every rank writes its own part, or rank 0 writes all. Default 'ranks'."
     ] = "ranks"
     store_rate: Annotated[
-        Rate, "Rate of the store, which all hosts share. Default '100 GB/s'.", OnlyWith(to=("store",))
+        Rate, "Rate of the store, which all hosts share. Default '100 GB/s'; source: assumed.", OnlyWith(to=("store",))
     ] = 100e9
     host_rate: Annotated[
-        Rate | None, "Rate of one host to the store or to its disk. Default: all its NICs, or '5 GB/s' for a disk."
+        Rate | None,
+        "Rate of one host to the store or to its disk. Default: all its NICs, or '5 GB/s' for a disk; source: assumed.",
     ] = None
     over: Annotated[
         Literal["network", "own"],
         "'network': checkpoints share the NICs with the step's messages; 'own': hosts have another network for storage."
         " Default 'own'.",
+        OnlyWith(kind=("async",)),
     ] = "own"
     size_bytes: Annotated[
         Size | None, Key("size", "Bytes of a whole checkpoint of all ranks. Default: computed from the model.")
@@ -161,9 +178,10 @@ class Checkpoints:
         Key("staging", "Time that kind 'async' copies into the host's memory. Default: computed from the bytes."),
         OnlyWith(kind=("async",)),
     ] = None
-    restore_ns: Annotated[DurationOrZero | None, Key("restore", "Time to load a checkpoint. Default: as `write`.")] = (
-        None
-    )
+    restore_ns: Annotated[
+        DurationOrZero | None,
+        Key("restore", "Time to load a checkpoint. Default: as `write`, else computed from its bytes."),
+    ] = None
     overhead_ns: Annotated[
         DurationOrZero,
         Key("overhead", "Time of each checkpoint, and of loading one, besides that of its bytes. Default '0 s'."),
@@ -176,16 +194,20 @@ class Checkpoints:
         "Every n-th checkpoint is whole; those between hold only the rows that were looked up since the last whole"
         " one, as Check-N-Run does. Default 1.",
     ] = 1
-    table_bits: Annotated[Literal[2, 3, 4, 8, 16, 32], "Bits of each value of a table in checkpoints. Default 32."] = 32
+    table_bits: Annotated[
+        Literal[2, 3, 4, 8, 16, 32],
+        "Bits of each value of a table in checkpoints, if it has more in training. With 8 bits or fewer each row has"
+        " 8 bytes more, its scale and offset. Default 32.",
+    ] = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingJob:
     """A job of days on the cluster: its length, its hosts, and what interrupts it. One goal is needed to play it."""
 
-    samples: Annotated[Positive | None, "Number of samples to train on. One of samples, days and budget_usd."] = None
-    days: Annotated[Positive | None, "Length of the job in days, instead of `samples`."] = None
-    budget_usd: Annotated[Positive | None, "Price of all GPU hours in dollars, instead of `samples`."] = None
+    samples: Annotated[Samples | None, "Number of samples to train on. One of samples, days and budget_usd."] = None
+    days: Annotated[Days | None, "Length of the job in days, instead of `samples`."] = None
+    budget_usd: Annotated[Usd | None, "Price of all GPU hours in dollars, instead of `samples`."] = None
     step_ns: Annotated[
         Duration | None, Key("step", "Time of a step. Default: predicted; required in a file without `program`.")
     ] = None
@@ -194,7 +216,7 @@ class TrainingJob:
         DurationOrZero, Key("evaluation", "Time of one evaluation, during which no step runs. Default '0 s'.")
     ] = 0
     evaluation_every_ns: Annotated[
-        Duration, Key("evaluation_every", "Training time between two evaluations. Default '24 h'.")
+        Duration, Key("evaluation_every", "Training time between two evaluations. Default '24 h'; source: assumed.")
     ] = 24 * _H
     spare_hosts: Annotated[CountOrZero, "Hosts, paid for, that wait to replace lost ones. Default 0."] = 0
     standby: Annotated[
@@ -212,7 +234,10 @@ class TrainingJob:
         "Hosts below which a shrunk job waits. Default: half of them.",
         OnlyWith(without_spare=("shrink",)),
     ] = None
-    draws: Annotated[Repeats, "Number of jobs that are simulated with different failures. Default 1000."] = 1000
+    draws: Annotated[
+        Repeats,
+        "Number of jobs that are simulated with different failures. Default 1000; source: chosen here.",
+    ] = 1000
     checkpoint: Annotated[Checkpoints, "Checkpoints. Default: the default of each key."] = Checkpoints()
     failures: Annotated[Failures, "Failures. Default: none."] = Failures()
     recovery: Annotated[Recovery, "What an interruption takes. Default: the default of each key."] = Recovery()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from scenarios.config.faults import NicPart
+from scenarios.config.faults import LeafPart, NicPart
 from scenarios.config.hardware import Cluster
 from sim.engine.capacity import Capacity
 from sim.engine.network.between import BETWEEN
@@ -81,6 +81,13 @@ class ClusterNetwork:
         """
         return Path(self._inside.to_host(rank, direction), 0)
 
+    def links_of(self, part: NicPart | LeafPart) -> list[Capacity]:
+        """Return the links of a part in both directions."""
+        if isinstance(part, NicPart):
+            return [self._link_of(part, direction) for direction in BOTH_WAYS]
+        first = part.leaf * (self.between.hosts_per_part or 0) * self._gpus
+        return [link for direction in BOTH_WAYS for link in self.between.uplinks(first, direction)]
+
     def make_all(self, hosts: Iterable[int]) -> None:
         """Create all links of these hosts, and the uplinks that they use: a mean over links includes idle ones."""
         hosts = list(hosts)
@@ -117,7 +124,8 @@ class ClusterNetwork:
 
     def nic(self, rank: int, direction: str) -> Capacity:
         """Return a rank's network interface in one direction, "out" or "in"."""
-        nics, local, host = self.cluster.host.nics, self.gpu(rank), self.host(rank)
-        number = local if nics.per == "gpu" else local % nics.count
-        rate = nics.link.bytes_per_s * self.cluster.payload_share * self.cluster.speed_at(NicPart(host, number))
-        return self.between.link(f"host{host}.nic{number}", direction, link_class="nic", host=host, per_s=rate)
+        nics, local = self.cluster.host.nics, self.gpu(rank)
+        return self._link_of(NicPart(self.host(rank), local if nics.per == "gpu" else local % nics.count), direction)
+
+    def _link_of(self, nic: NicPart, direction: str) -> Capacity:
+        return self.between.link_of(nic, f"host{nic.host}.nic{nic.nic}", direction, link_class="nic", host=nic.host)

@@ -12,10 +12,11 @@ import torch
 from hypothesis import given
 
 from reports.run import Run
+from reports.sections.run.causes import timed_faults
 from reports.store import run_folder as store
 from reports.terminal import text
 from reports.terminal.rows import straggler_sentence as sentence
-from scenarios.config.faults import GpuPart, LeafPart, NicPart, Slowdown
+from scenarios.config.faults import Fault, GpuPart, LeafPart, NicPart
 from scenarios.config.hardware import Network
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
@@ -343,9 +344,9 @@ async def exchanging(rank: Rank) -> None:
     ("slow", "name", "cause"),
     [
         ((), None, None),
-        ((Slowdown(GpuPart(2, 1), 0.5),), "host2.gpu1", "straggler"),
-        ((Slowdown(NicPart(1, 0), 0.25),), "host1.nic0.in", "straggler"),
-        ((Slowdown(LeafPart(1), 0.25),), "leaf1.uplinks.in", "straggler"),
+        ((Fault(GpuPart(2, 1), 0.5),), "host2.gpu1", "straggler"),
+        ((Fault(NicPart(1, 0), 0.25),), "host1.nic0.in", "straggler"),
+        ((Fault(LeafPart(1), 0.25),), "leaf1.uplinks.in", "straggler"),
     ],
 )
 @pytest.mark.parametrize("fidelity", ["flows", "links"])
@@ -355,3 +356,27 @@ def test_of_a_prediction_the_part_that_was_made_slow_is_named(slow, name, cause,
     found = small.scenario(on, library="nccl", payload="sizes", fidelity=fidelity, steps=2)
     run = Run.of(simulate(found, small.Play(exchanging)))
     assert run.stragglers[["name", "cause"]].to_numpy().tolist() == ([[name, cause]] if name else [])
+
+
+def test_parts_that_are_slow_for_a_time_are_named_with_the_steps_in_it() -> None:
+    faults = (
+        Fault(NicPart(1, 0), 0.25, 0, 5_000_000),
+        Fault(GpuPart(0, 1), 0.5, 3_000_000),
+        Fault(LeafPart(1), 0.5, 8_000_000_000, 9_000_000_000),
+        Fault(GpuPart(1, 1), 0.9),
+    )
+    on = small.cluster(hosts=4, faults=faults, network=Network(kind="leaf_spine", hosts_per_leaf=2))
+    run = Run.of(simulate(small.scenario(on, library="nccl", payload="sizes", steps=2), small.Play(exchanging)))
+    said = [
+        "NIC 0 of host 1: 25.0 % of nominal rates until 5.00 ms, in step 0",
+        "GPU 1 of host 0: 50.0 % of nominal rates from 3.00 ms on, in steps 0-1",
+        "uplinks of leaf 1: 50.0 % of nominal rates from 8.00 s until 9.00 s, when no step runs",
+    ]
+    assert timed_faults(run) == said
+    assert f"slow parts  {said[0]}" in str(run)
+    report = " ".join(text.as_text(tables.summarize(run)).split())
+    assert "Parts that the scenario slows for a time" in report
+    assert all(f"{sentence}." in report for sentence in said)
+    assert (
+        timed_faults(Run.of(simulate(small.scenario(small.cluster(faults=faults[3:])), small.Play(exchanging)))) == []
+    )

@@ -12,7 +12,9 @@ import pandas as pd
 import pytest
 
 import reports.sections
+import twinstep
 from reports.compare.comparison import compare
+from reports.job.folder import JobRun
 from reports.json_document import document
 from reports.kineto import compute_times
 from reports.kineto.recording import read
@@ -54,6 +56,7 @@ from tests.reports.published.test_steps import write as steps_file
 from tests.reports.recordings import by_hand, info
 from tests.reports.study.test_curves import CURVE, overlaps
 from tests.reports.study.test_regret import KEYS, points_of
+from tests.twinstep.jobs import small as small_job
 
 _FOLDER = Path(__file__).parents[3] / "docs"
 DOCS = "".join(path.read_text(encoding="utf-8") for kind in ("md", "csv") for path in _FOLDER.rglob(f"*.{kind}"))
@@ -80,6 +83,11 @@ def publish(joined: Any) -> PublishedView:
 def plans(_: Path) -> PlansView:
     both = [SimulatedPlan(name, Run.of(by_hand())) for name in (PLANNERS, BEST)]
     return PlansView(both, tried=2, stopped="", file="plan.json", command="predict", reserved_share=0.15)
+
+
+def job(folder: Path, *, failures: bool = True) -> JobRun:
+    text = small_job.JOB if failures else small_job.JOB.split("[[job.failures")[0]
+    return twinstep.job(small_job.write(folder, text), **{"job.draws": 2})
 
 
 def calibration(_: Path) -> CalibrationView:
@@ -126,6 +134,8 @@ SUBJECTS: dict[str, tuple[Callable[[Path], Any], ...]] = {
         lambda _: publish(steps.join([], of_nodes)),
     ),
     "plans.PLANS": (plans,),
+    "job.report.JOB": (job, lambda folder: job(folder, failures=False)),
+    "job.report.JOB_SUMMARY": (job,),
     "calibration.CALIBRATION": (calibration, lambda _: CalibrationView(data={}, tables={})),
     "nccl_fit.NCCL_FIT": (lambda _: FitView(fit(measure(DGX), DGX, time_by_hand), "p", Path("p.toml")),),
     "kineto.KERNELS": (lambda _: KernelsView(read(GPU, "gpus")),),

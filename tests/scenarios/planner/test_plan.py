@@ -242,6 +242,14 @@ def test_memory_that_is_reserved_is_not_planned() -> None:
     assert {device.storage.hbm for device in topology_of(asked).devices} == {75 * MIB}
 
 
+def test_tables_are_planned_once_for_all_scenarios_that_differ_in_nothing_the_planner_reads() -> None:
+    made = scenario([table("a", rows=1000)])
+    plan = plan_tables(made)
+    assert plan_tables(change(made, steps=7, seed=3, fidelity="flows")) is plan
+    for other in (change(made, batch_size=2 * made.batch_size), with_model(made, embedding_dtype="float16")):
+        assert plan_tables(other) != plan
+
+
 def test_a_cpu_rank_has_its_memory_as_ddr() -> None:
     asked = scenario([table("t", 10)], cluster(kind="cpu"))
     device = topology_of(asked).devices[0]

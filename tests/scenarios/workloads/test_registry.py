@@ -188,7 +188,9 @@ def test_an_entry_point_gives_a_short_name(tmp_path: Path, monkeypatch: pytest.M
     assert scenario.program == "my_step"
     assert len(simulate(scenario, build(scenario)).metrics) == 4
     path = write(tmp_path, "my_stop")
-    expected = "'dlrm', 'all_to_all', 'collective', 'powersgd', 'script', 'recording', 'chakra' or 'my_step'"
+    expected = (
+        "'dlrm', 'all_to_all', 'collective', 'powersgd', 'script', 'recording', 'chakra', 'given_step' or 'my_step'"
+    )
     assert sentence(path) == f"{path}: program = 'my_stop': expected {expected}"
 
 

@@ -17,7 +17,7 @@ HOUR = 3600.0
 BLOCKING = CheckpointTimes.blocking(30.0, 60.0)
 WRITINGS = {
     "blocking": BLOCKING,
-    "async": CheckpointTimes(blocks_s=(5.0,), background_s=(60.0,), restore_s=(90.0,)),
+    "async": CheckpointTimes(blocks_s=(5.0,), background_s=(300.0,), restore_s=(90.0,)),
     "incremental": CheckpointTimes(blocks_s=(40.0, 10.0, 10.0), background_s=(0.0,) * 3, restore_s=(60.0, 70.0, 80.0)),
 }
 STEP = JobStep(step_s=2.0, writing_s=2.6)
@@ -72,7 +72,7 @@ def test_the_best_interval_by_closed_form_has_the_highest_simulated_goodput(
 
 
 def test_the_best_simulated_interval_is_no_better(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sim.job.sample._LOOK", 8)
+    monkeypatch.setattr("sim.job.sample._LOOK", 2)
     model = job((GPU, HOST, SOFTWARE, PLANNED))
     best, simulated = best_interval(model), best_interval(model, lambda tried: mean_goodput(tried, 1))
     assert best == pytest.approx(simulated, rel=0.5)
@@ -92,6 +92,12 @@ def test_a_published_interval_of_highest_availability() -> None:
     """24 steps of 15 s: checkpoints of 10 s, 6,000 s between interruptions, recovery 600 s (changlan.org, 2025)."""
     assert math.sqrt(2 * (6000 + 600) * 10) / 15 == pytest.approx(24.2, abs=0.05)  # its formula
     assert (available_s(10.0, 6000.0, 600.0) - 10) / 15 == pytest.approx(24.2, abs=0.05)
+
+
+def test_a_cycle_that_no_job_survives_has_no_goodput() -> None:
+    model = job((kind("gpu", 0.001),))
+    assert goodput(model.with_interval(10**6)) == 0
+    assert goodput(dataclasses.replace(model, restart_s=1e5)) == 0
 
 
 def test_without_failures_the_interval_is_a_day() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from scenarios.config.faults import GpuPart, LeafPart, NicPart, Slowdown
+from scenarios.config.faults import Fault, GpuPart, LeafPart, NicPart
 from scenarios.config.hardware import Network
 from scenarios.config.load import load
 from scenarios.config.scenario import Replication, Scenario
@@ -49,7 +49,7 @@ def test_a_slow_part_takes_as_long_as_the_file_with_this_fault(file: Path, ranks
     for part in ("gpu", "nic"):
         faults = [{"host": host, part: place, "speed": 0.05}]
         slow_s = slowed_step(scenario, program, part, 0.05)  # type: ignore[arg-type]
-        assert slow_s == predicted_s(file, {**values, "cluster.slow": faults}) > whole_s
+        assert slow_s == predicted_s(file, {**values, "cluster.faults": faults}) > whole_s
 
 
 def test_a_plan_that_was_found_stays(file: Path) -> None:
@@ -83,13 +83,13 @@ def test_a_step_on_fewer_hosts_is_that_of_a_smaller_cluster_planned_anew(file: P
 def test_faults_of_hosts_that_are_left_stay(file: Path) -> None:
     network = Network(kind="leaf_spine", hosts_per_leaf=2)
     four = load(file, {"cluster.hosts": 4})
-    gone = Slowdown(GpuPart(3, 0), 0.01), Slowdown(LeafPart(1), 0.01), Slowdown(NicPart(2, 1), 0.01)
+    gone = Fault(GpuPart(3, 0), 0.01), Fault(LeafPart(1), 0.01), Fault(NicPart(2, 1), 0.01)
     cluster = dataclasses.replace(four.cluster, network=network)
 
-    def on_two(*faults: Slowdown) -> float:
+    def on_two(*faults: Fault) -> float:
         return step_on(dataclasses.replace(four, cluster=dataclasses.replace(cluster, faults=faults)), 2)
 
-    assert on_two(*gone) == on_two() < on_two(*gone, Slowdown(GpuPart(1, 0), 0.01))
+    assert on_two(*gone) == on_two() < on_two(*gone, Fault(GpuPart(1, 0), 0.01))
 
 
 def test_some_numbers_of_hosts_are_simulated_and_others_lie_between(

@@ -24,7 +24,7 @@ from twinstep.plan_choice import choose_plan, with_simulated_plan
 from twinstep.plan_choice.shard_options import column_widths
 
 
-def file_of(folder: Path, more: str = "", tables: int = 40) -> Path:
+def file_of(folder: Path, more: str = "", tables: int = 40, gpus: int = 4) -> Path:
     """Tables of which a few have most of the ids; a host that launched step by step would hide where they lie."""
     draw = random.Random(7)
     keys = []
@@ -32,7 +32,7 @@ def file_of(folder: Path, more: str = "", tables: int = 40) -> Path:
         rows, ids = int(10 ** draw.uniform(3, 6.5)), int(10 ** draw.uniform(0, 2))
         keys.append(f'name = "t{number}"\nrows = {rows}\nids_per_sample = {ids}\n')
     file = folder / "model.toml"
-    file.write_text(recommender(*keys, batch_size=256, gpus=4) + "[launching]\ncuda_graphs = true\n" + more)
+    file.write_text(recommender(*keys, batch_size=256, gpus=gpus) + "[launching]\ncuda_graphs = true\n" + more)
     return file
 
 

@@ -7,11 +7,12 @@ import re
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import twinstep
-from reports.analysis.step_breakdown import step_time_ns
+from reports.analysis.step_breakdown import step_time_ns, typical_step
 from reports.sections.plans import BEST, PLANNERS, YOURS, PlansView, verdict
 from reports.terminal import text
 from scenarios.config.load import load
@@ -21,6 +22,13 @@ from tests.commands import command
 from tests.twinstep.plan_choice.test_choice import file_of
 from twinstep.plan_choice.comparison import Compared, TimeLimit, compare_plans, kept_ranks
 from twinstep.plan_choice.search import STEPS
+
+STEPS_OF_ANSWER = 5
+
+
+def few_of(folder: Path, more: str = "") -> Path:
+    """Write tables of which it does not matter how long a search takes."""
+    return file_of(folder, more, tables=12, gpus=2)
 
 
 def planners_plan(folder: Path) -> Path:
@@ -42,17 +50,25 @@ def apply_plan(scenario: Scenario, plan: Path) -> Scenario:
     return load(scenario.path, {"sharding.plan": str(plan), "run.steps": scenario.run.steps})
 
 
-def test_the_sentence_is_true_to_the_ns(tmp_path: Path) -> None:
-    file, best = file_of(tmp_path), tmp_path / "best.json"
-    yours = planners_plan(tmp_path)
-    done = command("twinstep", "plan", file, "--against", yours, "--moves", 0, "--steps", 5, "--out", best, "--json")
+@pytest.fixture(scope="module")
+def answer(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """Return a file of tables, with own.json and best.json beside it, and what `twinstep plan` says of the plans."""
+    folder = tmp_path_factory.mktemp("plan")
+    file = file_of(folder)
+    words = ("--against", planners_plan(folder), "--steps", STEPS_OF_ANSWER, "--seconds", 600, "--json")
+    done = command("twinstep", "plan", file, *words, "--out", folder / "best.json")
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    return file, json.loads(done.stdout)
+
+
+def test_the_sentence_is_true_to_the_ns(answer: tuple[Path, dict[str, Any]]) -> None:
+    file, found = answer
+    yours, best = file.parent / "own.json", file.parent / "best.json"
     steps_ns = {row["plan"]: row["step_ns"] for row in found["plans"]}
     assert list(steps_ns) == [YOURS, PLANNERS, BEST]
     for name, more in ((YOURS, {"sharding.plan": yours}), (PLANNERS, {}), (BEST, {"sharding.plan": best})):
-        run = twinstep.predict(file, steps=5, **{key: str(value) for key, value in more.items()})
-        assert steps_ns[name] == step_time_ns(run)
+        given = {key: str(value) for key, value in more.items()}
+        assert steps_ns[name] == step_time_ns(twinstep.predict(file, steps=STEPS_OF_ANSWER, **given))
         assert f"{name} {text.duration(steps_ns[name])}" in found["verdict"]
     assert steps_ns[BEST] < min(steps_ns[YOURS], steps_ns[PLANNERS])
     assert f"({100 * (steps_ns[BEST] / steps_ns[YOURS] - 1):+.0f} %): table" in found["verdict"]
@@ -68,13 +84,14 @@ def test_the_sentence_is_true_to_the_ns(tmp_path: Path) -> None:
     }
 
 
-def test_the_tables_that_the_sentence_blames_are_slow_in_spans(tmp_path: Path) -> None:
+def test_the_tables_that_the_sentence_blames_are_slow_in_spans(
+    answer: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
     """The slowest rank has the longest updates, and the tables blamed for it were there."""
-    file, yours = file_of(tmp_path), planners_plan(tmp_path)
-    done = command("twinstep", "plan", file, "--against", yours, "--out", tmp_path / "best.json", "--json")
-    found = json.loads(done.stdout)
-    spans = twinstep.predict(file, **{"sharding.plan": str(yours)}).spans
-    updates = spans[(spans["step"] == 1) & (spans["role"] == "update")]
+    file, found = answer
+    yours = file.parent / "own.json"
+    run = twinstep.predict(file, steps=STEPS_OF_ANSWER, **{"sharding.plan": str(yours)})
+    updates = run.spans[(run.spans["step"] == typical_step(run)) & (run.spans["role"] == "update")]
     longest = (updates["end_ns"] - updates["start_ns"]).groupby(updates["rank"]).sum()
     (slowest,) = (row for row in found["plans"] if row["plan"] == YOURS)
     assert slowest["rank"] == longest.idxmax() == 5
@@ -89,9 +106,10 @@ def test_the_tables_that_the_sentence_blames_are_slow_in_spans(tmp_path: Path) -
     words[line] = (
         words[line].replace('"ranks": [5]', f'"ranks": [{to}]').replace("rank:5/cuda:1", f"rank:{to}/cuda:{to % 4}")
     )
-    yours.write_text("\n".join(words))
-    moved = twinstep.predict(file, **{"sharding.plan": str(yours)})
-    assert step_time_ns(moved) == first["step_ns"] < slowest["step_ns"]
+    (tmp_path / "moved.json").write_text("\n".join(words))
+    moved = {"sharding.plan": str(tmp_path / "moved.json")}
+    moved_ns = step_time_ns(twinstep.predict(file, steps=STEPS_OF_ANSWER, **moved))
+    assert moved_ns == first["step_ns"] < slowest["step_ns"]
     assert first["gain"] == 1 - first["step_ns"] / slowest["step_ns"]
 
 
@@ -115,10 +133,10 @@ def test_a_plan_that_does_not_fit_is_said_to_beside_those_that_do(tmp_path: Path
 
 
 def test_the_scenarios_own_plan_is_the_users(tmp_path: Path) -> None:
-    file = file_of(tmp_path)
-    planners_plan(tmp_path)
-    shown = command("twinstep", "plan", file, "--against", tmp_path / "own.json", "--out", tmp_path / "1.json").stdout
-    file = file_of(tmp_path, '[sharding]\nplan = "own.json"\n')
+    file, own = few_of(tmp_path), tmp_path / "own.json"
+    assert command("scenarios", "plan", file, "--out", own).returncode == 0
+    shown = command("twinstep", "plan", file, "--against", own, "--out", tmp_path / "1.json").stdout
+    file = few_of(tmp_path, '[sharding]\nplan = "own.json"\n')
     again = command("twinstep", "plan", file, "--out", tmp_path / "2.json").stdout
     assert again.partition("Plan: ")[0] == shown.partition("Plan: ")[0]
     assert (tmp_path / "1.json").read_text() == (tmp_path / "2.json").read_text()
@@ -128,7 +146,7 @@ def test_the_scenarios_own_plan_is_the_users(tmp_path: Path) -> None:
 
 
 def test_the_plan_that_is_written_is_taken_where_tables_are_pinned(tmp_path: Path) -> None:
-    file = file_of(tmp_path, '[sharding]\nchoose = "simulated"\n')
+    file = few_of(tmp_path, '[sharding]\nchoose = "simulated"\n')
     file.write_text(file.read_text().replace('name = "t3"\n', 'name = "t3"\nranks = [1, 2]\n'))
     done = command("twinstep", "plan", file, "--out", tmp_path / "best.json")
     assert done.returncode == 0, done.stderr
@@ -141,7 +159,7 @@ def test_the_plan_that_is_written_is_taken_where_tables_are_pinned(tmp_path: Pat
 
 
 def test_a_search_that_runs_out_of_time_has_the_best_plan_so_far(tmp_path: Path) -> None:
-    scenario = load(file_of(tmp_path))
+    scenario = load(few_of(tmp_path))
     times = count(0.0, 1e-6)
     whole = compare(scenario, times)
     assert (whole.stopped, len(whole.plans)) == ("", 2)
@@ -158,7 +176,7 @@ def test_a_search_that_runs_out_of_time_has_the_best_plan_so_far(tmp_path: Path)
 
 def test_plans_of_many_steps_are_simulated_for_a_few(tmp_path: Path) -> None:
     """Only where all steps would take too much of the time."""
-    scenario = load(file_of(tmp_path), {"run.steps": 6})
+    scenario = load(few_of(tmp_path), {"run.steps": 6})
     assert compare(scenario, count(0.0, 1e-6)).steps == 6
     cut = compare(scenario, count(0.0, 5.0))
     assert cut.steps == STEPS
@@ -174,7 +192,7 @@ def test_ctrl_c_keeps_the_best_plan_so_far(tmp_path: Path) -> None:
 
     now = times()
     limit = TimeLimit(60, ProgressLine(quiet=True), lambda: next(now))
-    scenario = load(file_of(tmp_path))
+    scenario = load(few_of(tmp_path))
     cut = compare_plans(scenario, lambda plan: apply_plan(scenario, plan), None, limit)
     assert cut.stopped == "interrupted"
     assert cut.plans[1].step_ns <= cut.plans[0].step_ns

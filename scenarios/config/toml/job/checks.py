@@ -31,11 +31,11 @@ def check_job(document: Document, look: Look) -> None:
     hosts = document.cluster.hosts if document.cluster else None
     if hosts and job.fewest_hosts and job.fewest_hosts > hosts:
         look.mistakes.add((*_PATH, "fewest_hosts"), f"at most cluster.hosts = {hosts}")
-    _check_checkpoint(job.checkpoint, look)
+    _check_checkpoint(job.checkpoint, document.program, look)
     _check_kinds(job.failures, look)
 
 
-def _check_checkpoint(section: Any, look: Look) -> None:
+def _check_checkpoint(section: Any, program: str | None, look: Look) -> None:
     path = (*_PATH, "checkpoint")
     if section is None:
         return
@@ -43,6 +43,11 @@ def _check_checkpoint(section: Any, look: Look) -> None:
         look.refuse(path, section, ("interval_steps",), "beside interval")
     if section.write is not None:
         look.refuse(path, section, ("store_rate", "host_rate", "shards"), "beside write, which says how long it takes")
+    of_tables = ("full_every", "table_bits")
+    if section.size is not None:
+        look.refuse(path, section, of_tables, "beside size, for which no tables are known")
+    elif program == "given_step":
+        look.refuse(path, section, of_tables, "with program = 'given_step', which has no tables")
 
 
 def _check_kinds(section: Any, look: Look) -> None:

@@ -1,0 +1,150 @@
+"""A job of days from its file to its folder, its screen, its page and its JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import twinstep
+from reports.job import folder as job_folder
+from sim.job.sample import sample
+from tests.commands import command
+from tests.twinstep.jobs.small import JOB, write
+from twinstep.jobs.job_models import JobModels
+from twinstep.jobs.job_steps import given_steps
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a predicted job, whose file lies beside it."""
+    base = tmp_path_factory.mktemp("jobs")
+    done = command("sim", write(base), "--out", base / "out")
+    assert done.returncode == 0, done.stderr
+    return base / "out"
+
+
+@pytest.fixture(scope="module")
+def found(folder: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((folder / job_folder.JOB_FILE).read_text())
+    return content
+
+
+def test_goodput_and_losses_are_all_of_the_time(found: dict[str, Any]) -> None:
+    assert found["goodput"] + sum(found["lost"].values()) == pytest.approx(1, abs=1e-9)
+    lost = {cause for cause, share in found["lost"].items() if share}
+    assert lost == {"evaluation", "checkpoint", "rework", "detection", "replacement", "restart", "restore"}
+    assert found["goodput"] < found["goodput_closed_form"] + 0.02
+
+
+def test_money_is_paid_for_all_hosts_of_all_time(found: dict[str, Any]) -> None:
+    assert found["gpu_hours"] == pytest.approx(5 * 8 * 7 * 24)
+    assert found["usd"] == pytest.approx(2 * found["gpu_hours"])
+    assert found["samples"] == pytest.approx(found["steps"] * 32 * 1000)
+    assert found["usd_per_1e9"] == pytest.approx(1e9 * found["usd"] / found["samples"])
+
+
+def test_a_folder_is_read_as_it_was_written(folder: Path, found: dict[str, Any]) -> None:
+    job = job_folder.load(folder)
+    assert job_folder.content(job) == found
+    assert len(job.draws) == 20
+    assert job.phases["end_s"].iloc[-1] == pytest.approx(7 * 86_400)
+    assert (job.phases["begin_s"].iloc[1:].to_numpy() == job.phases["end_s"].iloc[:-1].to_numpy()).all()
+
+
+def test_the_first_screen_is_short_and_the_page_has_every_section(folder: Path) -> None:
+    done = command("reports", folder)
+    lines = done.stdout.splitlines()
+    assert len(lines) <= 32
+    assert max(map(len, lines)) <= max(80, len(str(folder)) + 20)
+    assert lines[0].startswith("small_job: predicted job of 7 days")
+    page = (folder / "report.html").read_text()
+    for name in ("verdict", "week", "lost", "help", "intervals", "sizes", "draws"):
+        assert f'<section id="{name}"' in page, name
+
+
+def test_options_replace_the_goal_of_the_file(folder: Path, tmp_path: Path) -> None:
+    file = folder.parent / "small_job.toml"
+    done = command("sim", file, "--samples", "1e10", "--draws", "5", "--json", "--out", tmp_path / "out")
+    found = json.loads(done.stdout)
+    assert found["goal"] == {"kind": "samples", "value": 1e10}
+    assert found["steps"] == pytest.approx(312_500, abs=1)
+    assert found["played"] == 5
+    spent = command("sim", file, "--budget", "10_000", "--draws", "5", "--json", "--out", tmp_path / "spent")
+    assert json.loads(spent.stdout)["usd"] == pytest.approx(10_000)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--days", "0"), "--days = 0: expected a number above 0\n"),
+        (("--days", "1", "--what-if"), "--what-if: expected without a job of days; --step-only leaves the job out\n"),
+        (("--step-only", "--days", "1"), "--step-only: expected without --days\n"),
+    ],
+)
+def test_options_without_effect_are_sentences(words: tuple[str, ...], sentence: str, tmp_path: Path) -> None:
+    done = command("sim", write(tmp_path), *words)
+    assert (done.returncode, done.stderr) == (2, sentence)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ('step = "1 s"', "", "program: missing; expected"),
+        ("days = 7", "days = 7\nsamples = 1", "job.days = 7: expected no days beside samples"),
+        (
+            'name = "software"',
+            'name = "hardware"',
+            "job.failures.kinds[1].name = 'hardware': expected a name of its own",
+        ),
+        ('repair = "2 h"', "slow_speed = 0.5", "slow_speed = 0.5: expected no slow_speed without slow_part"),
+        ("batch_size = 1000", "", ""),
+        ('size = "1 TB", store_rate = "20 GB/s", ', "", "job.checkpoint.size: missing; expected the bytes"),
+        ("days = 7", "days = 7\nfailures.profile = 'lama3_h100'", "expected a profile such as llama3_h100"),
+    ],
+)
+def test_a_job_that_does_not_fit_together_is_a_sentence(old: str, new: str, sentence: str, tmp_path: Path) -> None:
+    assert old in JOB
+    file = write(tmp_path, JOB.replace(old, new, 1))
+    done = command("sim", file, "--draws", "2", "--out", tmp_path / "out")
+    assert sentence in done.stderr
+    assert done.returncode == (2 if sentence else 0)
+
+
+def test_workers_change_nothing(tmp_path: Path) -> None:
+    scenario = twinstep.scenario(write(tmp_path))
+    assert scenario.job is not None
+    model = JobModels(scenario, scenario.job, given_steps(scenario, scenario.job)).model()
+    long = model.until(horizon_s=400 * 86_400)
+    assert sample(long, 100, 3, workers=2) == sample(long, 100, 3)
+
+
+def test_python_predicts_the_same_job(folder: Path) -> None:
+    file = folder.parent / "small_job.toml"
+    job = twinstep.job(file)
+    assert job.goodput == json.loads((folder / job_folder.JOB_FILE).read_text())["goodput"]
+    assert "goodput" in repr(job)
+    with pytest.raises(twinstep.ScenarioError, match="samples and days: expected one of them"):
+        twinstep.job(file, samples=1, days=2)
+
+
+def test_a_scenario_without_a_job_has_the_failures_of_a_known_cluster() -> None:
+    profile = {"cluster.profile": "dgx_h100", "cluster.gpus_per_host": 8, "run.library": "nccl"}
+    job = twinstep.job("powersgd_4x2_3g", days=30, **profile)
+    assert job.head["failure_rates"]["profile"] == "llama3_h100"
+    assert job.head["step_source"] == "predicted"
+
+
+def test_a_study_ranks_jobs_by_price_with_failures(tmp_path: Path) -> None:
+    write(tmp_path)
+    study = tmp_path / "spares.toml"
+    study.write_text(
+        'scenario = "small_job.toml"\ngoals = ["usd_per_1e9_samples", "days"]\n[vary]\n"job.spare_hosts" = [0, 4]\n'
+    )
+    done = command("sim", "sweep", study, "--jobs", "1", "--out", tmp_path / "out", "--json")
+    points = {point.get("job.spare_hosts"): point for point in json.loads(done.stdout)["points"]}
+    assert points[0]["goodput"] < points[4]["goodput"]
+    assert points[0]["days"] == points[4]["days"] == pytest.approx(7)
+    assert points[4]["usd_per_1e9_samples"] > 0
