@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch.distributed.elastic.agent.server.api import WorkerGroup, WorkerSpec, WorkerState
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
-from torch.distributed.elastic.rendezvous import RendezvousParameters
+from torch.distributed.elastic.rendezvous import RendezvousParameters, dynamic_rendezvous
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
 from real.job.elastic import ADDRESS, FILE, HOST, KEEP_ALIVE_S, KEEP_ALIVE_TRIES, MONITOR_S, load
@@ -60,6 +60,9 @@ def _be_agent() -> None:
     job.program(1)  # both load its modules, which each rank would otherwise load for itself after its fork
     journal = JobJournal(job.folder, f"host-{host}")
     journal.note("up", pid=os.getpid())
+    # It names the caller in events that nobody reads, and searches all modules for that: 0.1 s of a core, several times
+    # in each exchange with the store. On a busy machine hosts then miss their own heartbeats, and never meet.
+    vars(dynamic_rendezvous)["get_method_name"] = lambda depth=2: ""
     parameters = RendezvousParameters(
         backend="c10d",
         endpoint=job.endpoint,
