@@ -154,27 +154,28 @@ def plan(
     plan as TorchRec's JSON; `plans` are all that are compared, and `moves` the tables that lie elsewhere.
 
     Args:
-        path: the scenario's file, or the name of a ready one.
-        against: your plan: JSON as sharding.plan takes it; by default the scenario's own, if it has one.
+        path: the scenario's file, the name of a ready one, or a script of TorchRec.
+        against: your plan: JSON as sharding.plan takes it; by default the scenario's or the script's own.
         out: a new file for the best plan.
         seconds: the time for all simulations; the best plan found by then is taken.
-        overrides: values in place of the scenario's.
+        overrides: values in place of the scenario's, and what `scenario` takes for a script.
 
     Raises:
-        ScenarioError: mistakes in the scenario or the overrides; its program has no tables to place.
+        ScenarioError, ProgramError: mistakes, or no tables to place; a script fails.
         ReportError: `out` exists already, or the disk refuses.
     """
     from pathlib import Path
 
     from reports.store import replace
-    from scenarios.planner.plan_file import MODULE
     from scenarios.progress_line import ProgressLine
+    from scenarios.workloads.script.command import OF_SCRIPT
     from twinstep.plan_choice.cli import PlanRequest
 
     file = Path("plan.json") if out is None else Path(out)
     if out is not None:
         replace.check_free(file)
-    request = PlanRequest(Path(path), overrides, None if against is None else Path(against), MODULE)
+    of_script = {name: overrides.pop(name) for name in OF_SCRIPT if name in overrides}
+    request = PlanRequest(Path(path), overrides, scenario(path, **of_script, **overrides), against)
     with ProgressLine(quiet=True) as line:
         found = request.compare(seconds, line, file)
     if out is not None:
@@ -372,10 +373,9 @@ def scenario(path: str | os.PathLike[str], **overrides: Any) -> Scenario:
     """
     from pathlib import Path
 
-    from scenarios.workloads.script.command import load_given
+    from scenarios.workloads.script.command import OF_SCRIPT, load_given
 
-    names = ("args", "hosts", "gpus_per_host", "play", "step_every", "traceback")
-    of_script = names if os.fspath(path).endswith(".py") else ()
+    of_script = OF_SCRIPT if os.fspath(path).endswith(".py") else ()
     given = {name: overrides.pop(name) for name in of_script if name in overrides}
     return load_given(Path(path), overrides, **given)
 

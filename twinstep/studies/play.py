@@ -32,7 +32,7 @@ from sim.draws import Digest, further_draws
 from sim.run import play
 from sim.span_filter import Keeping
 from twinstep.plan_choice import build_planned
-from twinstep.plan_choice.search import SearchStoppedError
+from twinstep.plan_choice.evaluated_plan import SearchStoppedError
 from twinstep.studies.kept_plan import places
 from twinstep.studies.task import ESTIMATE, Result, Task
 

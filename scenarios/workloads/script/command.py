@@ -40,6 +40,9 @@ _RUN_KEPT = frozenset({"seed", "fidelity", "library", "timeout", "compute_times"
 PLAYS = {"live": "values", "record": "sizes"}
 
 
+# What a script takes in Python besides values of keys.
+OF_SCRIPT = ("args", "hosts", "gpus_per_host", "play", "step_every", "traceback")
+
 # Options of torchrun, and what says here what they do there.
 _OF_TORCHRUN = {
     "--nproc-per-node --nproc_per_node": "--gpus-per-host",
