@@ -18,7 +18,7 @@ from scenarios.config.scenario import PlanFile, Recommender, Scenario
 from scenarios.owned_folder import scratch_folder
 from scenarios.planner.placed import Plan
 from scenarios.planner.plan_file import plan_json
-from scenarios.seam.errors import NoRoomError, ScenarioError, ScriptError
+from scenarios.seam.errors import NoRoomError, ProgramError, ScenarioError
 from scenarios.workloads.build import build_simulation
 from scenarios.workloads.device_memory import check_fits
 from scenarios.workloads.script.config import Script
@@ -33,7 +33,10 @@ _NOTE = (
     "Steps and memory are those of the script, run with each plan. The times of ranks and tables, by which the search"
     " proposes plans, are of the script's tables alone: {}."
 )
-_MEASURED = "Computation on CPUs is measured, so steps of equal plans differ by some percent."
+_MUCH = 100  # times a GPU's memory hold any tables that a script had in it
+
+
+_MEASURED = ", measured here"  # in a prediction's words on work of the CPU
 
 
 class ScriptJob:
@@ -71,8 +74,8 @@ class ScriptJob:
         found = _check(scenario, program.tables)
         asked, self._rated, self._places = found.asked, found.rated, found.places
         self.tables = _tables_alone(asked, _reserve(self._run, self._rated, asked))
-        is_measured = not scenario.cluster.host.gpu.device.is_launched
-        self.notes = (_NOTE.format("; ".join(found.notes)), *([_MEASURED] if is_measured else []))
+        self._loads = _with_memory_for_all(self.tables)
+        self.notes = (_NOTE.format("; ".join(found.notes)), *_measured(scenario, program.on_cpu))
 
     def yours(self, steps: int) -> tuple[Simulated, Plan] | None:
         """Return the run of the script's own plan, as `PlannedJob.yours` says."""
@@ -89,7 +92,7 @@ class ScriptJob:
         given = PlanFile(path=file, sha256=hashlib.sha256(content.encode()).hexdigest())
         try:
             run = Run.of(record(self._scenario.with_workload(options=replace(self._script, plan=given)), stop))
-        except ScriptError as error:
+        except ProgramError as error:
             raise NoRoomError(str(error).partition("\n")[0], 0) from error
         return self._simulated(name, run, plan, folder), content
 
@@ -111,8 +114,16 @@ class ScriptJob:
         return plan_json(plan, host.gpus, host.gpu.kind, places=self._places)
 
     def _simulated(self, name: str, run: Run, plan: Plan, folder: Path) -> SimulatedPlan:
-        """Return a plan whose loads are those of its tables alone."""
-        return SimulatedPlan(name, run, Run.of(record(with_plan(self.tables, plan, folder))))
+        """Return a plan whose loads are those of its tables alone; whether it fits, the script's run has shown."""
+        return SimulatedPlan(name, run, Run.of(record(with_plan(self._loads, plan, folder))))
+
+
+def _measured(scenario: Scenario, on_cpu: Sequence[str]) -> list[str]:
+    """Return a sentence on what each run of the script measures, so that two runs with one plan differ."""
+    work = [words.replace(_MEASURED, "") for words in on_cpu if _MEASURED in words]
+    if not scenario.cluster.host.gpu.device.is_launched:
+        work = ["all computation on CPUs"]
+    return [f"Measured again in each run: {'; '.join(work)}. Smaller gains may be none."] if work else []
 
 
 class _ScriptTables(NamedTuple):
@@ -162,3 +173,9 @@ def _tables_alone(asked: Scenario, reserved_share: float) -> Scenario:
     planner = replace(workload.planner, reserved_share=reserved_share)
     tables = replace(asked, program="dlrm", workload=replace(workload, model=model, planner=planner))
     return tables.with_run(payload="sizes")
+
+
+def _with_memory_for_all(tables: Scenario) -> Scenario:
+    host = tables.cluster.host
+    gpu = replace(host.gpu, memory_bytes=_MUCH * host.gpu.memory_bytes)
+    return replace(tables, cluster=replace(tables.cluster, host=replace(host, gpu=gpu)))
