@@ -34,8 +34,6 @@ _NOTE = (
     " proposes plans, are of the script's tables alone: {}."
 )
 _MUCH = 100  # times a GPU's memory hold any tables that a script had in it
-
-
 _MEASURED = ", measured here"  # in a prediction's words on work of the CPU
 
 

@@ -105,7 +105,8 @@ def test_a_script_runs_again_with_each_plan_that_is_compared(tmp_path: Path, mon
     assert best.step_ns < yours.step_ns
     assert yours.slowest["rank"] == 0  # seen in the run of the tables
     assert yours.of_tables is not None
-    assert job.notes[1] == "Measured again in each run: 2 ms per step of other work (train.py:7). Smaller gains may be none."
+    measured = "2 ms per step of other work (train.py:7)"
+    assert job.notes[1] == f"Measured again in each run: {measured}. Smaller gains may be none."
     assert job.command(Path("best.json"), 2, ("profile",)) == (
         f"twinstep predict --hosts 2 --gpus-per-host 4 --set script.plan=best.json {SCRIPT} --dim 64"
     )
