@@ -161,7 +161,8 @@ def plan(
         overrides: values in place of the scenario's, and what `scenario` takes for a script.
 
     Raises:
-        ScenarioError, ProgramError: mistakes, or no tables to place; a script fails.
+        ScenarioError: mistakes in the scenario or the overrides; its program has no tables to place.
+        ProgramError: a script fails.
         ReportError: `out` exists already, or the disk refuses.
     """
     from pathlib import Path
@@ -176,8 +177,7 @@ def plan(
         replace.check_free(file)
     of_script = {name: overrides.pop(name) for name in OF_SCRIPT if name in overrides}
     request = PlanRequest(Path(path), overrides, scenario(path, **of_script, **overrides), against)
-    with ProgressLine(quiet=True) as line:
-        found = request.compare(seconds, line, file)
+    found = request.compare(seconds, ProgressLine(quiet=True), file)
     if out is not None:
         replace.write_text(found.best_json, file)
     return found
