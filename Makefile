@@ -18,6 +18,7 @@ BENCH_NEEDS := "torch==2.13.0" --editable ".[dev,torchrec]" matplotlib setuptool
 # Commands beside the tests, which wait for processes a part of the time.
 beside = { $(1); } & others=$$!; $(BIN)/python -m tests $(2); tests=$$?; wait $$others && exit $$tests
 
+TYPES := $(BIN)/python -m tests.type_check
 DOCS := $(BIN)/python -m sphinx --quiet --fresh-env --nitpicky --fail-on-warning --builder html docs build/docs
 
 .PHONY: run test check check-fast docs resolve torchrec benchmarks scale mutations format clean
@@ -35,7 +36,7 @@ test: $(STAMP)
 check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(call beside,$(BIN)/mypy && $(DOCS),--hypothesis-profile check -m "not slow")
+	$(call beside,$(TYPES) && $(DOCS),--hypothesis-profile check -m "not slow")
 
 # The site, in build/docs/index.html. A broken link, anchor or reference is an error.
 docs: $(STAMP)
@@ -46,7 +47,7 @@ docs: $(STAMP)
 check-fast: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(call beside,$(BIN)/mypy,--hypothesis-profile quick -m "not real and not emulated and not browser and not whole and not slow")
+	$(call beside,$(TYPES),--hypothesis-profile quick -m "not real and not emulated and not browser and not whole and not slow")
 
 # Pins that exclude each other fail here, in CI, not in a user's `make torchrec`. `constraints.txt` needs no dry run:
 # .venv is installed from it.
@@ -78,10 +79,11 @@ format: $(STAMP)
 clean:
 	rm -rf $(VENV) $(BENCH) runs
 
+# --no-compile: pip compiles all files of all packages, one by one; a quarter of them is ever imported.
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt "torch==2.13.0"
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev,docs]"
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt "torch==2.13.0"
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable ".[dev,docs]"
 	touch $@
 
 $(BENCH_STAMP): pyproject.toml constraints.txt benchmarks/constraints.txt

@@ -4,7 +4,8 @@ MLPerf's recommenders of `tests/data/published/steps.csv`, by configuration, and
 `benchmarks.eager_steps`, which need `make .venv-benchmarks/.installed` and that environment's Python. Errors of scripts
 to which the host's prices were fitted are those of prices fitted to the others. `--write` renews
 `reports/analysis/prediction/measured_steps.csv`, from which the range of every prediction follows. `--table` puts how
-far off they are, with published memory (`benchmarks.published_memory`), into README.md and docs/accuracy/index.md.
+far off they are by kind, with published memory (`benchmarks.published_memory`), into README.md and
+docs/accuracy/index.md, and by GPU into the latter.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ _PUBLISHED = (
     *("dlebert-01", "dlebert-02", "dlebert-29", "dlebert-30", "dlebert-31", "dlebert-32"),
 )
 ROOT = Path(__file__).parent.parent
-PAGES = ROOT / "README.md", ROOT / "docs" / "accuracy" / "index.md"
-_BEGIN, _END = "<!-- benchmarks.measured_steps -->\n", "\n<!-- end -->"
+ACCURACY = ROOT / "docs" / "accuracy" / "index.md"
+_BEGIN, _END = "<!-- benchmarks.measured_steps{} -->\n", "\n<!-- end -->"
 _SOURCES = {
     "MLPerf": "step time: MLPerf's recommenders, 8 to 64 GPUs",
     "script": "step time: TorchRec, DDP and FSDP2 scripts, one H200",
@@ -125,42 +126,65 @@ def add_range(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(half_width=widths, inside=away <= widths)
 
 
-def parts(page: str) -> tuple[str, str, str]:
-    """Return what stands before the table in a page, the table, and what stands behind it."""
-    before, rest = page.split(_BEGIN)
+def parts(page: str, by: str = "") -> tuple[str, str, str]:
+    """Return what stands before a table in a page, the table, and what stands behind it; `by` tells tables apart."""
+    begin = _BEGIN.format(by)
+    before, rest = page.split(begin)
     inside, after = rest.split(_END, 1)
-    return before + _BEGIN, inside, _END + after
+    return before + begin, inside, _END + after
 
 
 def table() -> str:
     """Return how far off steps to which nothing was fitted are, by source, and published memory, in Markdown."""
-    frame = add_range(pd.read_csv(FILE, comment="#"))
-    frame = frame[~frame["fitted"]]
-    rows = ["| compared | number | mean error | worst | inside the predicted range |", "|---|---|---|---|---|"]
+    frame = _blind_steps()
     by_source = [(about, frame[frame["source"] == source]) for source, about in _SOURCES.items()]
-    for about, these in [*by_source, ("all step times", frame)]:
-        rows.append(_errors(about, these["error"], f"{these['inside'].sum()} of {len(these)}"))
+    rows = [_errors(about, these) for about, these in [*by_source, ("all step times", frame)]]
     memory = published_memory.compare()["error_reserved"].dropna()
-    rows.append(_errors("memory reserved by torch: Llama 3 and TorchRec, published", memory, ""))
-    return "\n".join(rows)
+    rows.append(_errors("memory reserved by torch: Llama 3 and TorchRec, published", pd.DataFrame({"error": memory})))
+    return _lines("compared", rows)
 
 
-def _errors(about: str, errors: pd.Series[float], inside: str) -> str:
+def table_by_gpu() -> str:
+    """Return how far off the same steps are by GPU, with the kinds of each GPU's steps, in Markdown."""
+    rows = []
+    for gpu, these in _blind_steps().groupby("gpu"):
+        kinds = ", ".join(f"{source} ({count})" for source, count in these["source"].value_counts(sort=False).items())
+        rows.append(_errors(f"{gpu} | {kinds}", these))
+    return _lines("GPU | steps of", rows)
+
+
+def _blind_steps() -> pd.DataFrame:
+    frame = add_range(pd.read_csv(FILE, comment="#"))
+    return frame[~frame["fitted"]]
+
+
+def _lines(title: str, rows: list[str]) -> str:
+    titles = f"| {title} | number | mean error | worst | inside the predicted range |"
+    return "\n".join([titles, "|---" * (titles.count("|") - 1) + "|", *rows])
+
+
+def _errors(about: str, these: pd.DataFrame) -> str:
+    errors = these["error"]
     worst = float(errors.iloc[int(errors.abs().to_numpy().argmax())])
-    cells = about, len(errors), f"{errors.abs().mean():.1%}", f"{worst:+.1%}", inside
-    return f"| {' | '.join(map(str, cells))} |".replace("%", " %")
+    inside = f"{these['inside'].sum()} of {len(these)}" if "inside" in these else ""
+    cells = about, len(these), f"{errors.abs().mean():.1%}", f"{worst:+.1%}", inside
+    return f"| {' | '.join(map(str, cells))} |".replace("%", "\N{NO-BREAK SPACE}%")
+
+
+# Each table with its page and what its mark there says.
+TABLES = ((ROOT / "README.md", "", table), (ACCURACY, "", table), (ACCURACY, " by GPU", table_by_gpu))
 
 
 def main() -> None:
     """Print the steps with their ranges, and how many of those to which nothing was fitted are inside."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--write", action="store_true", help=f"predict all anew and write {FILE.name}; minutes")
-    parser.add_argument("--table", action="store_true", help="put the table of errors into README.md and docs, only")
+    parser.add_argument("--table", action="store_true", help="put the tables of errors into README.md and docs, only")
     options = parser.parse_args()
     if options.table:
-        for page in PAGES:
-            before, _, after = parts(page.read_text(encoding="utf-8"))
-            page.write_text(f"{before}{table()}{after}", encoding="utf-8")
+        for page, by, text in TABLES:
+            before, _, after = parts(page.read_text(encoding="utf-8"), by)
+            page.write_text(f"{before}{text()}{after}", encoding="utf-8")
         return
     if options.write:
         found = pd.DataFrame([*of_mlperf(), *of_scripts(), *of_published()])

@@ -86,7 +86,7 @@ class Case:
 def few(gpus: int, fault: str = "") -> str:
     """The library's scenario on so many GPUs."""
     hosts = f"include = {json.dumps(str(LIBRARY))}\n[cluster]\nhosts = {gpus // HOST_GPUS}\n"
-    return hosts + (f"[[cluster.slow]]\n{fault}\n" if fault else "")
+    return hosts + (f"[[cluster.faults]]\n{fault}\n" if fault else "")
 
 
 def many(gpus: int) -> str:

@@ -49,17 +49,19 @@ html_theme_options = {
 
 autodoc_typehints = "description"
 autodoc_member_order = "bysource"
-# Inventories of torch and pandas, where somebody has put them beside this file: the build needs no network.
+# Inventories: the classes alone, of Debian's python3.11-doc and python-pandas-doc 1.5.3; the build needs no network.
+# torch is linked where somebody puts its objects.inv beside them.
 intersphinx_mapping = {
-    name: (address, str(HERE / f"{name}.inv"))
+    name: (address, str(inventory))
     for name, address in {
-        "torch": "https://docs.pytorch.org/docs/2.13/",
+        "python": "https://docs.python.org/3.11/",
         "pandas": "https://pandas.pydata.org/docs/",
+        "torch": "https://docs.pytorch.org/docs/2.13/",
     }.items()
-    if (HERE / f"{name}.inv").exists()
+    if (inventory := HERE / "inventories" / f"{name}.inv").exists()
 }
-# Other projects' classes, and the inner ones of ours that the classes on the page of Python name.
-_OTHERS = "torch|pandas|pd|pathlib|os|collections|reports|scenarios"
-nitpick_ignore_regex = [("py:.*", rf"({_OTHERS})\..*|RunInfo|Spans|Path|Plot")]
+# torch's classes, and the inner ones of ours that the classes on the page of Python name.
+_OTHERS = "torch|pd|reports|scenarios"
+nitpick_ignore_regex = [("py:.*", rf"({_OTHERS})\..*|RunInfo|Spans|Plot|JobRun")]
 
 generated.write(HERE / "reference")

@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import tomllib
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
-from typing import Any, NoReturn
-from unittest import mock
+from typing import Any
 
 from scenarios.config.toml.schema import reference
 from twinstep.__main__ import COMMANDS
+from twinstep.completion import commands_of, parser_of
 
 PROFILES = Path(__file__).parents[1] / "scenarios" / "profiles"
 
@@ -28,56 +27,30 @@ def write(folder: Path) -> None:
 def keys() -> str:
     """Return the page of all keys of scenario files."""
     return (
-        f"# Every key of a scenario file\n\n`twinstep keys` prints this page.\n\n{reference().replace('### ', '## ')}"
+        "# Every key of a scenario file\n\n`twinstep keys` prints this page. [Quantities](scenario.md#quantities) has"
+        " the units' prefixes. A default\nwithout a source is this project's choice."
+        f"\n\n{reference().replace('### ', '## ')}"
     )
-
-
-class _FoundError(Exception):
-    """A parser that was about to parse."""
-
-    def __init__(self, parser: argparse.ArgumentParser) -> None:
-        self.parser = parser
-
-
-def _find(self: argparse.ArgumentParser, *_: object, **__: object) -> NoReturn:
-    raise _FoundError(self)
 
 
 def commands() -> str:
     """Return the page of all commands: usage, arguments and options, as `--help` prints them."""
-    parts = [
-        "# Commands\n\nEvery command prints this with `--help`. `python -m sim`, `python -m real`, `python -m reports`"
-        " and `python -m scenarios`\ntake the commands of `twinstep` that predict, measure, report and list.\n"
-    ]
+    parts = ["# Commands\n\nEvery command prints this with `--help`.\n"]
     for name, command in COMMANDS.items():
-        with mock.patch.object(argparse.ArgumentParser, "parse_known_args", _find):
-            try:
-                import_module(command.module).main([*command.words], prog=f"twinstep{command.prog}")
-            except _FoundError as found:
-                parts += _described(_inner(found.parser, command.words), f"twinstep {name}", "##")
+        parts += _described(parser_of(command.module, command.words), f"twinstep {name}", command.about)
     return "\n".join(parts)
 
 
-def _inner(parser: argparse.ArgumentParser, words: tuple[str, ...]) -> argparse.ArgumentParser:
-    """Return the parser that parses what follows `words`."""
-    for word in words:
-        inner = _subparsers(parser).get(word)
-        parser = inner or parser
-    return parser
-
-
-def _subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    return next((dict(each.choices) for each in parser._actions if isinstance(each, argparse._SubParsersAction)), {})
-
-
-def _described(parser: argparse.ArgumentParser, name: str, level: str) -> Iterator[str]:
-    about = (parser.description or "").replace("%(prog)s", name)
+def _described(parser: argparse.ArgumentParser, name: str, about: str, level: str = "##") -> Iterator[str]:
+    about = (parser.description or f"{about[0].upper()}{about[1:]}.").replace("%(prog)s", name)
     yield f"{level} `{name}`\n\n{about}\n"
     rows = [row for action in parser._actions if (row := _row(action))]
     if rows:
         yield "| option | meaning |\n|---|---|\n" + "\n".join(rows) + "\n"
-    for word, inner in _subparsers(parser).items():
-        yield from _described(inner, f"{name} {word}", level + "#")
+    found = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    helps = {one.dest: one.help or "" for action in found for one in action._choices_actions}
+    for word, inner in commands_of(parser).items():
+        yield from _described(inner, f"{name} {word}", helps[word], level + "#")
 
 
 def _row(action: argparse.Action) -> str:
@@ -97,10 +70,11 @@ def _row(action: argparse.Action) -> str:
 def profiles() -> str:
     """Return the page of the ready profiles: each file as it is, with the source of every figure."""
     parts = [
-        "# Profiles\n\nHardware that a scenario can name (`cluster.profile`). `twinstep profile NAME` prints a file."
-        ' Comments give the source of\neach figure; "assumed" marks figures without one.\n'
+        "# Profiles\n\nHardware that a scenario can name (`cluster.profile`), then failures (`job.failures.profile`)."
+        " `twinstep profile NAME` prints\na file. Comments give the source of each figure;"
+        ' "assumed" marks figures without one.\n'
     ]
-    for path in sorted(PROFILES.glob("*.toml")):
+    for path in [*sorted(PROFILES.glob("*.toml")), *sorted(PROFILES.glob("failures/*.toml"))]:
         text = path.read_text(encoding="utf-8")
         about: dict[str, Any] = tomllib.loads(text)
         parts.append(f"## {path.stem}\n\n{about.get('description', '')}\n\n```toml\n{text}```\n")

@@ -18,6 +18,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from reports.analysis.step_breakdown import parts_of_step, steady_kept
+from reports.job.folder import JobRun
 from reports.page import FOLDER, PAGE_FILE
 from reports.run import FRAMES, Run
 from reports.sections.comparison import Comparison
@@ -162,6 +163,20 @@ def write_study(folder: Path, out: Path | None = None) -> Path:
     (within,) = _from(path, [folder])
     away = "" if within == "." else f"{quote(within)}/"
     render.write(page.page(study_frame(folder), about_of(folder), folder, away), path)
+    return path
+
+
+def write_job(job: JobRun, folder: Path, out: Path | None = None) -> Path:
+    """Write the page of a job of days to its folder, or to `out` as NAME.html.
+
+    Raises:
+        ReportError: the disk refuses.
+    """
+    from reports.page import job as job_page  # noqa: PLC0415
+    from reports.page import render  # noqa: PLC0415
+
+    path = folder / PAGE_FILE if out is None else out / f"{folder.resolve().name}.html"
+    render.write(job_page.page(job), path)
     return path
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 # The names of all frames of a `Run`.
 FRAMES = (
     *("spans", "metrics", "plan", "own_plan", "memory", "links", "loads", "traffic", "kernels", "operators"),
-    "what_if",
+    *("layers", "what_if"),
     *("operations", "formulas", "steps", "unrecorded_steps"),
     *("ranks", "link_classes", "stragglers", "imbalance", "imbalance_causes", "plan_costs", "rank_memory"),
     *("metrics_by_step", "critical_path", "waited_for"),
@@ -47,9 +47,9 @@ FRAMES = (
 class Run(Printed):
     """A run's frames.
 
-    Stored frames are `spans`, `metrics`, `plan`, `own_plan`, `memory`, `loads`, `traffic`, `kernels`, `operators` and
-    `what_if`; all others are computed from them. `twinstep docs runs` lists every column with its unit. Dtypes are
-    int64, float64, bool and text, also in empty frames, so that frames of several runs concatenate.
+    Stored frames are `spans`, `metrics`, `plan`, `own_plan`, `memory`, `loads`, `traffic`, `kernels`, `operators`,
+    `layers` and `what_if`; all others are computed from them. `twinstep docs runs` lists every column with its unit.
+    Dtypes are int64, float64, bool and text, also in empty frames, so that frames of several runs concatenate.
     """
 
     def __init__(self, info: RunInfo, stored: Mapping[str, pd.DataFrame], spans: Spans) -> None:
@@ -58,7 +58,7 @@ class Run(Printed):
         self.metrics, self.plan, self.memory = stored["metrics"], stored["plan"], stored["memory"]
         self.own_plan = stored["own_plan"]
         self.loads, self.traffic, self.what_if = stored["loads"], stored["traffic"], stored["what_if"]
-        self.kernels, self.operators = stored["kernels"], stored["operators"]
+        self.kernels, self.operators, self.layers = (stored[name] for name in ("kernels", "operators", "layers"))
         self._link_rows = stored["links"]
         self._found: dict[tuple[str, tuple[int, ...]], pd.DataFrame] = {}
 
@@ -275,6 +275,11 @@ class Run(Printed):
     def operations(self) -> pd.DataFrame:
         """Time, bytes and hidden communication of each operation, after the warm-up."""
         return self._with_known(self._of_spans(operations.operations, operations.OPERATION_COLUMNS))
+
+    def layer_times_of(self, steps: Sequence[int]) -> pd.DataFrame:
+        """Return the time of each layer's operators in these steps."""
+        frame = self.operations_of(steps) if steps else self.operations.iloc[:0]
+        return self._once("layers", steps, lambda: operations.layer_times(frame, self.layers))
 
     @cached_property
     def formulas(self) -> pd.DataFrame:

@@ -1,6 +1,6 @@
 """Ends a command by a signal: the first one unwinds it, later ones are ignored, and the exit code is 128 + its number.
 
-Imports only the standard library, so that an entry point can install it before slow imports.
+Imports the standard library and the collector only, so that an entry point can install it before slow imports.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import current_thread, main_thread
 from typing import NoReturn
+
+from scenarios.collector import freeze_loaded
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
@@ -40,7 +42,7 @@ def end(command: Callable[[], int], leave: Callable[[int], NoReturn] = sys.exit)
     """Run a command as this process, and exit with its exit code, or with that of the signal that ended it."""
     for number in _find_heeded():
         signal.signal(number, _unwind)
-    gc.freeze()  # so that `collector.loading` freezes what it loads, too
+    freeze_loaded()
     try:
         code = command() if _has_directory() else 2
     except KeyboardInterrupt as interruption:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextvars
+import heapq
 import weakref
 from collections.abc import Callable, Coroutine, Generator, Sequence
+from itertools import count
 from typing import Any, Generic, TypeVar
 
 import simpy
@@ -14,6 +16,9 @@ T = TypeVar("T")
 
 # SimPy priority behind all other events of an instant, so that all changes of one instant are settled together.
 _LAST = 2
+
+# SimPy priority in front of all other events of an instant.
+_FIRST = 0
 
 # Events between two calls of `look`: an event takes 10 us and more, a call with nothing to do 0.1 us.
 _EVENTS_A_LOOK = 64
@@ -80,6 +85,8 @@ class Clock:
     def __init__(self) -> None:
         self._environment = simpy.Environment()
         self._processes = weakref.WeakSet[Generator[simpy.Event, Any, None]]()  # those that have ended are gone
+        self._changes: list[tuple[int, int, Callable[[], None]]] = []
+        self._numbers = count()
         self.now_ns = 0
 
     def new_event(self) -> simpy.Event:
@@ -118,6 +125,10 @@ class Clock:
         event._ok, event._value = True, None
         self._environment.schedule(event, priority=_LAST)  # type: ignore[arg-type]
 
+    def call_before(self, at_ns: int, function: Callable[[], None]) -> None:
+        """Call `function` at `at_ns`, before all other events of that instant; never if the run has ended by then."""
+        heapq.heappush(self._changes, (at_ns, next(self._numbers), function))
+
     def run(self, look: Callable[[], None] = lambda: None) -> None:
         """Run until no event is left.
 
@@ -129,9 +140,20 @@ class Clock:
                 next_ns = peek()
                 if next_ns == simpy.core.Infinity:
                     return
+                if self._changes and self._changes[0][0] <= next_ns:
+                    self._change(*heapq.heappop(self._changes))
+                    continue
                 self.now_ns = int(next_ns)
                 step()
             look()
+
+    def _change(self, at_ns: int, _: int, function: Callable[[], None]) -> None:
+        """Make a call that is due an event, as callbacks of SimPy's events see its time."""
+        event = self._environment.event()
+        assert event.callbacks is not None
+        event.callbacks.append(lambda _: function())
+        event._ok, event._value = True, None
+        self._environment.schedule(event, priority=_FIRST, delay=at_ns - self._environment.now)  # type: ignore[arg-type]
 
 
 def _recording_by_itself(begin: Callable[[], Coroutine[Any, Any, Any]]) -> Generator[simpy.Event, Any, None]:

@@ -6,10 +6,11 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 
 from scenarios.config.scenario import Scenario
+from scenarios.do_nothing import do_nothing
 from scenarios.seam.program import Program
 from scenarios.seam.trace import Recording, Span
 from sim.rank.observed import Observed, Rewrite, as_it_is
-from sim.run import RunProgress, play, simulate
+from sim.run import Beside, RunProgress, play, simulate
 from sim.span_filter import Keeping
 
 
@@ -51,7 +52,7 @@ def digest_of(
     Raises:
         ProgramError: as `simulate` does.
     """
-    return _steps_of_draw(scenario, program, 0, look, observed=observed)[1]
+    return steps_of_draw(scenario, program, 0, look, observed=observed)[1]
 
 
 def further_draws(
@@ -74,20 +75,26 @@ def further_draws(
         ProgramError: as `simulate` does.
     """
     for draw in range(1, count + 1):
-        recording, digest = _steps_of_draw(scenario, program, draw, look, rewrite)
+        recording, digest = steps_of_draw(scenario, program, draw, look, rewrite)
         if draw == 1 and digest.value == first.value:
             return
         yield recording
 
 
-def _steps_of_draw(
+def steps_of_draw(
     scenario: Scenario,
     program: Program,
-    draw: int,
-    look: Callable[[Callable[[], RunProgress]], None],
+    draw: int = 0,
+    look: Callable[[Callable[[], RunProgress]], None] = lambda _: None,
     rewrite: Rewrite = as_it_is,
     observed: Observed | None = None,
+    beside: Beside = lambda _: do_nothing,
 ) -> tuple[Recording, Digest]:
+    """Simulate a draw, `beside` as in `play`; return its recording with step spans only, and the digest of all spans.
+
+    Raises:
+        ProgramError: as `simulate` does.
+    """
     keeping, digest, spans = Keeping(ranks=frozenset()), Digest(), list[Span]()
 
     def take(each: list[Span]) -> None:
@@ -98,6 +105,6 @@ def _steps_of_draw(
         look(where)
         return False
 
-    recording = play(scenario, program, take, draw=draw, rewrite=rewrite, observed=observed, stop=stop)
+    recording = play(scenario, program, take, draw=draw, rewrite=rewrite, observed=observed, stop=stop, beside=beside)
     info = dataclasses.replace(recording.info, thinned=keeping.as_thinned)
     return dataclasses.replace(recording, info=info, spans=spans), digest

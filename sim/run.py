@@ -15,6 +15,7 @@ import torch
 
 from scenarios.config.host_classes import HostClasses
 from scenarios.config.scenario import Scenario
+from scenarios.do_nothing import do_nothing
 from scenarios.no_compiler import without_compiler
 from scenarios.seam.backend import Backend
 from scenarios.seam.calls import never_awaited
@@ -36,6 +37,8 @@ from sim.rank.world import World, error_of_rank
 if TYPE_CHECKING:
     from scenarios.workloads.recording.recorder import ProgramRecorder
 
+
+Beside = Callable[[World], Callable[[], None]]
 
 _MOST_NS = 1 << 61  # the largest number in a run folder
 _YEAR_NS = 365 * 86_400 * 10**9
@@ -86,6 +89,7 @@ def play(
     recorder: ProgramRecorder | None = None,
     stop: Callable[[Callable[[], RunProgress]], bool] = lambda _: False,
     ended: Callable[[], None] = lambda: None,
+    beside: Beside = lambda _: do_nothing,
 ) -> Recording:
     """Run the program as `simulate` does, but pass its spans to `take` instead of keeping them in the recording.
 
@@ -99,6 +103,7 @@ def play(
         stop: called again and again with a function that returns the position; True ends the run. A stopped run's
             recording is not complete and has no spans of unfinished operations.
         ended: called when the run is over, before the last spans, which may be many, are passed on.
+        beside: begins traffic beside the program, and returns a function that ends it.
 
     Raises:
         ProgramError, DeadlockError: as `simulate` does.
@@ -115,7 +120,7 @@ def play(
         program.prepare()  # the balancing pass has used up the first preparation
     world = _world(scenario, program.host_classes, take_ended, f"{scenario.run.seed}/{draw}" if draw else None)
     world.balance, world.rewrite, world.observed = balance, rewrite, observed
-    error = error or _play_to_end(world, program, stop, ended, recorder)
+    error = error or _play_to_end(world, program, stop, ended, recorder, beside)
     if not error:
         program.judge()
     recording = _recording(world, program, error, started=started, begin_s=begin_s)
@@ -141,6 +146,7 @@ def _recording(world: World, program: Program, error: str, *, started: datetime,
         loads=loads,
         kernels=[] if world.kernels is None else world.kernels.rows(is_whole=not error),
         operators=[] if world.operators is None else world.operators.rows(),
+        layers=world.layers.rows(),
         sources={source.name: source.text for source in scenario.sources},
         kept=program.kept(),
         traffic=[replace(row, host_count=counts.get(row.from_host, 1)) for row in machine.traffic.rows()],
@@ -179,12 +185,13 @@ def _play_to_end(
     stop: Callable[[Callable[[], RunProgress]], bool],
     ended: Callable[[], None],
     recorder: ProgramRecorder | None = None,
+    beside: Beside = lambda _: do_nothing,
 ) -> str:
     """Run the program and pass on its last spans; return the position if the run was stopped, else ""."""
     error = ""
     try:
         with one_thread(), _rare_collections(), without_compiler():
-            _play(world, program, stop, recorder)
+            _play(world, program, stop, recorder, beside)
         ended()
         world.ledger.close()
     except _StoppedError:
@@ -234,7 +241,7 @@ def _buffers(world: World, program: Program) -> Iterator[MemoryRow]:
 
 def _links(machine: Machine, classes: HostClasses | None, counts: Mapping[int, int]) -> list[LinkRow]:
     """Return all links with their multiplicity; `counts` maps simulated hosts to the number of hosts they represent."""
-    rows = machine.fabric.rows()
+    rows = machine.fabric.rows(machine.clock.now_ns)
     if classes is None:
         return rows
     uplinks = Leaves.of(machine.fabric.network, classes).link_counts()
@@ -277,8 +284,10 @@ def _play(
     program: Program,
     stop: Callable[[Callable[[], RunProgress]], bool],
     recorder: ProgramRecorder | None,
+    beside: Beside,
 ) -> None:
     ended: list[int] = []
+    end_beside = beside(world)
 
     async def play(rank: Rank) -> None:
         await begin(program, rank)
@@ -286,6 +295,8 @@ def _play(
         if left:
             raise ProgramError(never_awaited(rank.rank, left[0].describe()))
         ended.append(rank.rank)
+        if len(ended) == len(world.ranks):
+            end_beside()
 
     def look() -> None:
         _check_time(world)

@@ -87,4 +87,4 @@ def test_three_answers_take_under_20_lines() -> None:
 
 
 def test_the_documents_lead_to_the_script() -> None:
-    assert "from_run_to_answers.py" in (ROOT / "docs" / "reference" / "runs.md").read_text(encoding="utf-8")
+    assert "from_run_to_answers.py" in (ROOT / "docs" / "how_to" / "in_python.md").read_text(encoding="utf-8")

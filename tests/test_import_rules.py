@@ -47,6 +47,7 @@ CROSSINGS = {
     "reports/user_keys.py": {"scenarios.config.overrides"},
     "reports/trace_table.py": {"scenarios.kernel_tables", "scenarios.seam.operations.as_json"},
     "sim/clock.py": {"simpy"},
+    "sim/job/play.py": {"simpy"},
     "scenarios/config/toml/table_file/read.py": {"pyarrow"},
     "scenarios/kernel_tables/file.py": {"pyarrow"},
     "sim/operators/tables/about.py": {"pyarrow"},

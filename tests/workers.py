@@ -8,6 +8,7 @@ than if the test ran alone.
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -94,6 +95,8 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     if not session.items or session.testsfailed or session.config.option.collectonly:
         return None  # pytest's own says why
     modules, workers = _modules(session.items), _Workers()
+    gc.freeze()  # else a worker's garbage collection would scan torch and all test modules, and copy their pages
+    gc.enable()
     compiling, waiting, others = _lanes(modules)
     # numba keeps on disk what it compiles: every worker would compile it otherwise.
     if compiling and (name := workers.fork(session.config)):

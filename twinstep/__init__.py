@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from twinstep.own_rooms import claim
@@ -25,10 +26,10 @@ from twinstep.signatures import with_overrides
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     import pandas as pd
 
+    from reports.job.folder import JobRun
     from reports.run import Run
     from reports.sections.comparison import Comparison
     from reports.sections.plans import PlansView
@@ -46,6 +47,7 @@ __all__ = [
     "compare",
     "curves",
     "front",
+    "job",
     "load",
     "measure",
     "plan",
@@ -86,25 +88,9 @@ def measure(path_or_scenario: Given, **overrides: Any) -> Run:
         ScenarioError: mistakes in the scenario or the overrides, one sentence each.
         ProgramError: the run ended early, such as by a lost rank; or this process is a rank of torchrun or srun.
     """
-    made = _scenario(path_or_scenario, overrides)
+    from twinstep.measurement import measured_run
 
-    from real.launch.launcher import RunEnded, job_of, launch
-    from real.launch.placement import place
-    from reports.store import run_folder
-    from scenarios.owned_folder import scratch_folder
-    from scenarios.workloads.build import build
-
-    if place() is not None:
-        raise ProgramError("twinstep.measure: expected without torchrun or srun, as it starts the ranks itself")
-    build(made)  # reports what does not fit the cluster before anything starts
-    with scratch_folder() as folder:
-        job = job_of(made, folder / "run")
-        try:
-            launch(job)
-        except RunEnded as ended:
-            error = KeyboardInterrupt if ended.code > 128 else ProgramError  # 128 + n is signal n
-            raise error(str(ended)) from None
-        return run_folder.load(job.out).in_memory()
+    return measured_run(_scenario(path_or_scenario, overrides))
 
 
 def load(folder: str | os.PathLike[str]) -> Run:
@@ -132,11 +118,9 @@ def compare(first: Run, second: Run) -> Comparison | SideBySide:
         from reports.compare.comparison import compare as comparison_of
 
         return comparison_of(first, second)
-    from reports.sections.side_by_side import printed_runs
-    from reports.side_by_side.frames import numbered_names, side_by_side
+    from reports.sections.side_by_side import printed_pair
 
-    names = numbered_names([first.info.name, second.info.name])
-    return printed_runs(side_by_side(list(zip(names, (first, second), strict=True))))
+    return printed_pair(first, second)
 
 
 @with_overrides
@@ -165,18 +149,15 @@ def plan(
         ProgramError: a script fails.
         ReportError: `out` exists already, or the disk refuses.
     """
-    from pathlib import Path
-
     from reports.store import replace
     from scenarios.progress_line import ProgressLine
-    from scenarios.workloads.script.command import OF_SCRIPT
+    from scenarios.workloads.script.command import load_named
     from twinstep.plan_choice.cli import PlanRequest
 
     file = Path("plan.json") if out is None else Path(out)
     if out is not None:
         replace.check_free(file)
-    of_script = {name: overrides.pop(name) for name in OF_SCRIPT if name in overrides}
-    request = PlanRequest(Path(path), overrides, scenario(path, **of_script, **overrides), against)
+    request = PlanRequest(Path(path), overrides, load_named(path, overrides), against)
     found = request.compare(seconds, ProgressLine(quiet=True), file)
     if out is not None:
         replace.write_text(found.best_json, file)
@@ -205,6 +186,36 @@ def what_if(path: str | os.PathLike[str], *, replan: bool = False, seconds: floa
     return changed_run(path, overrides, replan=replan, seconds=seconds)
 
 
+@with_overrides
+def job(
+    path: str | os.PathLike[str],
+    *,
+    samples: float | None = None,
+    days: float | None = None,
+    budget_usd: float | None = None,
+    **overrides: Any,
+) -> JobRun:
+    """Predict a training job of days with checkpoints and failures, as `twinstep predict --days` (twinstep docs jobs).
+
+    Printed, the result is the job's first screen; `goodput`, `lost` and `head` are its numbers.
+
+    Args:
+        path: the scenario's file, or the name of a ready one.
+        samples: samples to train on; one of this, `days` and `budget_usd`, instead of the goal in [job].
+        days: days of the job.
+        budget_usd: the price of all GPU hours in dollars.
+        overrides: values in place of the scenario's.
+
+    Raises:
+        ScenarioError: mistakes in the scenario or the overrides, or there is no goal.
+        ProgramError: ranks whose calls do not fit together.
+    """
+    from twinstep.jobs.job_prediction import job_of_scenario
+
+    goal = {"samples": samples, "days": days, "budget_usd": budget_usd}
+    return job_of_scenario(lambda values: scenario(path, **overrides, **values), **goal)
+
+
 def report(run: Run | str | os.PathLike[str], out: str | os.PathLike[str] | None = None) -> Path:
     """Write the page and the tables of a run, or of a run folder, and return the page's path.
 
@@ -214,8 +225,6 @@ def report(run: Run | str | os.PathLike[str], out: str | os.PathLike[str] | None
     Raises:
         ReportError: the disk refuses, or there is no such run folder.
     """
-    from pathlib import Path
-
     from reports import report as reporting
     from reports.store.run_folder import folder_name
 
@@ -305,8 +314,6 @@ def front(folder: str | os.PathLike[str]) -> pd.DataFrame:
     Raises:
         ReportError: the folder is not a study's, or damaged.
     """
-    from pathlib import Path
-
     from reports.study.frame import front_of, study_frame
     from reports.study.rows import about_of
 
@@ -319,8 +326,6 @@ def study(folder: str | os.PathLike[str], *, stages: bool = False) -> pd.DataFra
     Raises:
         ReportError: the folder is not a study's, or damaged.
     """
-    from pathlib import Path
-
     from reports.study.frame import study_frame
 
     return study_frame(Path(folder), stages=stages)
@@ -360,10 +365,9 @@ def curves(
 
 @with_overrides
 def scenario(path: str | os.PathLike[str], **overrides: Any) -> Scenario:
-    """Read and check a scenario file or a ready scenario; `dataclasses.replace` makes changed copies of it.
+    """Read and check a scenario file or a ready scenario.
 
-    So do its `with_run(steps=5)` and `with_workload(...)`, for settings of its run and tables of its workload.
-
+    Its `with_run(steps=5)` and `with_workload(...)`, and `dataclasses.replace`, return changed copies of it.
     A training script (.py) also takes `args` (the script's own), `hosts`, `gpus_per_host`, `profile`, `play`,
     `step_every` and `traceback` (twinstep docs scripts). The run folder of a predicted script gives the script as
     recorded.
@@ -371,13 +375,9 @@ def scenario(path: str | os.PathLike[str], **overrides: Any) -> Scenario:
     Raises:
         ScenarioError: a sentence for every mistake in the file and the overrides.
     """
-    from pathlib import Path
+    from scenarios.workloads.script.command import load_named
 
-    from scenarios.workloads.script.command import OF_SCRIPT, load_given
-
-    of_script = OF_SCRIPT if os.fspath(path).endswith(".py") else ()
-    given = {name: overrides.pop(name) for name in of_script if name in overrides}
-    return load_given(Path(path), overrides, **given)
+    return load_named(path, overrides)
 
 
 def _scenario(given: Given, overrides: dict[str, Any]) -> Scenario:

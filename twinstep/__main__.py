@@ -35,6 +35,9 @@ COMMANDS = {
     "search": Command(_PREDICTION, ("search",), " search", "search a study for its best variations"),
     "curves": Command(_PREDICTION, ("curves",), " curves", "show how a scenario scales and what its step depends on"),
     "run": Command(_MEASUREMENT, (), " run", "run a scenario or script on real processes (also torchrun, srun)"),
+    "run-job": Command(
+        _MEASUREMENT, ("job",), " run-job", "run a job on real ranks that are killed, and compare lost time"
+    ),
     "validate": Command(_MEASUREMENT, ("validate",), " validate", "predict scenarios, measure them, and compare both"),
     "regret": Command(_MEASUREMENT, ("regret",), " regret", "measure how good the choices of a study are"),
     "calibrate": Command(_MEASUREMENT, ("calibrate",), " calibrate", "measure this machine and write its profile"),
@@ -48,6 +51,7 @@ COMMANDS = {
     "import": Command(
         "twinstep.table_import.cli", (), " import", "write the tables of a TorchRec model as a table file"
     ),
+    "planner": Command(_FILES, ("planner",), "", "show where TorchRec's planner places a scenario's tables"),
     "list": Command(_FILES, ("list",), "", "list the ready scenarios"),
     "profiles": Command(_FILES, ("profiles",), "", "list the hardware that a scenario can name"),
     "profile": Command(_FILES, ("profile",), "", "print a profile's file, as a start for one of your own"),

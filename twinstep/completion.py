@@ -49,7 +49,7 @@ def _whole_parser() -> ArgumentParser:
     commands = whole.add_subparsers()
     ready = _ready()
     for name, command in COMMANDS.items():
-        own = _parser_of(command.module, command.words)
+        own = parser_of(command.module, command.words)
         _mark(own, ready)
         commands.add_parser(name, help=command.about, parents=[own], add_help=False)
     return whole
@@ -77,7 +77,7 @@ def _catching() -> Iterator[None]:
         ArgumentParser.parse_args = usual  # type: ignore[method-assign]
 
 
-def _parser_of(module: str, words: Sequence[str]) -> ArgumentParser:
+def parser_of(module: str, words: Sequence[str]) -> ArgumentParser:
     """Return the parser that a command's module makes."""
     with _catching():
         try:
@@ -85,11 +85,12 @@ def _parser_of(module: str, words: Sequence[str]) -> ArgumentParser:
         except _Caught as caught:
             parser = caught.parser
     for word in words:  # commands of `python -m reports` and `python -m scenarios`
-        parser = _commands_of(parser).get(word, parser)
+        parser = commands_of(parser).get(word, parser)
     return parser
 
 
-def _commands_of(parser: ArgumentParser) -> Mapping[str, ArgumentParser]:
+def commands_of(parser: ArgumentParser) -> Mapping[str, ArgumentParser]:
+    """Return the parsers of a parser's subcommands, by their words."""
     subparsers = (action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     return next(iter(subparsers), {})
 
@@ -99,7 +100,7 @@ def _mark(parser: ArgumentParser, ready: Mapping[str, Any]) -> None:
     for action in parser._actions:
         if found := _what(action, ready):
             action.complete = found  # type: ignore[attr-defined]  # where shtab looks
-    for command in _commands_of(parser).values():
+    for command in commands_of(parser).values():
         _mark(command, ready)
 
 

@@ -19,6 +19,8 @@ from scenarios.interruption import code_of
 if TYPE_CHECKING:
     from real.launch.job import Job
     from real.launch.placement import Place
+    from reports.run import Run
+    from scenarios.config.scenario import Scenario
 
 
 def main(arguments: Sequence[str] | None = None, prog: str | None = None) -> int:
@@ -68,6 +70,7 @@ _COMMANDS = {
     "calibrate": ("twinstep.calibration.cli", True),
     "check": ("real.check.cli", True),
     "emulate": ("real.emulate.cli", False),
+    "job": ("twinstep.real_jobs.cli", False),
     "regret": ("twinstep.regret.cli", False),
     "validate": ("twinstep.validation.cli", False),
 }
@@ -111,9 +114,10 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=prog,
         description="Run a scenario or script on real processes: on this machine, or as one rank under torchrun or "
-        "srun. Further commands: 'twinstep emulate' creates emulated hosts, 'calibrate' measures this machine "
-        "and writes its profile, 'validate' compares predictions with measurements, 'regret' measures how good the "
-        "choices of a study are, 'check-ranks' compares the results of real ranks with those of the simulator.",
+        "srun. Further commands: 'twinstep emulate' creates emulated hosts, 'twinstep calibrate' measures this machine "
+        "and writes its profile, 'twinstep validate' compares predictions with measurements, 'twinstep regret' "
+        "measures how good the choices of a study are, 'twinstep check-ranks' compares the results of real ranks with "
+        "those of the simulator.",
     )
     parser.add_argument(
         "scenario",
@@ -205,3 +209,29 @@ def leave(code: int) -> NoReturn:
     ranks = sys.modules.get("real.launch.rank_process")  # loaded only if there was a rank, or a mistake to report
     leaving: Callable[[int], NoReturn] = getattr(ranks, "leave", sys.exit)
     leaving(code)
+
+
+def measured_run(scenario: Scenario) -> Run:
+    """Run a scenario on processes of this machine; the run is in memory only.
+
+    Raises:
+        ProgramError: the run ended early, such as by a lost rank; or this process is a rank of torchrun or srun.
+    """
+    from real.launch.launcher import RunEnded, job_of, launch
+    from real.launch.placement import place
+    from reports.store import run_folder
+    from scenarios.owned_folder import scratch_folder
+    from scenarios.seam.errors import ProgramError
+    from scenarios.workloads.build import build
+
+    if place() is not None:
+        raise ProgramError("twinstep.measure: expected without torchrun or srun, as it starts the ranks itself")
+    build(scenario)  # reports what does not fit the cluster before anything starts
+    with scratch_folder() as folder:
+        job = job_of(scenario, folder / "run")
+        try:
+            launch(job)
+        except RunEnded as ended:
+            error = KeyboardInterrupt if ended.code > 128 else ProgramError  # 128 + n is signal n
+            raise error(str(ended)) from None
+        return run_folder.load(job.out).in_memory()

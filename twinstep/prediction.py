@@ -20,6 +20,7 @@ from scenarios.interruption import NOTHING, Interrupted, code_of
 if TYPE_CHECKING:
     from reports.run import Run
     from scenarios.config.scenario import Scenario
+    from twinstep.phases import Phases
     from twinstep.prediction_job import PredictionJob
 
 
@@ -64,13 +65,14 @@ def _study(command: str, words: Sequence[str], prog: str) -> int:
 
 def _parser(prog: str) -> argparse.ArgumentParser:
     from scenarios.workloads.script.command import add_options
+    from twinstep.jobs.options import add_job
     from twinstep.options import OVERRIDES, add_full, add_outputs, add_overrides, add_what_if
 
     parser = argparse.ArgumentParser(
         prog=prog,
-        description="Predict how long the steps of a scenario or script take. '%(prog)s sweep STUDY' predicts all"
-        " variations that a study describes. '%(prog)s search STUDY' searches a study for its best variations."
-        " '%(prog)s curves SCENARIO' shows how a scenario scales.",
+        description="Predict how long the steps of a scenario or script take. 'twinstep sweep STUDY' predicts all"
+        " variations that a study describes. 'twinstep search STUDY' searches a study for its best variations."
+        " 'twinstep curves SCENARIO' shows how a scenario scales.",
     )
     parser.add_argument(
         "scenario",
@@ -89,6 +91,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         "--kernels-csv", type=Path, metavar="FILE.csv", help="new file for the time of each operator on a GPU"
     )
     parser.add_argument("--record", action="store_true", help="also keep what ranks do, to simulate it elsewhere")
+    add_job(parser)
     keep = parser.add_argument_group(
         "smaller run folders of large runs", "RANKS and STEPS are all (the default), none, every:64, or 0,8,16-23"
     )
@@ -109,6 +112,8 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
         from scenarios.workloads.script.config import Script
         from scenarios.workloads.script.forking import start_loading
         from twinstep import prediction_job as jobs
+        from twinstep.jobs.command import predict_job
+        from twinstep.jobs.options import job_asked
         from twinstep.options import OVERRIDES, check_what_if, impossible, overrides_of
         from twinstep.phases import Phases
 
@@ -120,6 +125,8 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
         asked = jobs.PredictionRequest(options, given, of_script)
         scenario = asked.load({})
         check_what_if(options, scenario)
+        if (days := job_asked(options, scenario, asked.load)) is not None:
+            return predict_job(options, scenario, days, phases)
         if isinstance(scenario.options, Script) and scenario.options.recording is None:
             start_loading(scenario, scenario.options)  # concurrently with this process's own imports
         with loading():
@@ -142,11 +149,18 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
     phases.begin("tables")
     with output():
         present(folder, options, run=run, spread=spread)
-        if options.kernels_csv is not None and not (options.json or options.quiet):
-            print(f"kernels: {options.kernels_csv}")
-        if isinstance(job.scenario.options, Script) and not (options.json or options.quiet) and phases.sentence():
-            print(phases.sentence())
+        if not (options.json or options.quiet):
+            _print_rest(options, job, phases)
     return 0
+
+
+def _print_rest(options: argparse.Namespace, job: PredictionJob, phases: Phases) -> None:
+    from scenarios.workloads.script.config import Script
+
+    if options.kernels_csv is not None:
+        print(f"kernels: {options.kernels_csv}")
+    if isinstance(job.scenario.options, Script) and phases.sentence():
+        print(phases.sentence())
 
 
 @contextmanager

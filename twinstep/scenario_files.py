@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from scenarios.interruption import code_of
 from scenarios.progress_line import fold_paragraph, print_notes
@@ -58,14 +58,16 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         action="store_true",
         help="do not run the Python that a file names (program, model.dense); check everything else",
     )
-    planned = commands.add_parser("plan", help="show where the planner places a scenario's tables, and how balanced")
+    planned = commands.add_parser(
+        "planner", aliases=["plan"], help="show where TorchRec's planner places a scenario's tables, and how balanced"
+    )
     planned.add_argument("file", metavar="FILE", help="scenario file, or name of a ready scenario")
     planned.add_argument("--out", metavar="PLAN", help="also write the plan to this new file, as TorchRec's JSON")
     planned.add_argument(
         "--module", metavar="PATH", help="path of the tables' module in that plan (default: as in TorchRec's DLRM)"
     )
     commands.add_parser("list", help="list the ready scenarios")
-    profiles = commands.add_parser("profiles", help="list hardware profiles, with their main figures")
+    profiles = commands.add_parser("profiles", help="list hardware and failure profiles, with their main figures")
     profiles.add_argument(
         "files", nargs="*", metavar="PROFILE", help="profile file, or name of a ready one (default: all ready ones)"
     )
@@ -81,7 +83,7 @@ def _run(options: argparse.Namespace) -> int:
 
     if options.command == "check":
         return check_files(options.files, runs_code=not options.no_code)
-    if options.command == "plan":
+    if options.command in ("planner", "plan"):
         return print_plan(options.file, options.out, options.module)
     printed = {"list": list_library, "schema": print_schema, "keys": print_keys}
     with report_mistakes():
@@ -196,16 +198,38 @@ def list_profiles(files: Sequence[str] = ()) -> None:
             _print_measured(measured)
         for table in host.gpu.kernel_tables:
             _print_kernel_table(table, host.gpu)
+    if not files:
+        _print_failure_profiles()
+
+
+def _print_failure_profiles() -> None:
+    """Print each ready failure profile: its name, description, mean time between failures and source."""
+    from scenarios.config.catalogue import failure_profiles
+    from scenarios.config.toml.tree import read_toml
+
+    print("\nfailure profiles, for job.failures.profile:")
+    for path in failure_profiles():
+        values = read_toml(str(path))
+        failures: Any = values["failures"]
+        # The three rates of each kind, on 128 hosts of 8 GPUs.
+        sizes = {"per_gpu_day": 1024, "per_host_day": 128, "per_day": 1}
+        kinds = [kind for kind in failures["kinds"] if not kind.get("planned")]
+        a_day = sum(kind.get(rate, 0.0) * count for kind in kinds for rate, count in sizes.items())
+        often = f"1,024 GPUs on 128 hosts fail every {24 / a_day:.3g} h"
+        grade = {"read": "read there", "memory": "from memory"}[failures["grade"]]
+        source = f"source: {failures['source']}, {failures['date']}, {grade}"
+        print(path.stem, fold_paragraph(f"{values['description']}\n{often}\n{source}", _INDENT), sep="\n")
 
 
 def print_profile(name: str) -> None:
-    """Print the file of a ready profile, as a template for a profile that a scenario names by its path."""
-    from scenarios.config.catalogue import profile_file
+    """Print the file of a ready hardware or failure profile, as a template for a profile file."""
+    from scenarios.config.catalogue import failure_profile_file, profile_file
     from scenarios.config.load import load_profile
 
-    load_profile(name)  # reports mistakes in the name
-    file = profile_file(name)
-    path = name if file is None else file
+    path = failure_profile_file(name)
+    if not path:
+        load_profile(name)  # reports mistakes in the name
+        path = profile_file(name) or name
     with open(path, encoding="utf-8") as stream:
         print(stream.read(), end="")
 

@@ -138,9 +138,9 @@ def _check(scenario: Scenario, nics: Nics) -> None:
         raise ScenarioError(
             f"{scenario.path}: cluster.hosts = {scenario.cluster.hosts}: expected at most {MOST_HOSTS} emulated hosts"
         )
-    if slow := len(scenario.cluster.faults):
+    if slow := len({fault.part for fault in scenario.cluster.faults}):
         raise ScenarioError(
-            f"{scenario.path}: cluster.slow: {slow} slow part{'s' if slow > 1 else ''}: expected none, as emulated"
+            f"{scenario.path}: cluster.faults: {slow} slow part{'s' if slow > 1 else ''}: expected none, as emulated"
             " hosts are alike"
         )
     if 0 < burst_bytes < LEAST_BURST_BYTES:

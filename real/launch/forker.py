@@ -1,13 +1,14 @@
 """A process that loads torch once and forks a run's ranks: loading torch takes longer than the rest of a rank's start.
 
-The launcher holds one end of a socket. For each rank it sends the variables that only this rank has, with the file
-descriptors that the rank keeps; it receives the ranks that have ended. When its end closes, also because the launcher
-was killed, the forker kills all ranks.
+A process is a rank, unless `ENTRY` names another function. The launcher holds one end of a socket. For each rank it
+sends the variables that only this rank has, with the file descriptors that the rank keeps; it receives the ranks that
+have ended. When its end closes, also because the launcher was killed, the forker kills all ranks.
 """
 
 from __future__ import annotations
 
 import gc
+import importlib
 import json
 import os
 import selectors
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from real.launch.parent import die_with, module_command
-from real.launch.placement import PARENT
+from real.launch.placement import ENTRY, PARENT
 
 _NAMESPACE = "/proc/thread-self/ns/net"
 _LARGEST_BYTES = 1 << 16
@@ -215,19 +216,20 @@ def _be_rank(request: dict[str, Any], files: list[int], command: Sequence[str]) 
 
 
 def _be_real() -> NoReturn:
-    """Run `python -m real` as a process that has just begun."""
+    """Run `python -m real`, or the function of `ENTRY`, as a process that has just begun."""
     import numpy as np  # noqa: PLC0415  (as in `_load`)
 
+    from real.launch.job import function  # noqa: PLC0415
     from real.launch.rank_process import end_process, main  # noqa: PLC0415
 
     np.random.seed()  # forks inherit the generator's state: all ranks would draw the same numbers
-    end_process(main)
+    end_process(function(os.environ[ENTRY]) if ENTRY in os.environ else main)
 
 
 def _load() -> None:
     """Load what a rank needs; do not initialise CUDA, as a CUDA context does not survive a fork."""
-    import real.launch.worker  # noqa: F401, PLC0415  (loads torch, which ranks with a command of their own do not need)
-
+    # Loads torch, which ranks with a command of their own do not need.
+    importlib.import_module(os.environ.get(ENTRY, "real.launch.worker").partition(":")[0])
     gc.collect()
     gc.freeze()  # otherwise a rank's first collection copies all shared pages
 

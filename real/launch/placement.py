@@ -18,6 +18,7 @@ TOKEN = "TWINSTEP_TOKEN"
 STORE_FD = "TWINSTEP_STORE_FD"
 JOB = "TWINSTEP_JOB"
 PARENT = "TWINSTEP_PARENT"
+ENTRY = "TWINSTEP_ENTRY"  # "module:function" that a forked process calls instead of being a rank
 
 # Between well-known ports, which end at 1024, and Linux's ephemeral ports, which begin at 32768.
 _SLURM_PORTS = range(20_000, 30_000)

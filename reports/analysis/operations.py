@@ -1,7 +1,11 @@
-"""Compute operations' time, bytes, bandwidth and hidden communication; compare NCCL's formula with the link model."""
+"""Compute operations' time, bytes, bandwidth and hidden communication; compare NCCL's formula with the link model.
+
+Divide computations among the layers of modules.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -28,10 +32,10 @@ from reports.store.parts import Part
 from scenarios.seam.traits import TRAITS
 
 _BYTES = ["bytes_in", "bytes_out", "bytes_sent"]
-_TIMES = ["duration_ns", "hidden_ns", "wait_ns"]
+_TIMES = ["duration_ns", "hidden_ns", "wait_ns", "launch_ns"]
 _SUMMED = ["calls", "unstated", *_TIMES, *_BYTES, "moving_ns", "size_bytes", "bus_bytes", "members"]
 OPERATION_COLUMNS = [*KEYS, "kernel", "step", "rank", "host", "rank_count", "start_ns", "end_ns", *_BYTES]
-OPERATION_COLUMNS += ["group", "call", "role"]
+OPERATION_COLUMNS += ["group", "call", "role", "launch_ns"]
 # Columns of `operations` that need all members of a collective.
 RATES = ("members", "size_bytes", "moving_ns", "algbw_bytes_per_s", "busbw_bytes_per_s")
 FORMULA_COLUMNS = [*KEYS, "step", "group", "call", "rank_count", "start_ns", "end_ns", "formula_ns"]
@@ -46,12 +50,20 @@ OPERATIONS = {
     "median_ns": "float",
     "mean_ns": "float",
     "max_ns": "int",
-    **dict.fromkeys([*_BYTES, "hidden_ns", "exposed_ns", "wait_ns", "hidden_share", "wait_share"], "float"),
+    **dict.fromkeys([*_BYTES, "hidden_ns", "exposed_ns", "wait_ns", "launch_ns"], "float"),
+    **dict.fromkeys(["hidden_share", "wait_share"], "float"),
     **dict.fromkeys(RATES, "float"),
     "role": "str",
 }
 # A layer's number in the path of a module, and how much longer than the shortest repeated layers may take as one row.
 _LAYER, _ALIKE = r"(?<=\.)\d+(?=\.|$)", 1.25
+_FIRST_LAYER = re.compile(r"((?:[^.]+\.)*?)(\d+)(?=\.|$)")
+NO_LAYER = "(no layer)"
+_PHASE = r"(?:^|\.)(forward|backward)(?:\.\d+)?$"
+LAYERS = {
+    **dict.fromkeys(["label", "layer", "operator", "shapes", "name", "phase"], "str"),
+    **dict.fromkeys(["share", "time_ns", "launch_ns"], "float"),
+}
 FORMULAS = {
     **dict.fromkeys(KEYS, "str"),
     "calls": "int",
@@ -117,6 +129,46 @@ def fold_layers(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([frame[~is_folded], folded[list(OPERATIONS)]], ignore_index=True)
 
 
+def layer_times(frame: pd.DataFrame, layers: pd.DataFrame) -> pd.DataFrame:
+    """Return `layers` with the time of each row, per rank and step; `frame` is `operations`.
+
+    `name` is a submodule, or repeated layers that take about as long: "layers.* x 16"; `phase` is "forward" or
+    "backward". `time_ns` is without `launch_ns`, in which the row's computation waits for launches.
+    """
+    own = frame.loc[(frame["part"] == "compute").to_numpy(bool), ["label", "mean_ns", "launch_ns"]]
+    own = layers.merge(own.groupby("label", sort=False).sum().reset_index(), on="label")
+    launch_ns = own["launch_ns"] * own["share"]
+    time_ns = own["mean_ns"] * own["share"] - launch_ns
+    modules, paths = own["label"].str.replace(_PHASE, "", regex=True), own["layer"]
+    if modules.nunique() > 1:
+        paths = (modules + "." + paths).str.rstrip(".")
+    summed = time_ns.groupby(paths, sort=False).sum()
+    names = _name_layers(dict(zip(summed.index.astype(str), summed, strict=True)))
+    phase = own["label"].str.extract(_PHASE, expand=False).fillna("")
+    columns = {**own, "name": paths.map(names), "phase": phase, "time_ns": time_ns, "launch_ns": launch_ns}
+    return frame_of_columns(columns, LAYERS)
+
+
+def _name_layers(times: Mapping[str, float]) -> dict[str, str]:
+    found = {path: _FIRST_LAYER.match(path) for path in times}
+    repeated: dict[str, dict[str, float]] = {}
+    for path, match in found.items():
+        if match:
+            own = repeated.setdefault(match[1], {})
+            own[match[2]] = own.get(match[2], 0.0) + times[path]
+    alike = {
+        before: f"{before}* x {len(own)}"
+        for before, own in repeated.items()
+        if len(own) > 1 and max(own.values()) <= _ALIKE * min(own.values())
+    }
+    # The outermost level of modules at which there are several.
+    inner = [path.split(".") for path in times if "." in path]
+    levels = range(1, max(map(len, inner), default=1))
+    level = next((at for at in levels if len({tuple(path[:at]) for path in inner}) > 1), 1)
+    outer = {path: ".".join(path.split(".")[:level]) or NO_LAYER for path in times}
+    return {path: (match and alike.get(match[1])) or outer[path] for path, match in found.items()}
+
+
 def operations(parts: Iterable[Part]) -> pd.DataFrame:
     """Return one row per kind, label and stream used in a step; times and bytes are those of one rank in one step.
 
@@ -138,7 +190,7 @@ def operations(parts: Iterable[Part]) -> pd.DataFrame:
     of_ranks = np.concatenate([place[one.ranks[0]] for place, one in zip(places, calls, strict=True)])
     ranks, counts = (np.concatenate([one.ranks[at] for one in calls]) for at in (1, 2))
     once = number_groups(of_ranks, ranks)[1]
-    total, hidden, wait = (sums[name] / sums["rows"] for name in _TIMES)
+    total, hidden, wait, launch = (sums[name] / sums["rows"] for name in _TIMES)
     columns = {
         **{key: names[key][firsts] for key in KEYS},
         "part": np.where(names["kind"][firsts] == COMPUTE, "compute", "communication"),
@@ -153,6 +205,7 @@ def operations(parts: Iterable[Part]) -> pd.DataFrame:
         "hidden_ns": hidden,
         "exposed_ns": total - hidden,
         "wait_ns": wait,
+        "launch_ns": launch,
         "hidden_share": np.divide(hidden, total, out=np.zeros(count), where=total > 0),
         "wait_share": np.divide(wait, total, out=np.zeros(count), where=total > 0),
         **_bandwidths(sums),
@@ -226,6 +279,7 @@ def _in_steps(part: Part) -> dict[str, npt.NDArray[Any]]:
         "duration_ns": ints(spans, "end_ns") - ints(spans, "start_ns"),
         "hidden_ns": overlaps.hidden_ns,
         "wait_ns": overlaps.late_ns,
+        "launch_ns": ints(spans, "launch_ns"),
         "moving_ns": overlaps.ends - overlaps.ready,
         "size_bytes": sizes,
         "bus_bytes": bus,

@@ -58,9 +58,9 @@ def bar(one: Bar) -> Picture:
     whole, left, boxes = sum(piece.duration_ns for piece in one.pieces) or 1.0, 0.0, []
     for piece in one.pieces:
         width, said = piece.duration_ns / whole, f"{piece.name}: {text.duration(piece.duration_ns)}"
-        color = theme.WHATS[piece.name]
+        color = theme.PIECES[piece.name]
         boxes.append(box(left, 0, width, _BAR, f"{said}, {text.percent(piece.share)}", fill=color))
         left += width
     seen = [piece for piece in one.pieces if piece.share >= _SEEN]
-    legend = [(theme.WHATS[piece.name], f"{piece.name} {text.percent(piece.share)}") for piece in seen]
+    legend = [(theme.PIECES[piece.name], f"{piece.name} {text.percent(piece.share)}") for piece in seen]
     return Picture(one.name, one.title, drawing(_BAR, boxes, one.title), one.note, legend)

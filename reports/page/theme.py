@@ -32,6 +32,13 @@ WHATS = {
     **{by_role.GRADIENTS: "#b5483c", by_role.EXCHANGES: "#dcb35f", by_role.REDUCTIONS: "#c4527a"},
     **{by_role.TRANSFERS: "#a8577f", by_role.LAUNCHING: "#6b7480", by_role.WAITING: WAIT, by_role.HOST: IDLE},
 }
+# What a job of days spends its time on: steps that count, then losses.
+LOSSES = {
+    **{"steps": "#3d7fc4", "input": "#86a8e0", "evaluation": "#7fb8a4", "checkpoint": "#2f9e9e"},
+    **{"shrunk": "#9a8fd6", "slow part": "#7467c9", "rework": "#b5483c", "detection": "#e0662f"},
+    **{"replacement": "#dcb35f", "restart": "#c4527a", "restore": "#a8577f"},
+}
+PIECES = WHATS | LOSSES
 # The sharding types of tables, in colours that differ for colour-blind readers, too (M. Okabe and K. Ito, Color
 # Universal Design, 2008).
 SHARDINGS = {

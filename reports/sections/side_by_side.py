@@ -13,6 +13,7 @@ import pandas as pd
 
 from reports.analysis.step_breakdown import ADDING_UP, PARTS
 from reports.printed import Printed
+from reports.run import Run
 from reports.sections import model
 from reports.sections.model import (
     BOTH,
@@ -29,7 +30,7 @@ from reports.sections.model import (
 from reports.sections.run.headline import WORLDS, remarks
 from reports.sections.run.tables import MEASURE_WORDS
 from reports.side_by_side import words
-from reports.side_by_side.frames import CHANGES, SideBySide
+from reports.side_by_side.frames import CHANGES, SideBySide, numbered_names, side_by_side
 from reports.side_by_side.words import DIFFERENT_BATCHES, NUMBERS, exposed_shown, medians_shown, more, placement
 from reports.terminal import text
 from reports.terminal.rows import cells, records, write_cell
@@ -390,3 +391,9 @@ class PrintedRuns(Printed, SideBySide):
 def printed_runs(found: SideBySide) -> PrintedRuns:
     """Return the same comparison, to be printed."""
     return PrintedRuns(**{field.name: getattr(found, field.name) for field in fields(found)})
+
+
+def printed_pair(first: Run, second: Run) -> SideBySide:
+    """Return two runs compared, the first as the base, which print as their report; equal names get numbers."""
+    names = numbered_names([first.info.name, second.info.name])
+    return printed_runs(side_by_side(list(zip(names, (first, second), strict=True))))

@@ -15,6 +15,7 @@ from reports.store.roles_by_label import BY_LABEL
 from scenarios.seam.trace import (
     ChangeRow,
     KernelRow,
+    LayerRow,
     LinkRow,
     LoadRow,
     MemoryRow,
@@ -36,11 +37,12 @@ TABLES: dict[str, type] = {
     "traffic": TrafficRow,
     "kernels": KernelRow,
     "operators": OperatorRow,
+    "layers": LayerRow,
     "what_if": ChangeRow,
 }
 
 # Tables and columns that earlier releases did not write.
-LATER_TABLES = frozenset({"loads", "traffic", "own_plan", "what_if", "kernels", "operators"})
+LATER_TABLES = frozenset({"loads", "traffic", "own_plan", "what_if", "kernels", "operators", "layers"})
 _LATER = {
     Span: {"formula_ns", "launch_ns", "recomputed_flops", "operations", "role", "sharding"},
     PlanRow: {"host_bytes", "forward_ms", "backward_ms", "look_up_bytes", "update_bytes"},

@@ -36,14 +36,18 @@ _ADDED = (
 _ARITHMETIC = ("flops_per_s", "mfu", "hfu")
 # Roles of collectives that reduce gradients.
 _GRADIENTS = (roles.REDUCTION, roles.TABLE_REDUCTION, roles.COMPRESSION)
+# Of a scenario whose [job] has a goal; its costs count failures, checkpoints and restarts.
+_OF_JOBS = ("goodput", "days")
 # Columns of measures, all of them numbers; `steps` counts the steps of the headline.
-MEASURES = ("world_size", "steps", *CHANGES, *_ADDED, *_ARITHMETIC)
+MEASURES = ("world_size", "steps", *CHANGES, *_ADDED, *_ARITHMETIC, *_OF_JOBS)
 # The title of a measure, and how its number is written.
 SHOWN: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "step_ns": ("step", text.duration),
     "samples_per_s": ("samples/s", text.number),
     "usd_per_1e9_samples": ("$ per 10^9", text.to_three_digits),
     "kwh_per_1e9_samples": ("kWh per 10^9", text.to_three_digits),
+    "goodput": ("goodput", text.percent),
+    "days": ("days", text.to_three_digits),
     "exposed_share": ("exposed", text.percent),
     "uncertainty_share": ("±", text.percent),
     "flops_per_s": ("FLOP/s", text.flop_rate),
@@ -70,6 +74,8 @@ RATED: Mapping[str, bool] = {
     "step_ns": False,
     "usd_per_1e9_samples": False,
     "kwh_per_1e9_samples": False,
+    "goodput": True,
+    "days": False,
     "memory_spare_bytes": True,
     "world_size": False,
     "exposed_share": False,
@@ -102,6 +108,7 @@ def measures_of(run: Run) -> dict[str, float]:
         "mfu": np.nan if done is None else done.mfu,
         "hfu": np.nan if done is None else done.hfu,
         **_of_gradients(run, steps),
+        **dict.fromkeys(_OF_JOBS, np.nan),
     }
     return {name: float(value) for name, value in measures.items()}
 

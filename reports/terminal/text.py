@@ -31,7 +31,7 @@ _FIGURE = re.compile(
 )
 # The space between a number and its unit, and what holds its place while lines are folded.
 _UNIT, _JOINT = re.compile(r"(?<=\d) (?=(?:%|[num]?s|B|[KMGT]iB|[kMG]B/s|[MGTP]FLOP/s)(?![A-Za-z]))"), "\x00"
-_DURATIONS = ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns"))
+_DURATIONS = ((86_400e9, "days"), (3600e9, "h"), (1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns"))
 _RATES = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s"))
 _FLOP_RATES = ((1e15, "PFLOP/s"), (1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s"))
 _SIZES = ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))

@@ -64,6 +64,16 @@ def profile_files() -> tuple[Path, ...]:
     return tuple(sorted((_PACKAGE / "profiles").glob("*.toml")))
 
 
+def failure_profiles() -> tuple[Path, ...]:
+    """Return the files of the ready failure profiles, sorted by name."""
+    return tuple(sorted((_PACKAGE / "profiles" / "failures").glob("*.toml")))
+
+
+def failure_profile_file(name: str) -> str:
+    """Return the file of a ready failure profile, or "" if none has that name."""
+    return next((os.path.normpath(path) for path in failure_profiles() if path.stem == name), "")
+
+
 def kernel_tables() -> tuple[Path, ...]:
     """Return the files of the ready tables of measured operators, sorted by name."""
     return tuple(sorted((_PACKAGE / "profiles" / "tables").glob("*.parquet")))

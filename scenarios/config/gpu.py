@@ -16,11 +16,11 @@ from scenarios.config.toml.values import (
     KernelTables,
     Latency,
     Name,
-    Positive,
     Quantiles,
     Rate,
     Reserve,
     Size,
+    Watts,
 )
 
 
@@ -69,12 +69,13 @@ class Gpu:
         Key(
             "context",
             "Memory that the CUDA context of a process takes. Default: by compute capability, such as 550 MiB for"
-            " '9.0'.",
+            " '9.0'; source: assumed, between pytorch issues 28394 and 107667, TorchRec pull requests 3580 and 3770.",
         ),
     ] = None
     fragmentation: Annotated[
         Reserve | None,
-        "Memory that torch's caching allocator holds in addition to tensors, as a share of their bytes. Default 0.05.",
+        "Memory that torch's caching allocator holds in addition to tensors, as a share of their bytes. Default 0.05;"
+        " source: assumed, between 1 % and 50 % in TorchRec pull requests 3480 and 3770.",
     ] = None
     memory_bytes_per_s: Annotated[
         Rate, Key("memory_rate", "Peak rate of the GPU's memory, such as '3.35 TB/s'. Required.")
@@ -84,7 +85,7 @@ class Gpu:
         Key(
             "l2",
             "Size of the L2 cache, such as '50 MB': repeated lookups of an embedding row read the row from L2."
-            " Default: no cache for rooflines, 4 MB for laws.",
+            " Default: no cache for rooflines, 4 MB for laws; source: assumed.",
         ),
     ] = None
     l2_partitions: Annotated[
@@ -96,7 +97,8 @@ class Gpu:
         Rate | None,
         Key(
             "l2_rate",
-            "Peak rate of the L2 cache. Default: no limit for rooflines, an estimate from the clock for laws.",
+            "Peak rate of the L2 cache. Default: no limit for rooflines, an estimate from the clock for laws;"
+            " source: 5,120 bytes a clock of an A100 and H100 (A100 white paper).",
         ),
     ] = None
     launch_ns: Annotated[
@@ -152,9 +154,10 @@ class Gpu:
         " see the number. Default: NCCL takes none, and scripts that ask for the number get an error.",
     ] = None
     watts: Annotated[
-        Positive | None,
-        "Power limit in watts, such as 350: matrix products that would draw more lower the clock. Default: no"
-        " limit; for boards with GDDR memory an estimate from `memory_rate`.",
+        Watts | None,
+        "Power limit, such as 350: matrix products that would draw more lower the clock. Default: no limit;"
+        " for boards with GDDR memory an estimate from `memory_rate`; source: data sheets of T4, L4, A10, A40, L40S and"
+        " RTX 6000.",
     ] = None
     flops_per_s: Annotated[
         Mapping[str, FlopRate], Key("flops", "Peak arithmetic rate by dtype. Required.", names=FLOP_RATES)
@@ -162,7 +165,8 @@ class Gpu:
     flash_attention: Annotated[
         Literal[1, 2],
         "Version of FlashAttention that scaled_dot_product_attention runs in 16 bit: 2, or 1 as in torch before"
-        " 2.2 and flash-attn before 2.0 (July 2023). Default 2.",
+        " 2.2 and flash-attn before 2.0 (July 2023). Default 2;"
+        " source: torch 2.2 and later.",
     ] = 2
     priced_by: Annotated[
         Literal["laws", "efficiency"],

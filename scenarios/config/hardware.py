@@ -6,12 +6,11 @@ reference of keys and the profiles that a calibration writes are derived from it
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
-from scenarios.config.faults import Fault, Part
+from scenarios.config.faults import NOMINAL, Fault, LeafPart, NicPart, Pace, Part
 from scenarios.config.gpu import Gpu
 from scenarios.config.host_costs import Tcp
 from scenarios.config.interconnect import DEFAULT_NETWORK, SUMMARIES, WITH_LEAVES, NetworkKind
@@ -23,20 +22,19 @@ from scenarios.config.toml.values import (
     Efficient,
     Latency,
     Machines,
-    NotNegative,
     NvLinks,
     Payload,
-    Positive,
     Profile,
     Rate,
     Size,
     Text,
+    UsdPerHour,
+    Watts,
 )
 
 # NCCL's own latencies serve its choice of algorithm. Measured operations take longer to start, and longer with more
-# channels: fitted to LLMCompass's all-reduces of 8 B to 8 GiB on 4 A100s (docs/explanation/collectives.md).
+# channels.
 NCCL_START_NS = 32_000
-# Efficiency of exchanges between all pairs, from NVIDIA's 8 A100s (GTC25 S72583).
 NCCL_P2P_SHARE = 0.88
 
 
@@ -187,6 +185,22 @@ class Host:
     cores: Annotated[Cores, "CPU cores of one host. Required."]
     memory_bytes: Annotated[Size, Key("host_memory", "Memory of one host, such as '2 TiB'. Required.")]
 
+    @property
+    def shared_gpu_bytes_per_s(self) -> float:
+        """One GPU's rate to others of its host while all GPUs exchange."""
+        inside = self.inside
+        if inside.bridge_bytes_per_s is None or inside.kind == "nvlink_mesh":
+            return inside.gpu_bytes_per_s(self.gpus)
+        return min(inside.link.bytes_per_s, inside.bridge_bytes_per_s / self.gpus)
+
+    @property
+    def shared_memory_bytes_per_s(self) -> float | None:
+        """One GPU's rate to the host's memory while all GPUs use theirs; None: unknown."""
+        inside = self.inside
+        if inside.kind in ("pcie", "memory"):
+            return self.shared_gpu_bytes_per_s
+        return None if inside.host_bytes_per_s is None else inside.host_bytes_per_s / inside.gpus_per_host_link
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
@@ -223,14 +237,14 @@ class Cost:
     """
 
     usd_per_gpu_hour: Annotated[
-        NotNegative | None,
-        "Price of one GPU per hour in US dollars, such as 6.88. Default: unknown.",
+        UsdPerHour | None,
+        "Price of one GPU, such as 6.88. Default: unknown.",
     ] = None
     price_source: Annotated[Text, "Source of the price. Default: none."] = ""
     price_date: Annotated[Text, "Date of the price, such as '2026-11-09'. Default: none."] = ""
     watts_per_gpu: Annotated[
-        Positive | None,
-        "Maximal power of one GPU with its share of the host, in watts, such as 1275. Default: unknown.",
+        Watts | None,
+        "Maximal power of one GPU with its share of the host, such as 1275. Default: unknown.",
     ] = None
     power_source: Annotated[Text, "Source of the power. Default: none."] = ""
     power_date: Annotated[Text, "Date of the power figure, such as '2020-05'. Default: none."] = ""
@@ -286,7 +300,8 @@ class Cluster:
         Key(
             "nccl_start",
             "Maximal start time of NCCL's collectives over several hosts, in addition to NCCL's own latencies. Trees"
-            " over nodes take a time per level instead. Starts within a host scale with this value. Default '32 us'.",
+            " over nodes take a time per level instead. Starts within a host scale with this value. Default '32 us';"
+            " source: fitted to LLMCompass's all-reduces of 8 B to 8 GiB on 4 A100s.",
             always=True,
         ),
     ] = NCCL_START_NS
@@ -298,7 +313,8 @@ class Cluster:
         Efficient,
         Key(
             "nccl_p2p_share",
-            "Share of NCCL's nominal NVLink rate that its point-to-point exchanges reach. Default 0.88.",
+            "Share of NCCL's nominal NVLink rate that its point-to-point exchanges reach. Default 0.88; source:"
+            " NVIDIA's all-to-all on 8 A100s (GTC25 S72583).",
             always=True,
         ),
     ] = NCCL_P2P_SHARE
@@ -334,6 +350,13 @@ class Cluster:
         return min(self.hosts, self.host.inside.hosts_per_domain)
 
     @property
+    def host_nics_bytes_per_s(self) -> float:
+        """The payload rate of all NICs of a host together, in each direction."""
+        nics = self.host.nics
+        count = self.host.gpus if nics.per == "gpu" else nics.count
+        return count * nics.link.bytes_per_s * self.payload_share
+
+    @property
     def narrow_lanes_bytes_per_s(self) -> float | None:
         """The rate of a GPU's lanes to its NIC in each direction, in bytes/s, if below the NIC's rate; else None."""
         lanes_per_s = self.host.inside.host_bytes_per_s
@@ -346,6 +369,19 @@ class Cluster:
         """The hosts with a faulty GPU or NIC, ascending."""
         return tuple(sorted({fault.part.host for fault in self.faults if fault.part.host is not None}))
 
-    def speed_at(self, part: Part, t_ns: int = 0) -> float:
-        """Return the share of its rates that a part reaches at `t_ns` since the run's start; 1 without a fault."""
-        return math.prod((fault.speed_at(t_ns) for fault in self.faults if fault.part == part), start=1.0)
+    def bytes_per_s(self, part: NicPart | LeafPart) -> float:
+        """Return the rate of a NIC, or of all uplinks of a leaf together, in each direction without a fault."""
+        nics = self.host.nics
+        if isinstance(part, NicPart):
+            return nics.link.bytes_per_s
+        per_leaf = self.network.hosts_per_leaf
+        assert per_leaf is not None, "only a network with leaves has leaf parts"
+        # The last leaf may have fewer hosts: its uplinks shrink with them, so every leaf is equally oversubscribed.
+        hosts = min(per_leaf, self.hosts - part.leaf * per_leaf)
+        count = self.host.gpus if nics.per == "gpu" else nics.count
+        return hosts * count * nics.link.bytes_per_s / self.network.oversubscription
+
+    def pace(self, part: Part) -> Pace:
+        """Return the speed of a part over time."""
+        faults = [fault for fault in self.faults if fault.part == part]
+        return Pace.of(faults) if faults else NOMINAL

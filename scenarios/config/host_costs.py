@@ -12,6 +12,14 @@ from scenarios.seam.host_work import HostWork
 # Iterations of the loop that `Eager.loop_ns` times.
 LOOP_TURNS = 10_000
 
+_FITTED = "fitted to step times of ten scripts on one H200 (torch 2.11, TorchRec 1.6)"
+_ASSUMED = "assumed; `python -m benchmarks.cpu_operators` measures a machine's"
+
+
+def _host(name: str, doc: str, default: str, source: str = _FITTED) -> Key:
+    """Return the key of a host's cost, with the source of its default."""
+    return Key(name, f"{doc} Default '{default}'; source: {source}.", always=True)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tcp:
@@ -111,75 +119,66 @@ class Tcp:
 class Eager:
     """Host times of PyTorch and Python between kernel launches, where no CUDA graph launches all kernels at once.
 
-    Each field is the time of one thread of a current server. The defaults are fitted to the step times of ten scripts
-    on one H200 (torch 2.11, TorchRec 1.6), starting from two profiles of its host: predictions of the ten are 5 % off
-    in the mean, 11 % at most (docs/accuracy/index.md). A launch itself is `cluster.gpu.launch`. Work on CPU tensors is
-    priced by two rates, which `python -m benchmarks.cpu_operators` measures on a machine.
+    Each field is the time of one thread of a current server. The fit started from two profiles of its host: predictions
+    of the ten scripts are 5 % off in the mean, 11 % at most (docs/accuracy/index.md). A launch itself is
+    `cluster.gpu.launch`. Work on CPU tensors is priced by two rates.
     """
 
-    dispatch_ns: Annotated[
-        Latency, Key("dispatch", "Time to dispatch an operator, including views. Default '1.2 us'.", always=True)
-    ] = 1_200
+    dispatch_ns: Annotated[Latency, _host("dispatch", "Time to dispatch an operator, including views.", "1.2 us")] = (
+        1_200
+    )
     operator_ns: Annotated[
-        Latency, Key("operator", "Additional time of an operator that launches kernels. Default '8 us'.", always=True)
+        Latency, _host("operator", "Additional time of an operator that launches kernels.", "8 us")
     ] = 8_000
     product_ns: Annotated[
         Latency,
-        Key(
+        _host(
             "product",
-            "Additional time of a matrix product, a convolution or attention, whose library chooses a kernel. Default"
-            " '15 us'.",
-            always=True,
+            "Additional time of a matrix product, a convolution or attention, whose library chooses a kernel.",
+            "15 us",
         ),
     ] = 15_000
     pass_ns: Annotated[
         Latency,
-        Key("pass", "Time to begin a backward pass, when autograd's engine starts. Default '100 us'.", always=True),
+        _host("pass", "Time to begin a backward pass, when autograd's engine starts.", "100 us"),
     ] = 100_000
-    node_ns: Annotated[
-        Latency, Key("node", "Time of an autograd node in a backward pass. Default '16 us'.", always=True)
-    ] = 16_000
+    node_ns: Annotated[Latency, _host("node", "Time of an autograd node in a backward pass.", "16 us")] = 16_000
     gradient_ns: Annotated[
         Latency,
-        Key(
-            "gradient",
-            "Additional time of a node that accumulates a parameter's gradient. Default '4 us'.",
-            always=True,
-        ),
+        _host("gradient", "Additional time of a node that accumulates a parameter's gradient.", "4 us"),
     ] = 4_000
-    bags_ns: Annotated[
-        Latency, Key("bags", "Time of a pass through fbgemm's table-batched embeddings. Default '50 us'.", always=True)
-    ] = 50_000
+    bags_ns: Annotated[Latency, _host("bags", "Time of a pass through fbgemm's table-batched embeddings.", "50 us")] = (
+        50_000
+    )
     call_ns: Annotated[
         Latency,
-        Key(
-            "call", "Time of a Python function call, including the function's own work. Default '1.25 us'.", always=True
-        ),
+        _host("call", "Time of a Python function call, including the function's own work.", "1.25 us"),
     ] = 1_250
     collective_ns: Annotated[
         Latency,
-        Key("collective", "Time to issue a collective through torch.distributed. Default '80 us'.", always=True),
+        _host("collective", "Time to issue a collective through torch.distributed.", "80 us"),
     ] = 80_000
     cpu_bytes_per_s: Annotated[
         Rate,
-        Key(
+        _host(
             "cpu_rate",
-            "Rate at which a core reads and writes for operators on CPU tensors and for copies of pageable memory."
-            " Default '12 GB/s'.",
-            always=True,
+            "Rate at which a core reads and writes for operators on CPU tensors and for copies of pageable memory.",
+            "12 GB/s",
+            _ASSUMED,
         ),
     ] = 12e9
     cpu_flops_per_s: Annotated[
         FlopRate,
-        Key("cpu_flops", "Rate of a core in matrix products on CPU tensors. Default '100 GFLOP/s'.", always=True),
+        _host("cpu_flops", "Rate of a core in matrix products on CPU tensors.", "100 GFLOP/s", _ASSUMED),
     ] = 100e9
     loop_ns: Annotated[
         Latency,
-        Key(
+        _host(
             "loop",
-            "Time of a Python loop that sums the numbers below 10,000. Host work measured on another machine, such as"
-            " data loading, is scaled by it. Default '250 us'.",
-            always=True,
+            "Time of a Python loop that sums the numbers below 10,000. Host work measured on another "
+            "machine, such as data loading, is scaled by it.",
+            "250 us",
+            _ASSUMED,
         ),
     ] = 250_000
 

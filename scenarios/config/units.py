@@ -64,10 +64,11 @@ COMMON = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantity:
-    """A kind of quantity: its noun and an example for messages, and the unit in which the code counts it."""
+    """A kind of quantity: its noun, an example, the units that users write, and the one in which the code counts."""
 
     noun: str
     example: str
+    units: str
     unit: str
 
     @property
@@ -76,11 +77,11 @@ class Quantity:
         return f"{self.noun} such as '{self.example}'"
 
 
-RATE = Quantity(noun="a rate", example="400 Gbit/s", unit="byte/second")
-SIZE = Quantity(noun="a size", example="80 GiB", unit="byte")
-TIME = Quantity(noun="a time", example="3 us", unit="nanosecond")
-FLOP_RATE = Quantity(noun="a compute rate", example="67 TFLOP/s", unit="flop/second")
-FLOPS = Quantity(noun="an amount of arithmetic", example="250 GFLOP", unit="flop")
+RATE = Quantity(noun="a rate", example="400 Gbit/s", units="B/s, bit/s", unit="byte/second")
+SIZE = Quantity(noun="a size", example="80 GiB", units="B, bit", unit="byte")
+TIME = Quantity(noun="a time", example="3 us", units="s, min, h", unit="nanosecond")
+FLOP_RATE = Quantity(noun="a compute rate", example="67 TFLOP/s", units="FLOP/s", unit="flop/second")
+FLOPS = Quantity(noun="an amount of arithmetic", example="250 GFLOP", units="FLOP", unit="flop")
 
 
 def parse(text: str, kind: Quantity) -> Fraction:

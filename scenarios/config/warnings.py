@@ -62,9 +62,9 @@ def notes_of_measuring(scenario: Scenario, cores: int = 0, cpu: str = "") -> Ite
 
     `cores` and `cpu` describe the machine on which all ranks run; `cores` is 0 if they run on several.
     """
-    if count := len(scenario.cluster.faults):
+    if count := len({fault.part for fault in scenario.cluster.faults}):
         yield (
-            f"{scenario.path}: cluster.slow: {count} of the cluster's parts {'is' if count == 1 else 'are'} slow in"
+            f"{scenario.path}: cluster.faults: {count} of the cluster's parts {'is' if count == 1 else 'are'} slow in"
             " predictions only; a real run takes its devices as they are"
         )
 

@@ -38,6 +38,11 @@ class _Group:
 
 def fuse_operators(operators: Sequence[Operator]) -> list[Kernel]:
     """Return the kernels that result from fusing the operators, which are in their order."""
+    return [fused_kernel(group) for group in fusing_groups(operators)]
+
+
+def fusing_groups(operators: Sequence[Operator]) -> list[list[Operator]]:
+    """Return the operators, which are in their order, in groups that become one kernel each."""
     groups: list[_Group] = []
     writer: dict[int, int] = {}  # tensor -> the group that wrote it last
     user: dict[int, int] = {}  # tensor -> the last group that read or wrote it
@@ -53,7 +58,7 @@ def fuse_operators(operators: Sequence[Operator]) -> list[Kernel]:
         for tensor in (*operator.reads, *operator.writes):
             # An operator may join a group before the last user's, so the latest use is kept.
             user[tensor] = max(place, user.get(tensor, place))
-    return [_kernel(group.operators) for group in groups]
+    return [group.operators for group in groups]
 
 
 def _place(
@@ -92,7 +97,7 @@ def _holds(operator: Operator, *kinds: type[Operation]) -> bool:
     return any(isinstance(each, kinds) for each in operator.kernel.operations)
 
 
-def _kernel(operators: Sequence[Operator]) -> Kernel:
+def fused_kernel(operators: Sequence[Operator]) -> Kernel:
     """Return a group as one kernel, which reads outside inputs once and writes results that others need once."""
     lead = operators[0].kernel
     operations = tuple(map(_pad, filter(_is_library_call, lead.operations)))

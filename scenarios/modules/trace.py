@@ -14,7 +14,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map_on
 
 from scenarios.modules.fake import build_fake, explain_error, fake
 from scenarios.modules.fully_sharded.units import Mark, Unit, UnitMarks
-from scenarios.modules.fusion import fuse_operators
+from scenarios.modules.fusion import fused_kernel, fusing_groups
 from scenarios.modules.late_arguments import Needs
 from scenarios.modules.recorder import Operator, Recorder
 from scenarios.seam.host_work import total
@@ -158,10 +158,20 @@ class Trace:
 
 
 def cost_of(operators: Sequence[Operator], *, fuses: bool = False) -> Kernel:
-    """Return all operators as one computation, fused or not; fused code leaves the host no work per operator."""
+    """Return all operators as one computation, fused or not; fused code leaves the host no work per operator.
+
+    A fused kernel belongs to the module of its first operator.
+    """
     if fuses:
-        return together(fuse_operators(operators))
-    return replace(together(each.kernel for each in operators), host=total(each.host for each in operators))
+        groups = fusing_groups(operators)
+        return together(map(fused_kernel, groups), [_layer(group[0]) for group in groups])
+    kernel = together((each.kernel for each in operators), list(map(_layer, operators)))
+    return replace(kernel, host=total(each.host for each in operators))
+
+
+def _layer(operator: Operator) -> str:
+    """Return the path of an operator's module below the outermost one; that one's class for its own operators."""
+    return operator.module.partition(".")[2] or operator.module
 
 
 def trace(

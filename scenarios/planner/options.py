@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scenarios.compute_kernel import COPIES_KERNEL, ComputeKernel
-from scenarios.config.hardware import Cluster, Host
+from scenarios.config.hardware import Cluster
 from scenarios.config.scenario import Recommender, Scenario, Table
 from scenarios.planner.search.enumerator import EmbeddingEnumerator
 from scenarios.planner.topology import HBM_TO_DDR_MEM_BW, Topology
@@ -30,8 +30,8 @@ def topology_of(scenario: Scenario) -> Topology:
     cluster = scenario.cluster
     gpu = cluster.host.gpu
     memory_bytes_per_ms = gpu.memory_bytes_per_s / 1000
-    inside = _inside_bytes_per_s(cluster.host) / 1000
-    to_host = _to_host_bytes_per_s(cluster.host)
+    inside = cluster.host.shared_gpu_bytes_per_s / 1000
+    to_host = cluster.host.shared_memory_bytes_per_s
     return Topology(
         scenario.sharding_ranks,
         gpu.kind,
@@ -55,21 +55,6 @@ def capacity_bytes(scenario: Scenario) -> int:
 def host_capacity_bytes(scenario: Scenario) -> int:
     """Return one rank's share of its host's memory, in bytes."""
     return scenario.cluster.host.memory_bytes // scenario.cluster.host.gpus
-
-
-def _inside_bytes_per_s(host: Host) -> float:
-    inside = host.inside
-    if inside.bridge_bytes_per_s is None or inside.kind == "nvlink_mesh":
-        return inside.gpu_bytes_per_s(host.gpus)
-    return min(inside.link.bytes_per_s, inside.bridge_bytes_per_s / host.gpus)
-
-
-def _to_host_bytes_per_s(host: Host) -> float | None:
-    """Return one GPU's rate to the host's memory while all GPUs use theirs, in bytes/s; None if unknown."""
-    inside = host.inside
-    if inside.kind in ("pcie", "memory"):
-        return _inside_bytes_per_s(host)
-    return None if inside.host_bytes_per_s is None else inside.host_bytes_per_s / inside.gpus_per_host_link
 
 
 def _network_bytes_per_s(cluster: Cluster) -> float:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from scenarios.seam.host_work import NO_WORK, HostWork, total
@@ -20,6 +20,9 @@ ELEMENT_BYTES = {
 }
 # The kind of a kernel that is made of several without flops.
 MODULE = "module"
+
+# Paths of modules, each with the parts of a kernel that it runs: a part's place, and how many of its runs.
+Layers: TypeAlias = tuple[tuple[str, tuple[tuple[int, int], ...]], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +48,7 @@ class Kernel:
             numbers alone decide the time.
         host: host work before all of this is launched, without the launches.
         parts: kernels run one after the other; the other fields are then their sums (`together`).
+        layers: modules that run the parts, for reports; kernels that differ in nothing else are equal.
     """
 
     kind: str
@@ -62,6 +66,7 @@ class Kernel:
     count: int = 1
     host: HostWork = NO_WORK
     parts: tuple[Kernel, ...] = ()
+    layers: Layers = field(default=(), compare=False)
 
     @property
     def has_its_verb(self) -> bool:
@@ -104,12 +109,14 @@ def price_now(kernel: PricedLater) -> Kernel:
     return kernel if isinstance(kernel, Kernel) else kernel()
 
 
-def together(kernels: Iterable[Kernel]) -> Kernel:
+def together(kernels: Iterable[Kernel], modules: Sequence[str] = ()) -> Kernel:
     """Return one kernel made of others that run in sequence; most of the flops decide its kind and its dtype.
 
-    Equal kernels are merged: a roofline gives n of them n times the time of one.
+    Equal kernels are merged: a roofline gives n of them n times the time of one. `modules` are the paths of the modules
+    that run them, if known.
     """
-    counted = Counter(kernels)
+    given = list(kernels)
+    counted = Counter(given)
     parts = tuple(kernel.times(count) for kernel, count in counted.items())
     kinds, dtypes = defaultdict[str, float](float), defaultdict[str, float](float)
     for part in parts:
@@ -129,7 +136,15 @@ def together(kernels: Iterable[Kernel]) -> Kernel:
         host=total(part.host for part in parts if part.host is not NO_WORK),
         recomputed_flops=sum(part.recomputed_flops for part in parts),
         parts=parts,
+        layers=_layers(modules, given, counted) if any(modules) else (),
     )
+
+
+def _layers(modules: Sequence[str], kernels: Sequence[Kernel], distinct: Iterable[Kernel]) -> Layers:
+    places, runs = {kernel: place for place, kernel in enumerate(distinct)}, dict[str, Counter[int]]()
+    for module, kernel in zip(modules, kernels, strict=True):
+        runs.setdefault(module, Counter())[places[kernel]] += 1
+    return tuple((module, tuple(each.items())) for module, each in runs.items())
 
 
 def gemm(m: int, n: int, k: int, *, dtype: str = "float32", batch: int = 1) -> Kernel:

@@ -16,6 +16,7 @@ SPARSE_BUFFERS, IDS, ROWS_AHEAD = "sparse buffers", "ids", "rows ahead"
 ACTIVATIONS, BATCH, WEIGHTS = "activations", "batch", "weights"
 GRADIENTS, OPTIMIZER, COMPRESSION = "gradients", "optimizer", "compression"
 GATHERED, REDUCED = "gathered units", "reduced units"
+PARAMETERS = "parameters"  # weights that belong to no module
 CONTEXT, FRAGMENTATION, COMMUNICATION = "context", "fragmentation", "communication"
 
 _CUT_TABLES = "sharding.types that cut tables (row_wise, column_wise), more ranks, or smaller tables"

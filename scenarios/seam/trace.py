@@ -195,6 +195,17 @@ class KernelRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LayerRow:
+    """An operator of a module that runs in computations of one label, forward or backward, on any rank."""
+
+    label: str
+    layer: str  # path of the module below the outermost one; that one's class for its own operators; "" if unknown
+    operator: str  # as in KernelRow
+    shapes: str
+    share: float  # of these computations' time on an idle GPU, without launches
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorRow:
     """One distinct operator of all simulated ranks, and its calls; calls that differ only in drawn ids are one."""
 
@@ -296,6 +307,7 @@ class Recording:
     traffic: list[TrafficRow] = field(default_factory=list)
     kernels: list[KernelRow] = field(default_factory=list)  # in predictions on GPUs
     operators: list[OperatorRow] = field(default_factory=list)  # in predictions on GPUs
+    layers: list[LayerRow] = field(default_factory=list)  # in predictions of programs that run modules
     what_if: list[ChangeRow] = field(default_factory=list)
     sources: dict[str, str] = field(default_factory=dict)  # texts of a user's program's files, by name
     kept: dict[str, bytes] = field(default_factory=dict)  # the program's further files, by name

@@ -34,6 +34,7 @@ BUILT_IN = {
     "script": "scenarios.workloads.script.config:SPEC",
     "recording": "scenarios.workloads.recording.config:SPEC",
     "chakra": "scenarios.workloads.chakra.config:SPEC",
+    "given_step": "scenarios.workloads.given_step.config:SPEC",
 }
 
 

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+from scenarios.config.faults import NOMINAL, Pace
+
 _NS_PER_S = 1e9
 # Least share of a capacity for activities, however much is lent.
 _LEAST_LEFT = 0.05
@@ -69,17 +71,29 @@ def merge_in_pairs(periods: list[Period]) -> list[Period]:
 
 
 class Capacity:
-    """A resource with a maximum rate, such as a link's bytes/s or a GPU's share of its time."""
+    """A resource with a maximum rate, such as a link's bytes/s or a GPU's share of its time.
 
-    def __init__(self, name: str, per_s: float, *, has_queue: bool = False, burst: float = 0.0) -> None:
-        """Create a capacity of `per_s`; `has_queue`: segments queue in front of it; `burst`: amount that passes at once
-        after a pause.
+    `per_s` and `per_ns` are the rate at present: `whole_per_s` less what is lent, times the speed of its part.
+    """
+
+    def __init__(
+        self, name: str, per_s: float, *, has_queue: bool = False, burst: float = 0.0, pace: Pace = NOMINAL
+    ) -> None:
+        """Create a capacity of `per_s` at nominal speed.
+
+        Args:
+            name: its name, for errors and reports.
+            per_s: its rate.
+            has_queue: whether segments queue in front of it.
+            burst: amount that passes at once after a pause.
+            pace: the speed of its part over time; `set_speed` must be called when it changes.
         """
         assert per_s > 0, f"{name}: a capacity is positive"
         self.name = name
-        self.per_s = self.whole_per_s = per_s
-        self.per_ns = per_s / _NS_PER_S
+        self.whole_per_s = self.left_per_s = per_s  # `left_per_s`: less what is lent, at nominal speed
+        self.pace = pace
         self.lent = 0.0
+        self.set_speed(pace.speeds[0])
         self.has_queue = has_queue
         self.burst = burst
         self.active: dict[Activity, float] = {}
@@ -120,7 +134,13 @@ class Capacity:
     def lend(self, per_s: float) -> None:
         """Reserve `per_s` for a use that is served before all sharing; a negative value returns it."""
         self.lent += per_s
-        self.per_s = max(self.whole_per_s - self.lent, _LEAST_LEFT * self.whole_per_s)
+        self.left_per_s = max(self.whole_per_s - self.lent, _LEAST_LEFT * self.whole_per_s)
+        self.set_speed(self.speed)
+
+    def set_speed(self, speed: float) -> None:
+        """Set the share of its rate that the capacity reaches from now on."""
+        self.speed = speed
+        self.per_s = self.left_per_s * speed
         self.per_ns = self.per_s / _NS_PER_S
 
     def pass_by(self, amount: float, now_ns: int) -> None:

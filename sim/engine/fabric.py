@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from scenarios.config.faults import NOMINAL, GpuPart, Pace, Part
 from scenarios.config.hardware import Cluster
 from scenarios.seam.trace import LinkRow, LoadRow
 from sim.engine.capacity import Capacity
@@ -38,8 +39,20 @@ class Fabric:
         self._hosts = range(cluster.hosts) if hosts is None else hosts
         self._connections: dict[tuple[int, int], Path] = {}
         memory_per_s = cluster.host.gpu.memory_bytes_per_s
-        self.arithmetic = _Made(lambda rank: Capacity(f"gpu{rank}.arithmetic", 1.0))
-        self.memory = _Made(lambda rank: Capacity(f"gpu{rank}.memory", memory_per_s))
+        self.arithmetic = _Made(lambda rank: Capacity(f"gpu{rank}.arithmetic", 1.0, pace=self.pace(rank)))
+        self.memory = _Made(lambda rank: Capacity(f"gpu{rank}.memory", memory_per_s, pace=self.pace(rank)))
+
+    def pace(self, rank: int) -> Pace:
+        """Return the speed of a rank's GPU over time."""
+        # Asked for each kernel.
+        return self.cluster.pace(GpuPart(self.host(rank), self.gpu(rank))) if self.cluster.faults else NOMINAL
+
+    def capacities_of(self, part: Part) -> list[Capacity]:
+        """Return the capacities that a fault of a part slows."""
+        if not isinstance(part, GpuPart):
+            return self.network.links_of(part)
+        rank = part.host * self.cluster.host.gpus + part.gpu
+        return [self.arithmetic[rank], self.memory[rank]]
 
     def connection(self, source: int, target: int) -> Path:
         """Return the path of one TCP connection between global ranks, limited to one window per round trip."""
@@ -48,10 +61,12 @@ class Fabric:
             self._connections[key] = self._find_connection(source, target)
         return self._connections[key]
 
-    def rows(self) -> list[LinkRow]:
-        """Return the usage so far of every link of the hosts, idle ones included, and of the uplinks in use."""
+    def rows(self, until_ns: int = 0) -> list[LinkRow]:
+        """Return the usage until now, `until_ns`, of every link of the hosts, idle ones included, and of the uplinks in
+        use.
+        """
         self.network.make_all(self._hosts)
-        return self.network.links.rows(frozenset(self._hosts))
+        return self.network.links.rows(frozenset(self._hosts), until_ns)
 
     def loads(self, counts: Mapping[str, int], now_ns: int) -> list[LoadRow]:
         """Return the busy periods of links until `now_ns`, the end of the run; `counts`: multiplicity of each link, by

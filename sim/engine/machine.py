@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import TypeAlias
 
-from scenarios.config.faults import GpuPart
+from scenarios.config.faults import NOMINAL, Pace, Part
 from scenarios.config.hardware import Cluster
+from scenarios.do_nothing import do_nothing
 from scenarios.seam.kernel import Kernel
 from sim.clock import Clock, Signal, all_of
 from sim.engine.capacity import Activity, Capacity
@@ -22,6 +24,9 @@ from sim.jitter import Varying
 # TCP payload of an Ethernet frame (1448 of 1514 bytes, by spec and as tc measures). A message of one packet is served
 # between the packets of others and does not change their shares.
 PACKET_BYTES = 1448
+
+# Runs work in ns on a core at a pace, then calls the function.
+RunOnCore: TypeAlias = Callable[[float, Callable[[], None], Pace], None]
 
 
 class Machine:
@@ -50,6 +55,10 @@ class Machine:
         self._sharing = Sharing()
         self._resolving = False
         self._wake_ns = -1
+        self.changed: list[Callable[[], None]] = []  # called after a part's speed has changed
+        for part in dict.fromkeys(fault.part for fault in cluster.faults):
+            for at_ns in cluster.pace(part).times_ns[1:]:
+                self.clock.call_before(at_ns, partial(self._change, part))
 
     def begin(self, uses: Mapping[Capacity, float], amount: float = 1.0, weight: float = 1.0) -> Signal[None]:
         """Start an activity that uses `uses[capacity]` per unit of `amount`; the signal fires at its end."""
@@ -74,6 +83,12 @@ class Machine:
         lend(per_s)
         return lambda: lend(-per_s)
 
+    def set_speed(self, capacity: Capacity, speed: float) -> None:
+        """Let a capacity reach this share of its rate from now on."""
+        capacity.set_speed(speed)
+        self._sharing.note_change(capacity)
+        self._resolve_soon()
+
     def sleep(self, delay_ns: int) -> Signal[None]:
         """Return a signal that fires in `delay_ns`, at once if that is not positive."""
         signal: Signal[None] = Signal()
@@ -87,7 +102,7 @@ class Machine:
         self,
         rank: int,
         kernel: Kernel,
-        run_on_core: Callable[[float, Callable[[], None]], None] | None = None,
+        run_on_core: RunOnCore | None = None,
         *,
         price: KernelCost | None = None,
         measured_ns: int | None = None,
@@ -96,13 +111,14 @@ class Machine:
     ) -> Signal[None]:
         """Run a kernel on a rank's GPU, sharing the GPU with other work; the signal fires at its end.
 
-        On an idle GPU its time is its roofline's, or `price`'s, or `measured_ns` from its first launch; a slow GPU
-        stretches all of them. Bytes in the host's memory are concurrent flows there, with the last of which it ends.
+        On an idle GPU its time is its roofline's, or `price`'s, or `measured_ns` from its first launch; while the GPU
+        is slow, all of them take longer. Bytes in the host's memory are concurrent flows there, with the last of which
+        it ends.
 
         Args:
             rank: global rank.
             kernel: work and number of launches.
-            run_on_core: runs the kernel, of a duration in ns, on a core of the host if the GPU is a CPU.
+            run_on_core: runs the kernel on a core of the host if the GPU is a CPU.
             price: cost to use instead of the roofline's.
             measured_ns: measured time on an idle GPU.
             launched_ns: when the first and the last launch are complete; None, and on CPUs: launches precede it.
@@ -119,15 +135,14 @@ class Machine:
         times *= self._kernels.next() if self._kernels.varies else 1.0
         host = [(path, times * size) for path, size in host] if host else host
         launch_ns = round(price.launch_ns * times) if kernel.launches else 0
-        # After `launch_ns` is set: launches are the host's work, which a slow GPU does not stretch.
-        times /= self._speed(rank)
-        ramp_ns = round(price.ramp_ns * times)
+        pace, ramp_ns = self.fabric.pace(rank), round(price.ramp_ns * times)
         uses, alone_s = self._alone(rank, price)
         if self.runs_on_cores and run_on_core is not None:
             launching(launch_ns)
-            signal: Signal[None] = Signal()
-            run_on_core(launch_ns + ramp_ns + times * alone_s * 1e9, signal.fire)
-            return signal
+            return _run_on_core(run_on_core, launch_ns, ramp_ns, times * alone_s * 1e9, pace)
+        if pace is not NOMINAL:
+            start_ns = launch_ns if launched_ns is None else max(launched_ns[0] - self.clock.now_ns, 0)
+            ramp_ns = round(pace.takes_ns(price.ramp_ns * times, self.clock.now_ns + start_ns))
         begin = partial(self._after, uses=uses, amount=times * alone_s, host=host)
         if launched_ns is None:
             launching(launch_ns)
@@ -154,13 +169,6 @@ class Machine:
             return done
         return self._not_before(last_ns, done, launching)
 
-    def _speed(self, rank: int) -> float:
-        """Return the speed of a rank's GPU at this time, as a share of the nominal one."""
-        if not self.fabric.cluster.faults:
-            return 1.0
-        part = GpuPart(self.fabric.host(rank), self.fabric.gpu(rank))
-        return self.fabric.cluster.speed_at(part, self.clock.now_ns)
-
     def alone_ns(self, rank: int, price: KernelCost) -> float:
         """Return the time of a launched kernel on a rank's GPU when that is idle and at its nominal speed."""
         has_host = price.host_read or price.host_written
@@ -180,8 +188,9 @@ class Machine:
     def carry(self, path: Path, size_bytes: float) -> Signal[None]:
         """Move bytes along a path; the signal fires when the last byte has left the sender, before the path's latency.
 
-        A message of one packet takes its time on the wire but no share from others. More than `MOST_SINGLE` messages
-        that share links continue as a bundle (`flow_bundle`), where ends close to each other are merged.
+        A message of one packet takes its time on the wire, at the rates of its start, but no share from others. More
+        than `MOST_SINGLE` messages that share links continue as a bundle (`flow_bundle`), where ends close to each
+        other are merged.
         """
         if size_bytes > PACKET_BYTES:
             signal: Signal[None] = Signal()
@@ -196,11 +205,11 @@ class Machine:
     def _alone(self, rank: int, price: KernelCost) -> tuple[dict[Capacity, float], float]:
         """Return a kernel's use of its GPU per second of its time alone, and this time in seconds.
 
-        An activity's amount is the time alone, so that concurrent kernels get equal shares of the GPU, not equal
-        progress.
+        An activity's amount is the time alone at nominal speed, so that concurrent kernels get equal shares of the GPU,
+        not equal progress, also if its speed changes between their starts.
         """
         arithmetic, memory = self.fabric.arithmetic[rank], self.fabric.memory[rank]
-        alone_s = max(price.arithmetic_s / arithmetic.per_s, price.memory_bytes / memory.per_s)
+        alone_s = max(price.arithmetic_s / arithmetic.left_per_s, price.memory_bytes / memory.left_per_s)
         if not alone_s:
             return {}, 0.0
         return {arithmetic: price.arithmetic_s / alone_s, memory: price.memory_bytes / alone_s}, alone_s
@@ -232,6 +241,13 @@ class Machine:
         all_of([self.begin(uses, amount), *(self.carry(path, size) for path, size in host)], signal.fire)
         return signal
 
+    def _change(self, part: Part) -> None:
+        """Set the speed of a part's capacities to that of this time."""
+        for capacity in self.fabric.capacities_of(part):
+            self.set_speed(capacity, capacity.pace.speed_at(self.clock.now_ns))
+        for function in self.changed:
+            function()
+
     def _resolve_soon(self) -> None:
         if not self._resolving:
             self._resolving = True
@@ -255,6 +271,16 @@ class Machine:
         for ended in self._sharing.finish_due(self.clock.now_ns):
             ended.done()
         self._resolve_soon()
+
+
+def _run_on_core(run: RunOnCore, launch_ns: int, ramp_ns: int, busy_ns: float, pace: Pace) -> Signal[None]:
+    """Run a kernel on a core; the signal fires at its end."""
+    signal: Signal[None] = Signal()
+    if pace is not NOMINAL:  # launches are the host's work, which is not slow
+        run(launch_ns, do_nothing, NOMINAL)
+        launch_ns = 0
+    run(launch_ns + ramp_ns + busy_ns, signal.fire, pace)
+    return signal
 
 
 def _seconds_of(host: Sequence[tuple[Path, float]]) -> float:

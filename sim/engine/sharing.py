@@ -15,7 +15,7 @@ from sim.engine.max_min import ROUNDING_NS, max_min_rates
 class Sharing:
     """The current activities and pools, and their ends.
 
-    `start`, `start_all`, `lend` and `finish_due` mark changes; `resolve` then sets new rates.
+    `start`, `start_all`, `lend`, `note_change` and `finish_due` mark changes; `resolve` then sets new rates.
     """
 
     def __init__(self) -> None:
@@ -48,6 +48,10 @@ class Sharing:
     def lend(self, capacity: Capacity, per_s: float) -> None:
         """Reserve a part of a capacity; its activities share the rest."""
         capacity.lend(per_s)
+        self.note_change(capacity)
+
+    def note_change(self, capacity: Capacity) -> None:
+        """Have `resolve` share out a capacity whose rate has changed."""
         self._changed[capacity] = None
         if capacity.pool is not None:
             capacity.pool.forget_rates()

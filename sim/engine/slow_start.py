@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from scenarios.seam.group import Group
 from sim.engine.fabric import Fabric
 from sim.engine.machine import Machine
+from sim.engine.network import Path
 
 # Linux' least retransmission timeout, to which the round trip is added.
 _LEAST_TIMEOUT_NS = 200_000_000
@@ -23,11 +24,11 @@ class SlowStart:
     Until the window holds the bytes of a round trip, the sender waits for acknowledgements in every round.
     """
 
-    __slots__ = ("_busy_until_ns", "_bytes_per_ns", "_initial_bytes", "_round_trip_ns", "_sent_bytes")
+    __slots__ = ("_busy_until_ns", "_initial_bytes", "_path", "_round_trip_ns", "_sent_bytes")
 
-    def __init__(self, initial_bytes: float, round_trip_ns: float, bytes_per_ns: float) -> None:
-        """Start with a window of `initial_bytes`; `bytes_per_ns` is the path's rate through an open window."""
-        self._initial_bytes, self._round_trip_ns, self._bytes_per_ns = initial_bytes, round_trip_ns, bytes_per_ns
+    def __init__(self, initial_bytes: float, path: Path) -> None:
+        """Start with a window of `initial_bytes`; through an open window, `path` has its rate at that time."""
+        self._initial_bytes, self._round_trip_ns, self._path = initial_bytes, 2 * path.latency_ns, path
         self._sent_bytes = 0.0
         self._busy_until_ns = -math.inf
 
@@ -35,13 +36,14 @@ class SlowStart:
         """Return the extra time in ns of the next `size_bytes`, sent now, over a transfer through an open window."""
         if now_ns > self._busy_until_ns + _LEAST_TIMEOUT_NS + self._round_trip_ns:
             self._sent_bytes = 0.0
-        before_ns = self._lost_by_ns(self._sent_bytes)
+        bytes_per_ns = self._path.bytes_per_ns
+        before_ns = self._lost_by_ns(self._sent_bytes, bytes_per_ns)
         self._sent_bytes += size_bytes
-        lost_ns = self._lost_by_ns(self._sent_bytes) - before_ns
-        self._busy_until_ns = now_ns + lost_ns + size_bytes / self._bytes_per_ns
+        lost_ns = self._lost_by_ns(self._sent_bytes, bytes_per_ns) - before_ns
+        self._busy_until_ns = now_ns + lost_ns + size_bytes / bytes_per_ns
         return round(lost_ns)
 
-    def _lost_by_ns(self, sent_bytes: float) -> float:
+    def _lost_by_ns(self, sent_bytes: float, bytes_per_ns: float) -> float:
         """Return the time lost for the first `sent_bytes`.
 
         In n round trips after the first window, 2 ** (n + 1) - 1 windows of the first size are sent in all.
@@ -49,12 +51,12 @@ class SlowStart:
         time.
         """
         # Where the derivative of the lost time is 0: from there the window grows faster than the path carries.
-        over_bytes = self._round_trip_ns * self._bytes_per_ns / math.log(2) - self._initial_bytes
+        over_bytes = self._round_trip_ns * bytes_per_ns / math.log(2) - self._initial_bytes
         later_bytes = min(sent_bytes, over_bytes) - self._initial_bytes
         if later_bytes <= 0:
             return 0.0
         rounds = math.log2(1 + later_bytes / (2 * self._initial_bytes))
-        return max(0.0, rounds * self._round_trip_ns - later_bytes / self._bytes_per_ns)
+        return max(0.0, rounds * self._round_trip_ns - later_bytes / bytes_per_ns)
 
 
 def slow_start(fabric: Fabric, source: int, target: int, connections: int = 1) -> SlowStart | None:
@@ -65,7 +67,7 @@ def slow_start(fabric: Fabric, source: int, target: int, connections: int = 1) -
     if initial_bytes is None or fabric.host(source) == fabric.host(target):
         return None
     path = fabric.connection(source, target) if connections == 1 else fabric.network.socket_path(source, target)
-    return SlowStart(connections * initial_bytes, 2 * path.latency_ns, path.bytes_per_ns)
+    return SlowStart(connections * initial_bytes, path)
 
 
 class SlowStarts:

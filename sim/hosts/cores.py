@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
+from scenarios.config.faults import NOMINAL, Pace
 from scenarios.config.hardware import Cluster
 from scenarios.config.host_costs import Tcp
 from sim.clock import Clock
@@ -21,19 +22,30 @@ _TICK_NS = 4_000_000
 # Idle time of cores before a run, longer than any nap.
 _LONG_NS = 10**15
 
-# Returns the ns of a thread's next work on its core, or None if there is none.
-Next = Callable[[], float | None]
+# Returns a thread's next work on its core and the core's pace for it, or None if there is none.
+Next = Callable[[], tuple[float, Pace] | None]
 
 
 @dataclass(slots=True, eq=False)
 class _Turn:
-    """A thread's work on a core, running or queued."""
+    """A thread's work on a core, running or queued; `pace` is the core's speed for it, `left_ns` what was left."""
 
     thread: Thread
-    left_ns: int
+    left_ns: float
+    pace: Pace
     then: Next
     began_ns: int = 0
+    end_ns: int = 0
     is_over: bool = False
+
+    def begin(self, now_ns: int) -> None:
+        """Begin, or go on, now."""
+        self.began_ns, self.end_ns = now_ns, now_ns + round(self.pace.takes_ns(self.left_ns, now_ns))
+
+    def rest(self, now_ns: int) -> _Turn:
+        """End the turn now, and return the rest of its work as another one."""
+        self.is_over = True
+        return _Turn(self.thread, self.left_ns - self.pace.work_ns(self.began_ns, now_ns), self.pace, self.then)
 
 
 @dataclass(slots=True, eq=False)
@@ -84,9 +96,9 @@ class Cores:
         home = thread.home
         return home is not None and home.waiting > 0
 
-    def run(self, thread: Thread, work_ns: float, then: Next) -> None:
-        """Run `work_ns` of work on one core, then call `then`, and go on with the work that it returns."""
-        turn = _Turn(thread, round(work_ns), then)
+    def run(self, thread: Thread, work_ns: float, then: Next, pace: Pace = NOMINAL) -> None:
+        """Run `work_ns` of work on one core at a pace, then call `then`, and go on with the work that it returns."""
+        turn = _Turn(thread, round(work_ns), pace, then)
         core = self._core_for(thread)
         running = core.running
         if running is not None and not running.is_over and self._clock.now_ns - core.taken_ns >= _SLICE_NS:
@@ -120,30 +132,28 @@ class Cores:
 
     def _interrupt(self, core: _Core, turn: _Turn) -> None:
         """Free the core and queue the rest of the running thread's work."""
-        rest = _Turn(turn.thread, turn.left_ns - (self._clock.now_ns - turn.began_ns), turn.then)
-        turn.is_over = True
         core.running = None
-        core.interrupted.append(rest)
+        core.interrupted.append(turn.rest(self._clock.now_ns))
 
     def _begin(self, core: _Core, turn: _Turn) -> None:
         now_ns = self._clock.now_ns
-        core.running, turn.began_ns, core.taken_ns = turn, now_ns, now_ns
+        core.running, core.taken_ns = turn, now_ns
+        turn.begin(now_ns)
         turn.thread.home = core
         self._look_later(core, turn)
 
     def _look_later(self, core: _Core, turn: _Turn) -> None:
         """Schedule the next check of a running turn: at its end, or at the first tick after its time slice."""
         now_ns = self._clock.now_ns
-        end_ns = turn.began_ns + turn.left_ns
         due_ns = max(core.taken_ns + _SLICE_NS, now_ns + 1)
         # Ticks are at whole multiples of the period on every core, so this needs no event for each tick.
         tick_ns = -(-due_ns // _TICK_NS) * _TICK_NS
-        self._clock.call_in(min(end_ns, tick_ns) - now_ns, partial(self._look, core, turn))
+        self._clock.call_in(min(turn.end_ns, tick_ns) - now_ns, partial(self._look, core, turn))
 
     def _look(self, core: _Core, turn: _Turn) -> None:
         if turn.is_over:
             return
-        if self._clock.now_ns < turn.began_ns + turn.left_ns:
+        if self._clock.now_ns < turn.end_ns:
             if core.waiting:
                 self._interrupt(core, turn)
                 self._begin(core, core.next_turn())
@@ -151,11 +161,12 @@ class Cores:
                 self._look_later(core, turn)
             return
         turn.is_over = True
-        next_ns = turn.then()  # the thread still owns its core, so a thread that `then` wakes queues behind it
-        if next_ns is not None:
-            more = _Turn(turn.thread, round(next_ns), turn.then)
+        after = turn.then()  # the thread still owns its core, so a thread that `then` wakes queues behind it
+        if after is not None:
+            more = _Turn(turn.thread, round(after[0]), after[1], turn.then)
             # `taken_ns` stays: the thread has kept its core, so its slice goes on.
-            core.running, more.began_ns = more, self._clock.now_ns
+            core.running = more
+            more.begin(self._clock.now_ns)
             self._look_later(core, more)
             return
         core.running = None
@@ -207,16 +218,16 @@ class Thread:
         self.home: _Core | None = None  # the core of its last or next turn
         self._wakes = wakes
         self._sleeps = sleeps
-        self._queue: deque[tuple[float, Callable[[], None]]] = deque()
+        self._queue: deque[tuple[float, Pace, Callable[[], None]]] = deque()
         self.is_busy = False
 
-    def run(self, work_ns: float, then: Callable[[], None]) -> None:
-        """Queue `work_ns` of work behind earlier work, and call `then` at its end."""
+    def run(self, work_ns: float, then: Callable[[], None], pace: Pace = NOMINAL) -> None:
+        """Queue `work_ns` of work at a pace behind earlier work, and call `then` at its end."""
         if not (work_ns or self.is_busy or self._sleeps):
             then()
             return
         # In the queue before the wake-up: later work queues behind it, and needs no wake-up of its own.
-        self._queue.append((work_ns, then))
+        self._queue.append((work_ns, pace, then))
         if self.is_busy:
             return
         self.is_busy = True
@@ -230,14 +241,15 @@ class Thread:
         self._wakes.wake(self, lambda: self.run(work_ns, then))
 
     def _serve(self) -> None:
-        self.cores.run(self, self._queue[0][0], self._finish_serving)
+        work_ns, pace, _ = self._queue[0]
+        self.cores.run(self, work_ns, self._finish_serving, pace)
 
-    def _finish_serving(self) -> float | None:
-        _, then = self._queue.popleft()
+    def _finish_serving(self) -> tuple[float, Pace] | None:
+        _, _, then = self._queue.popleft()
         then()
         # After `then`, which may queue more work: the thread then goes on without sleeping in between.
         self.is_busy = bool(self._queue)
-        return self._queue[0][0] if self._queue else None
+        return self._queue[0][:2] if self._queue else None
 
 
 class HostCores:

@@ -27,11 +27,10 @@ _PIECE_BYTES = 4 * SEGMENT_BYTES
 class Port:
     """The queue in front of one direction of a link, with a token bucket: `burst` passes at once after a pause."""
 
-    __slots__ = ("_burst_ns", "_capacity", "_last_ns", "_owed_ns")
+    __slots__ = ("_capacity", "_last_ns", "_owed_ns", "_whole_per_ns")
 
     def __init__(self, capacity: Capacity) -> None:
-        self._capacity = capacity
-        self._burst_ns = capacity.burst / capacity.per_ns
+        self._capacity, self._whole_per_ns = capacity, capacity.whole_per_s / 1e9
         # `_owed_ns`: when the link at its rate has served all bytes, also those that a burst let pass earlier.
         self._owed_ns = self._last_ns = 0.0
 
@@ -46,12 +45,13 @@ class Port:
         begin_ns = max(now_ns, self._last_ns)
         self.load(size_bytes, now_ns)
         packet_ns = min(size_bytes, PACKET_BYTES) / self._capacity.per_ns
-        self._last_ns = max(begin_ns, whole_ns, self._owed_ns - self._burst_ns)
+        self._last_ns = max(begin_ns, whole_ns, self._owed_ns - self._capacity.burst / self._capacity.per_ns)
         return round(min(begin_ns + packet_ns, self._last_ns)), round(self._last_ns)
 
     def load(self, size_bytes: float, now_ns: int) -> None:
         """Add bytes that delay only later ones, such as acknowledgements."""
-        self._owed_ns = max(self._owed_ns, now_ns) + size_bytes / self._capacity.per_ns
+        begin_ns = max(self._owed_ns, now_ns)
+        self._owed_ns = begin_ns + self._capacity.pace.takes_ns(size_bytes / self._whole_per_ns, begin_ns)
 
 
 @dataclass(slots=True)

@@ -57,6 +57,7 @@ class NcclPhases:
         self._flows = flows
         self._costs = costs_of(machine.fabric.cluster)
         self._folded = None if classes is None else FoldedNccl(machine.fabric, self._costs, classes)
+        machine.changed.append(self._hold_again)
         self._multiprocessors = machine.fabric.cluster.host.gpu.multiprocessors
         self._connected: dict[str, Connections] = {}
         # Windows matter between NVLink domains only: inside one, NCCL uses no sockets.
@@ -91,6 +92,10 @@ class NcclPhases:
             over.then(rendezvous.finish_all)
 
         self._machine.sleep(carried.latency_ns + lost_ns).then(begin)
+
+    def _hold_again(self) -> None:
+        for capacity, speed in () if self._folded is None else self._folded.hold_again():
+            self._machine.set_speed(capacity, speed)
 
     def _places(self, ranks: tuple[int, ...]) -> tuple[list[int], NcclCosts, list[int]]:
         """Return each rank's node (one for hosts joined by NVLink), the costs, and each rank's GPU in its node."""

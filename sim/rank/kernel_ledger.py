@@ -117,23 +117,29 @@ class KernelLedger:
             return found
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()
-        found = [each for leaf in leaves(own) for each in self._calls_of(leaf)]
+        found = list(calls_of(own, self._machine, self._rank))
         self._known[id(own)] = own, found
         return found
 
-    def _calls_of(self, leaf: Kernel) -> Iterator[_Calls]:
-        """Yield the calls of a kernel without parts."""
-        prices = self._machine.prices
-        if prices.has_laws and leaf.operations and leaf.count:
-            for each in leaf.operations:
-                key = _Key(*words(each), prices.source_of_price(each))
-                yield _Calls(key, leaf.count, 1e9 * leaf.count * prices.seconds(each))
-            return
-        total_ns = self._machine.alone_ns(self._rank, prices.cost(leaf))
-        if not (total_ns and leaf.count):
-            return
-        name = words(leaf.operations[0]) if len(leaf.operations) == 1 else (leaf.kind, _work(leaf))
-        yield _Calls(_Key(*name, "roofline"), leaf.count, total_ns)
+
+def calls_of(kernel: Kernel, machine: Machine, rank: int) -> Iterator[_Calls]:
+    """Yield the calls of the operators that a kernel is made of."""
+    for leaf in leaves(kernel):
+        yield from _calls_of(leaf, machine, rank)
+
+
+def _calls_of(leaf: Kernel, machine: Machine, rank: int) -> Iterator[_Calls]:
+    prices = machine.prices
+    if prices.has_laws and leaf.operations and leaf.count:
+        for each in leaf.operations:
+            key = _Key(*words(each), prices.source_of_price(each))
+            yield _Calls(key, leaf.count, 1e9 * leaf.count * prices.seconds(each))
+        return
+    total_ns = machine.alone_ns(rank, prices.cost(leaf))
+    if not (total_ns and leaf.count):
+        return
+    name = words(leaf.operations[0]) if len(leaf.operations) == 1 else (leaf.kind, _work(leaf))
+    yield _Calls(_Key(*name, "roofline"), leaf.count, total_ns)
 
 
 def _add(sums: _Sums, calls: _Calls) -> None:

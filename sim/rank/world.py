@@ -20,6 +20,7 @@ from sim.engine.machine import Machine
 from sim.library import Library, Transport, library_of
 from sim.rank.balance import Balance, PricedComputation
 from sim.rank.kernel_ledger import KernelLedger
+from sim.rank.layer_ledger import LayerLedger
 from sim.rank.observed import Observed, ObservedComputation, Rewrite, as_it_is
 from sim.rank.operation import Operation
 from sim.rank.operator_ledger import OperatorLedger
@@ -89,6 +90,7 @@ class World:
         # Only of the first rank: the kernels of every rank would multiply the rows.
         self.kernels: KernelLedger | None = None
         self.operators: OperatorLedger | None = None
+        self.layers = LayerLedger(machine, self.ranks[0])
         if scenario.cluster.host.gpu.device.is_launched:
             self.kernels, self.operators = KernelLedger(machine, self.ranks[0]), OperatorLedger()
         self.metrics: list[Metric] = []
@@ -184,6 +186,7 @@ class World:
         measured = self._measured.next(rank, stream, step, label, cost=kernel)
         own = PricedComputation(kernel=kernel, measured_ns=None if measured is None else measured.time_ns)
         found = own if self.balance is None else self.balance.computation(rank, stream, step, label, own)
+        self.layers.add(label, kernel)
         if self.operators is not None:
             self.operators.add(kernel)
         if self.kernels is not None and step >= 0 and rank == self.ranks[0]:

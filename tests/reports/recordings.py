@@ -13,6 +13,7 @@ from scenarios.seam.memory import ACTIVATIONS, TABLES
 from scenarios.seam.trace import (
     ChangeRow,
     KernelRow,
+    LayerRow,
     LinkRow,
     LoadRow,
     MemoryRow,
@@ -224,6 +225,17 @@ def with_kernels(recording: Recording, count: int = 2) -> Recording:
         for at in range(count)
     ]
     return dataclasses.replace(recording, kernels=rows)
+
+
+def with_layers(recording: Recording) -> Recording:
+    """Return the recording as if three quarters of its passes were two equal cross layers, the rest a top layer."""
+    shares = {"cross.0": 0.375, "cross.1": 0.375, "top.0": 0.25}
+    rows = [
+        LayerRow(label=label, layer=layer, operator="mm", shapes="0x8 x 8, float32", share=share)
+        for label in ("forward", "backward")
+        for layer, share in shares.items()
+    ]
+    return dataclasses.replace(recording, layers=rows)
 
 
 def of_script(recording: Recording) -> Recording:

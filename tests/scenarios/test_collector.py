@@ -7,8 +7,6 @@ import subprocess
 import sys
 import weakref
 
-import pytest
-
 from scenarios.collector import loading
 
 
@@ -17,7 +15,6 @@ class Circle:
         self.own = self
 
 
-@pytest.mark.skipif(gc.get_freeze_count() > 0, reason="something else has frozen what this process has")
 def test_a_callers_garbage_is_collected_after_loading() -> None:
     gc.disable()
     try:

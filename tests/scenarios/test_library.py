@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from scenarios.config.catalogue import library_files, profile_files, profile_names
+from scenarios.config.catalogue import failure_profiles, library_files, profile_files, profile_names
 from scenarios.config.load import load, load_profile
 from scenarios.config.scenario import CollectiveCalls, GradientReduction, Model, Recommender, Scenario
 from scenarios.config.toml.document import editors_document
@@ -20,6 +20,11 @@ FILES = {path.stem: path for path in library_files()}
 GPUS = {
     **{"dcnv2": (1, 8), "v1": (1, 8), "2x2": (2, 2), "2x4": (2, 4), "4x1": (4, 1), "4x2": (4, 2)},
     **{"8x8": (8, 8), "16x1": (16, 1), "2048x8": (2048, 8)},
+}
+
+JOBS = {  # hosts and GPUs of a host, as published
+    **{"job_llama3": (2048, 8), "job_megascale": (1536, 8), "job_hlat": (256, 16), "job_opt": (128, 8)},
+    **{"job_bloom": (48, 8), "job_cpr": (1, 8), "job_best_interval": (1, 8)},  # those of the last two do not count
 }
 
 
@@ -36,6 +41,13 @@ def test_the_library_is_complete() -> None:
         "criteo_dlrm_2x4_straggler",
         "criteo_dlrm_8x8",
         "criteo_small_2x2",
+        "job_best_interval",
+        "job_bloom",
+        "job_cpr",
+        "job_hlat",
+        "job_llama3",
+        "job_megascale",
+        "job_opt",
         "mlperf_dcnv2",
         "mlperf_dlrm_v1",
         "mlperf_dlrm_v1_pytorch_v0_7",
@@ -53,7 +65,7 @@ def test_the_library_is_complete() -> None:
 def test_ready_scenarios_load_repeatably_with_the_size_in_their_name(name: str) -> None:
     scenario = load(FILES[name])
     assert scenario.name == name
-    size = next(size for part in name.split("_") for key, size in GPUS.items() if part == key)
+    size = JOBS.get(name) or next(size for part in name.split("_") for key, size in GPUS.items() if part == key)
     assert (scenario.cluster.hosts, scenario.cluster.host.gpus) == size
     again = load(str(FILES[name]))
     assert again == scenario
@@ -73,6 +85,31 @@ def test_ready_scenarios_fit_the_schema_and_have_a_description(path: Path) -> No
     values.pop("include", None)  # checked by loading
     document = editors_document().model_validate(values, context={})
     assert document.description
+
+
+@pytest.mark.parametrize("path", failure_profiles(), ids=lambda path: path.stem)
+def test_a_failure_profile_has_rates_with_source_date_and_grade(path: Path, tmp_path: Path) -> None:
+    file = tmp_path / "job.toml"
+    file.write_text(
+        f'[cluster]\nprofile = "dgx_h100"\nhosts = 2\n[job]\nstep = "1 s"\nfailures.profile = "{path.stem}"\n'
+    )
+    job = load(file).job
+    assert job is not None
+    failures = job.failures
+    assert "" not in (failures.source, failures.date)
+    assert failures.grade in ("read", "memory")
+    assert all(kind.per_s(1, 8) > 0 for kind in failures.kinds)
+    assert tomllib.loads(path.read_text())["description"]
+
+
+def test_the_failures_of_llama_3_are_those_of_its_table() -> None:
+    job = load(FILES["job_llama3"]).job
+    assert job is not None
+    counts = {kind.name: kind.per_s(2048, 16_384) * 54 * 86_400 for kind in job.failures.kinds}
+    assert sum(counts.values()) == pytest.approx(466, rel=1e-4)
+    assert (counts["faulty GPU"], counts["network switch or cable"]) == pytest.approx((148, 35), rel=1e-4)
+    assert [kind.name for kind in job.failures.kinds if kind.planned] == ["planned"]
+    assert counts["planned"] == pytest.approx(47, rel=1e-4)
 
 
 @pytest.mark.parametrize("name", profile_names())
@@ -204,7 +241,12 @@ def test_loading_is_quick_once_python_is_warm() -> None:
 
 @pytest.mark.parametrize(
     ("command", "named"),
-    [("list", sorted(FILES)), ("profiles", list(profile_names())), ("schema", ["$schema"]), ("keys", ["`batch_size`"])],
+    [
+        ("list", sorted(FILES)),
+        ("profiles", [*profile_names(), *(path.stem for path in failure_profiles())]),
+        ("schema", ["$schema"]),
+        ("keys", ["`batch_size`"]),
+    ],
 )
 def test_the_command_prints_what_is_ready(
     command: str, named: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

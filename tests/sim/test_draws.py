@@ -67,7 +67,7 @@ def test_ctrl_c_in_a_draw_leaves_the_run(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("sim.draws._steps_of_draw", interrupt)
+    monkeypatch.setattr("sim.draws.steps_of_draw", interrupt)
     assert main([str(FILE), "--draws", "3", "--out", str(tmp_path / "run")]) == 130
     captured = capsys.readouterr()
     assert captured.out == ""

@@ -59,7 +59,7 @@ def test_tracing_by_execution_launches_the_executed_kernels(traces: Recording) -
 
 def test_deleted_tensors_free_their_memory() -> None:
     """The script asserts it."""
-    play_script(SCRIPTS / "frees.py", ranks=(1, 2), steps=50)
+    play_script(SCRIPTS / "frees.py", ranks=(1, 2), steps=20)
 
 
 @pytest.mark.torchrec

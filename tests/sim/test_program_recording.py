@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reports.store import run_folder as store
-from scenarios.config.faults import Slowdown
+from scenarios.config.faults import Fault
 from scenarios.config.host_costs import Eager
 from scenarios.config.load import load
 from scenarios.config.scenario import Launching, Scenario, ShardingType, UsersCode
@@ -70,7 +70,7 @@ def check(folder: Path, made: Scenario, *others: Scenario, program: Program | No
         found, replay = play_program(replayed, build(replayed))
         assert found == expected
         assert repr(replay.metrics) == repr(whole.metrics)
-        assert replay.links == whole.links
+        assert (replay.links, replay.layers) == (whole.links, whole.layers)
     return file
 
 
@@ -309,12 +309,12 @@ def test_drawn_programs_are_recorded(calls: list[tuple[str, int, int, list[int]]
 
 
 def test_equal_ranks_and_steps_are_written_once(tmp_path: Path) -> None:
-    made = load("powersgd_16x1_10g", {"steps": 4, "fidelity": "links", "ranks": "each"})
+    made = load("powersgd_16x1_10g", {"cluster.hosts": 4, "steps": 4, "fidelity": "links", "ranks": "each"})
     few = read(check(tmp_path, made), "program")
-    assert (len(few.sequences), few.ranks) == (1, [0] * 16)
+    assert (len(few.sequences), few.ranks) == (1, [0] * 4)
     size, lines = (tmp_path / NAME).stat().st_size, len(few.lines)
-    many = read(check(tmp_path, change(made, steps=12)), "program")
-    assert len(many.lines) == lines + 8 * (1 + 5)  # each step's begin, and the numbers of its tasks
+    many = read(check(tmp_path, change(made, steps=9)), "program")
+    assert len(many.lines) == lines + 5 * (1 + 5)  # each step's begin, and the numbers of its tasks
     assert (tmp_path / NAME).stat().st_size < 2 * size
 
 
@@ -345,7 +345,7 @@ def test_the_command_records_and_plays_the_recording(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["powersgd_4x2_3g", "all_reduce_4x1_200mbit"])
 def test_a_folder_keeps_the_keys_of_the_recorded_run(name: str, tmp_path: Path) -> None:
     slow = [{"host": 1, "gpu": 0, "speed": 0.5}]
-    asked = {"ranks": "each", "steps": 2, "seed": 5, "cluster.nic.latency": "70 us", "cluster.slow": slow}
+    asked = {"ranks": "each", "steps": 2, "seed": 5, "cluster.nic.latency": "70 us", "cluster.faults": slow}
     made = load(name, asked)
     spans, recording = play_program(made, build(made), ProgramRecorder(made))
     (tmp_path / NAME).write_bytes(recording.kept[NAME])
@@ -366,14 +366,14 @@ def test_a_folder_keeps_the_keys_of_the_recorded_run(name: str, tmp_path: Path) 
 
 def test_a_folder_keeps_a_profile_of_a_file(tmp_path: Path) -> None:
     profile = ROOT / "scenarios" / "profiles" / "dgx_h100.toml"
-    (tmp_path / "own.toml").write_text(profile.read_text() + "\n[[cluster.slow]]\nhost = 0\ngpu = 1\nspeed = 0.5\n")
+    (tmp_path / "own.toml").write_text(profile.read_text() + "\n[[cluster.faults]]\nhost = 0\ngpu = 1\nspeed = 0.5\n")
     path = tmp_path / "scenario.toml"
     path.write_text(
         'program = "collective"\ncluster = {profile = "own.toml", hosts = 2, gpus_per_host = 2}\n'
         '[collective]\nop = "all_reduce"\nsize = "1 MB"\n'
     )
-    made = load(path, {"cluster.slow[0].speed": 0.25})  # an item of an array of the profile
-    assert [one.speed for one in made.cluster.faults if isinstance(one, Slowdown)] == [0.25]
+    made = load(path, {"cluster.faults[0].speed": 0.25})  # an item of an array of the profile
+    assert [one.speed for one in made.cluster.faults if isinstance(one, Fault)] == [0.25]
     (tmp_path / NAME).write_bytes(play_program(made, build(made), ProgramRecorder(made))[1].kept[NAME])
     assert load_given(tmp_path, {}).cluster == made.cluster
 

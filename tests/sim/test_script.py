@@ -51,8 +51,9 @@ def test_a_script_also_runs_under_torchrun() -> None:
     assert sorted(re.findall(r"rank \d is done", run)) == [f"rank {rank} is done" for rank in range(4)]
 
 
+@pytest.mark.slow  # `tests/real/script/test_measured.py` has the losses of twinstep's own launcher
 @pytest.mark.real
-@pytest.mark.parametrize("hook", [pytest.param("", marks=pytest.mark.slow), "fp16"])
+@pytest.mark.parametrize("hook", ["", "fp16"])
 @pytest.mark.supports("losses", "CPUs", "real")
 def test_losses_equal_those_of_real_ranks(hook: str) -> None:
     """To what float32 sums in another order make of it."""

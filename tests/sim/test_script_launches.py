@@ -151,13 +151,13 @@ if __name__ == "__main__":
 
 
 def test_a_worker_of_a_pool_cannot_make_a_process_group(tmp_path: Path) -> None:
-    """As many as it has are no ranks here."""
+    """The pool's processes are not as many as the ranks, so they are none."""
     file = tmp_path / "pools.py"
     file.write_text(
         "import torch.distributed as dist\nimport torch.multiprocessing as mp\ndef train(number):\n"
         '    dist.init_process_group("gloo", init_method="tcp://localhost:1", rank=number, world_size=3)\n'
-        'if __name__ == "__main__":\n    with mp.get_context("spawn").Pool(3) as pool:\n'
-        "        pool.map(train, range(3))\n"
+        'if __name__ == "__main__":\n    with mp.get_context("spawn").Pool(1) as pool:\n'
+        "        pool.map(train, range(1))\n"
     )
     with pytest.raises(ProgramError, match=r"pools.py:7: .* starts ranks of its own: expected "):
         play_script(file, hosts=1, gpus=2, timeout="100 s")

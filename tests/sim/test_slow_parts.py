@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from scenarios.config.faults import GpuPart, LeafPart, NicPart, Slowdown
+from scenarios.config.faults import Fault, GpuPart, LeafPart, NicPart
 from scenarios.config.hardware import Cluster, Network, Nics
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
@@ -27,7 +27,7 @@ MEMORY = Kernel(kind="test", bytes_read=1e9)  # 1 ms
 
 def slow_gpu(speed: float = 0.25, **changes: Any) -> Machine:
     """Two GPUs, of which rank 1's is slow."""
-    return Machine(cluster(1, 2, faults=(Slowdown(GpuPart(0, 1), speed),), **changes))
+    return Machine(cluster(1, 2, faults=(Fault(GpuPart(0, 1), speed),), **changes))
 
 
 def both(machine: Machine, kernel: Kernel, **options: Any) -> list[int]:
@@ -73,25 +73,25 @@ def per_s(fabric: Fabric) -> dict[str, float]:
     return {row.link: row.bytes_per_s for row in fabric.rows()}
 
 
-def slower(on: Cluster, faults: tuple[Slowdown, ...]) -> dict[str, float]:
+def slower(on: Cluster, faults: tuple[Fault, ...]) -> dict[str, float]:
     """The links that are slower than without a fault, and the share of their rate that they have."""
     whole, found = per_s(Fabric(on)), per_s(Fabric(dataclasses.replace(on, faults=faults)))
     return {link: rate / whole[link] for link, rate in found.items() if rate != whole[link]}
 
 
 def test_a_slow_nic_is_slow_in_both_directions_and_no_other_is() -> None:
-    assert slower(cluster(3, 2), (Slowdown(NicPart(1, 0), 0.25),)) == {"host1.nic0.out": 0.25, "host1.nic0.in": 0.25}
+    assert slower(cluster(3, 2), (Fault(NicPart(1, 0), 0.25),)) == {"host1.nic0.out": 0.25, "host1.nic0.in": 0.25}
 
 
 def test_a_slow_leaf_has_slow_uplinks_and_whole_nics() -> None:
     network = Network(kind="leaf_spine", hosts_per_leaf=2, oversubscription=2.0)
-    found = slower(cluster(5, 2, network=network), (Slowdown(LeafPart(2), 0.5),))
+    found = slower(cluster(5, 2, network=network), (Fault(LeafPart(2), 0.5),))
     assert found == {"leaf2.uplinks.out": 0.5, "leaf2.uplinks.in": 0.5}
 
 
 def test_a_slow_nic_slows_every_gpu_that_it_serves() -> None:
     nics = Nics(per="host", count=2, link=cluster().host.nics.link, initial_window_bytes=1000)
-    fabric = Fabric(cluster(2, 4, nics=nics, faults=(Slowdown(NicPart(0, 1), 0.5),)))
+    fabric = Fabric(cluster(2, 4, nics=nics, faults=(Fault(NicPart(0, 1), 0.5),)))
     assert [fabric.path(rank, 4).bytes_per_ns for rank in range(4)] == [1.25, 0.625, 1.25, 0.625]
     assert [fabric.path(4, rank).bytes_per_ns for rank in range(4)] == [1.25, 0.625, 1.25, 0.625]
     whole, slow = (slow_start(fabric, rank, 4) for rank in range(2))
@@ -100,7 +100,7 @@ def test_a_slow_nic_slows_every_gpu_that_it_serves() -> None:
     assert 0 < slow.lost_ns(1e6, 0) < whole.lost_ns(1e6, 0)  # a window is wide enough sooner
 
 
-def reduce(faults: tuple[Slowdown, ...], fidelity: str, library: str) -> Recording:
+def reduce(faults: tuple[Fault, ...], fidelity: str, library: str) -> Recording:
     """All-reduces of 64 MiB on four hosts."""
 
     async def play(rank: Rank) -> None:
@@ -113,7 +113,7 @@ def reduce(faults: tuple[Slowdown, ...], fidelity: str, library: str) -> Recordi
 @pytest.mark.parametrize("library", ["gloo", "nccl"])
 @pytest.mark.parametrize("fidelity", ["flows", "links"])
 def test_a_ring_takes_the_time_of_its_slow_nic_and_nccl_does_not_know(fidelity: str, library: str) -> None:
-    whole, slow = (reduce(slow, fidelity, library).spans for slow in ((), (Slowdown(NicPart(2, 0), 0.25),)))
+    whole, slow = (reduce(slow, fidelity, library).spans for slow in ((), (Fault(NicPart(2, 0), 0.25),)))
     assert slow[0].end_ns == pytest.approx(4 * whole[0].end_ns, rel=0.02)
     assert [span.formula_ns for span in slow] == [span.formula_ns for span in whole]
     if library == "nccl":

@@ -29,17 +29,17 @@ def script(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
 def test_bash_completes_what_a_command_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "twinstep.bash"
     file.write_text(script("bash", capsys))
-    (tmp_path / "job.toml").touch()
+    (tmp_path / "own.toml").touch()
     for words, expected in {
         "pre": ["predict"],
         "predict criteo_small": ["criteo_small_2x2"],
-        "plan jo": ["job.toml"],
+        "plan ow": ["own.toml"],
         "run criteo_small_2x2 --profile dgx_h": ["dgx_h100"],
-        "predict criteo_small_2x2 --st": ["--steps", "--step-every"],
+        "predict criteo_small_2x2 --st": ["--step-only", "--steps", "--step-every"],
         "report kineto --ta": ["--table"],
         "profile h100": ["h100_pcie"],
         "nccl all_g": ["all_gather"],
-        "init --tables jo": ["job.toml"],
+        "init --tables ow": ["own.toml"],
     }.items():
         line = ["bash", "-c", COMPLETE, str(file), "twinstep", *words.split()]
         done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)

@@ -16,7 +16,7 @@ from tests.small import cluster
 from twinstep.measurement import main
 
 SLOW = """program = "all_to_all"
-cluster = {profile = "cpu_local", hosts = 2, slow = [{host = 1, nic = 0, speed = 0.5}]}
+cluster = {profile = "cpu_local", hosts = 2, faults = [{host = 1, nic = 0, speed = 0.5}]}
 exchange = {size = "1 MiB"}
 """
 
@@ -29,7 +29,7 @@ def test_a_fault_that_real_devices_do_not_have_is_said_once(
     file = tmp_path / "slow.toml"
     file.write_text(SLOW)
     assert main([str(file), "--quiet", "--out", str(tmp_path / "out"), *emulate]) == 0
-    note = f"note: {file}: cluster.slow: 1 of the cluster's parts is slow in predictions only;"
+    note = f"note: {file}: cluster.faults: 1 of the cluster's parts is slow in predictions only;"
     assert unfold(capsys.readouterr().err) == ("" if emulate else f"{note} a real run takes its devices as they are\n")
 
 
@@ -41,7 +41,7 @@ def test_a_place_that_is_given_by_half_is_one_sentence(
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
     file = tmp_path / "fast.toml"
-    file.write_text(SLOW.replace(", slow = [{host = 1, nic = 0, speed = 0.5}]", ""))
+    file.write_text(SLOW.replace(", faults = [{host = 1, nic = 0, speed = 0.5}]", ""))
     out = [] if words == ["check"] else ["--out", str(tmp_path / "out")]
     assert main([str(file) if word == "FILE" else word for word in words] + out) == 2
     assert capsys.readouterr().err == "environment: LOCAL_RANK: missing; expected as set by torchrun or srun\n"
@@ -55,7 +55,7 @@ def test_too_few_open_files_are_said_before_a_run_begins(
 ) -> None:
     monkeypatch.setattr("real.machine.resource.getrlimit", lambda kind: (16, 16))
     file = tmp_path / "fast.toml"
-    file.write_text(SLOW.replace(", slow = [{host = 1, nic = 0, speed = 0.5}]", ""))
+    file.write_text(SLOW.replace(", faults = [{host = 1, nic = 0, speed = 0.5}]", ""))
     assert main([str(file), "--quiet", "--out", str(tmp_path / "out")]) == 2
     said = capsys.readouterr().err
     assert said == ("a process may have 16 open files (ulimit -n), too few for 4 ranks: expected a limit of 356\n")

@@ -67,7 +67,7 @@ def test_twinstep_and_modules_of_its_packages_names_work_together(
 @pytest.mark.parametrize("command", ["predict", pytest.param("run", marks=pytest.mark.real)])
 def test_a_script_in_such_a_folder_finds_its_own_modules(folder: Path, command: str) -> None:
     (folder / "train.py").write_text(SCRIPT)
-    size = ("--hosts", "1", "--gpus-per-host", "2", "--profile", "cpu_local", "--steps", "1")
+    size = ("--hosts", "1", "--gpus-per-host", "1", "--profile", "cpu_local", "--steps", "1")
     assert ran(folder, "-m", "twinstep", command, *size, "--quiet", "--out", "run", "train.py") == "run\n"
 
 

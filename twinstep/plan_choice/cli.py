@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from scenarios.collector import loading
 from scenarios.interruption import NOTHING, code_of
 from scenarios.workloads.recording.recorded import SCRIPT
-from scenarios.workloads.script.command import parse, split_at_script
+from scenarios.workloads.script.command import OF_SCRIPT, parse, split_at_script
 
 if TYPE_CHECKING:
     from reports.sections.plans import PlansView
@@ -140,7 +140,7 @@ class PlanRequest:
 
     Args:
         path: the scenario's or script's.
-        overrides: values in place of the scenario's.
+        overrides: values in place of the scenario's, and what only Python takes for a script.
         scenario: loaded from the path with these values.
         against: the file of the user's plan.
         module: the path of a scenario's tables in the written plan.
@@ -163,10 +163,11 @@ class PlanRequest:
         from scenarios.seam.errors import ScenarioError
         from twinstep.plan_choice.scenario_job import ScenarioJob
 
-        self._overrides, self._scenario, self._job = overrides, scenario, None
+        self._overrides = {key: value for key, value in overrides.items() if key not in OF_SCRIPT}
+        self._scenario, self._job = scenario, None
         self.name = self._scenario.name
         if self._scenario.program != SCRIPT:
-            self._job = ScenarioJob(path, overrides, None if against is None else Path(against), module or MODULE)
+            self._job = ScenarioJob(path, self._overrides, None if against is None else Path(against), module or MODULE)
         elif against is not None:
             raise ScenarioError(f"--against = {against}: expected --set script.plan={against} with a script")
 

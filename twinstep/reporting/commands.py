@@ -11,8 +11,10 @@ from typing import Any
 from reports import report, trace_table
 from reports.compare import comparison
 from reports.errors import ReportError
+from reports.job import folder as job_folder
 from reports.kineto import compute_times, recording
 from reports.sections.comparison import COMPARISON, CompareView
+from reports.sections.job.report import JOB, JOB_SUMMARY
 from reports.sections.kineto import COMPUTATIONS, KERNELS, KernelsView
 from reports.sections.model import Report
 from reports.sections.run.subject import RunView
@@ -38,6 +40,9 @@ def report_runs(options: Namespace) -> None:
     if studies := [folder for folder in options.runs if is_study(folder)]:
         _study(studies[0], options)
         return
+    if jobs := [folder for folder in options.runs if job_folder.is_job(folder)]:
+        _job(jobs[0], options)
+        return
     if len(options.runs) == 1:
         run, folder = store.load(options.runs[0]), report.folder_of(options.runs[0], options.out)
         view = RunView.of(run, options.step)
@@ -59,6 +64,16 @@ def _study(folder: Path, options: Namespace) -> None:
         raise ReportError(f"--step {options.step}: expected with a run; a study has no steps")
     view = StudyView(study_frame(folder), about_of(folder), str(folder))
     _present(options, _printing(options, STUDY, view), lambda _: report.write_study(folder, options.out))
+
+
+def _job(folder: Path, options: Namespace) -> None:
+    if len(options.runs) > 1:
+        raise ReportError(f"{folder}: a job of days; expected no run and no other job beside it")
+    if options.step is not None:
+        raise ReportError(f"--step {options.step}: expected with a run; that of a job is {folder / job_folder.STEP}")
+    found = job_folder.load(folder)
+    shown = JOB if options.full or options.json else JOB_SUMMARY
+    _present(options, _printing(options, shown, found), lambda _: report.write_job(found, folder, options.out))
 
 
 def show(options: Namespace) -> None:

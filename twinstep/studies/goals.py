@@ -9,7 +9,14 @@ from typing import Any, Literal
 import numpy as np
 
 Goal = Literal[
-    "samples_per_s", "step_ns", "usd_per_1e9_samples", "kwh_per_1e9_samples", "memory_spare_bytes", "world_size"
+    "samples_per_s",
+    "step_ns",
+    "usd_per_1e9_samples",
+    "kwh_per_1e9_samples",
+    "goodput",
+    "days",
+    "memory_spare_bytes",
+    "world_size",
 ]
 # Maps each goal to whether more of it is better.
 GOALS: Mapping[Goal, bool] = {
@@ -17,6 +24,8 @@ GOALS: Mapping[Goal, bool] = {
     "step_ns": False,
     "usd_per_1e9_samples": False,
     "kwh_per_1e9_samples": False,
+    "goodput": True,
+    "days": False,
     "memory_spare_bytes": True,
     "world_size": False,
 }
@@ -25,6 +34,8 @@ _UNITS: Mapping[Goal, tuple[float, str]] = {
     "step_ns": (1e6, "ms"),
     "usd_per_1e9_samples": (1, "$ per 10^9 samples"),
     "kwh_per_1e9_samples": (1, "kWh per 10^9 samples"),
+    "goodput": (0.01, "% goodput"),
+    "days": (1, "days"),
     "memory_spare_bytes": (2**30, "GiB spare"),
     "world_size": (1, "GPUs"),
 }

@@ -31,6 +31,8 @@ from scenarios.workloads.dlrm.ids.id_cache import DRAWN
 from sim.draws import Digest, further_draws
 from sim.run import play
 from sim.span_filter import Keeping
+from twinstep.jobs.job_prediction import job_measures
+from twinstep.jobs.options import own_job
 from twinstep.plan_choice import build_planned
 from twinstep.plan_choice.evaluated_plan import SearchStoppedError
 from twinstep.studies.kept_plan import places
@@ -129,6 +131,8 @@ def _play(task: Task, began_s: float) -> Result:
     runs = [run, *map(Run.of, draws)]
     if task.draws and not task.measures_draw_0:
         measures = with_draws(measures, runs)
+    if (job := own_job(scenario)) is not None:
+        measures |= job_measures(scenario, job, program, run)
     return Result(
         status="done",
         measures=measures,

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
 
@@ -90,6 +90,8 @@ def resolve(study: Study, point: Point) -> Resolved:
     except ScenarioError as error:
         return Resolved(point, _hash([study.scenario, overrides]), None, str(error))
     content = {key: value for key, value in scenario.as_dict().items() if key not in _NOT_OF_A_POINT}
+    if scenario.job is not None:  # no scenario's digest has it, as it changes no step
+        content["job"] = asdict(scenario.job)
     return Resolved(point, _hash([content, study.draws] if study.draws else content), scenario)
 
 

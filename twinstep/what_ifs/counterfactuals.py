@@ -135,7 +135,7 @@ def _without(scenario: Scenario, tree: Tree) -> Iterator[tuple[str, Mapping[str,
         kinds = [f"launches.{kind}" for kind in _find(tree, "cluster.gpu.launches") or ()]
         yield "no launch time", {f"cluster.gpu.{key}": "0 s" for key in ["launch", *kinds]}
     if scenario.cluster.faults:
-        yield "no faults", {"cluster.slow": []}
+        yield "no faults", {"cluster.faults": []}
     if has_peers and not scenario.run.balanced:
         yield "work perfectly balanced", {"run.balanced": True}
     if scenario.workload.tables:

@@ -14,6 +14,7 @@ from reports.page import charts, theme
 from reports.page.blocks import Chart
 from reports.run import Run
 from reports.sections.model import Words
+from reports.sections.run.operations import shown_layers
 from reports.sections.run.subject import RunView
 from reports.terminal import text
 from reports.terminal.rows import operation_name, operation_names, records, represent_rows
@@ -29,6 +30,12 @@ _LAYERS = {
         "waiting for other ranks": ("wait_ns", theme.WAIT),
     },
     "compute": {"compute": ("mean_ns", theme.COMPUTE)},
+}
+# The bars of a layer.
+_PHASES = {
+    "forward": ("forward_ns", theme.COOL[0]),
+    "backward": ("backward_ns", theme.COOL[1]),
+    "launching": ("launch_ns", theme.SKEW),
 }
 
 
@@ -75,6 +82,15 @@ def _parts_bars(run: Run, kept: list[int]) -> Any:
             rows += records(worst)
     layers = {PARTS[name]: ([row[name] / 1e6 for row in rows], color) for name, color in theme.PARTS.items()}
     return charts.stacked_bars(names, layers, x="ms per step")
+
+
+def draw_layers(view: RunView) -> list[Chart]:
+    """Draw the forward and backward time of each layer."""
+    found = shown_layers(view)
+    top = found.head(_BARS)
+    bars = {word: (charts.ms(top[column]), color) for word, (column, color) in _PHASES.items() if top[column].any()}
+    drawn = charts.stacked_bars(top["layer"].tolist(), bars, x="ms per step")
+    return [Chart("layers", f"Layers, per rank and step, over {view.which}", drawn, _more(found, "layers").strip())]
 
 
 def draw_hidden(view: RunView) -> Iterator[Chart]:

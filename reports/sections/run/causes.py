@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from reports.analysis import critical_path
 from reports.analysis.by_role import HOST
 from reports.analysis.frames import COMPUTE
-from reports.analysis.step_breakdown import PARTS, parts_of_step
+from reports.analysis.step_breakdown import PARTS, parts_of_step, steady_kept
 from reports.run import Run
 from reports.terminal import text
 from reports.terminal.rows import records, why_late
@@ -15,7 +16,7 @@ from reports.terminal.rows import records, why_late
 # The number of sentences on what dominates, the least share of the step for one, and the operations named in each.
 _DOMINANT, _LEAST_SHARE, _NAMED = 3, 0.1, 3
 # A smaller share of a step is not reported.
-_LEAST_WAIT = 0.02
+_LEAST_WAIT = _LEAST_LAYER = 0.02
 _UNEVEN = 1.05
 
 
@@ -23,7 +24,28 @@ def largest_part(run: Run, step: int) -> str:
     """Return the largest part of a step's critical path with its share; "" if none is large."""
     found = records(critical_path.dominant(run.critical_path_of(step)).head(1))
     large = (row for row in found if row["share"] >= _LEAST_SHARE)
-    return "".join(f"{group_name(row)}: {text.percent(row['share'])} of the step" for row in large)
+    return "".join(f"{group_name(row)}: {text.percent(row['share'])} of the step{_largest(run, row)}" for row in large)
+
+
+def _largest(run: Run, row: dict[str, Any]) -> str:
+    """Return the layers of a row of `critical_path.dominant`, with their shares of the step; "" if unknown."""
+    shares = _divide(run, dict(zip(row["operations"], row["times_ns"], strict=True)), with_phase=False)
+    if not shares.keys() - set(row["operations"]):
+        return ""
+    of_step = {name: row["share"] * ns / row["duration_ns"] for name, ns in [*shares.items()][:_NAMED]}
+    named = [f"{text.printable(name)} {text.percent(own)}" for name, own in of_step.items() if own >= _LEAST_LAYER]
+    return f": {', '.join(named)}" if named else ""
+
+
+def _divide(run: Run, times_ns: Mapping[str, float], *, with_phase: bool) -> dict[str, float]:
+    """Return times of operations by layer where they have layers, the longest first."""
+    found, times = dict[str, float](), run.layer_times_of(steady_kept(run))
+    named = times["name"] + (" " + times["phase"] if with_phase else "")
+    shares = times["share"].groupby([times["label"], named], sort=False).sum()
+    for label, ns in times_ns.items():
+        for name, share in shares.get(label, {label: 1.0}).items():
+            found[str(name)] = found.get(str(name), 0.0) + ns * share
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
 def dominant(run: Run, step: int) -> list[str]:
@@ -33,7 +55,8 @@ def dominant(run: Run, step: int) -> list[str]:
     for row in records(critical_path.dominant(path).head(_DOMINANT)):
         if row["share"] >= _LEAST_SHARE:
             took = f"{text.duration(row['duration_ns'])} of the {whole} step ({text.percent(row['share'])})"
-            pairs = list(zip(row["operations"], row["times_ns"], strict=True))
+            by_layer = _divide(run, dict(zip(row["operations"], row["times_ns"], strict=True)), with_phase=True)
+            pairs = list(by_layer.items())
             named = [f"{text.printable(name)} {text.duration(ns)}" for name, ns in pairs[:_NAMED] if name]
             more = [f"{len(pairs) - _NAMED} more"] if len(pairs) > _NAMED else []
             said.append(f"{group_name(row)}: {took}{': ' if named else ''}{' and '.join([', '.join(named), *more])}")

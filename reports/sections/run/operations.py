@@ -1,4 +1,4 @@
-"""The sections on operations: their times, hidden communication, bandwidth, and kernels on GPUs."""
+"""The sections on operations: layers of the dense part, times, hidden communication, bandwidth, kernels on GPUs."""
 
 from __future__ import annotations
 
@@ -43,6 +43,12 @@ _OPERATION_COLUMNS: FrameColumns = {
 }
 _OF_COMMUNICATION = 6  # the first column that only communication has
 _LAYERS_NOTE = "layers.* x 16: repeated layers that take about as long, summed."
+_LAYERS_SHOWN, _LEAST_LAYER = 16, 0.001  # rows, and the least share of a step of one
+_LAYERS_SUM = (
+    "Predictions divide a computation among its layers like the times of their operators alone on an idle GPU; a fused"
+    " operator belongs to the layer of its first one. Launching: the GPU waits for the host."
+)
+_NO_LAYERS = "Only predictions of programs that run modules know their layers."
 _BANDWIDTH_NOTE = "algbw and busbw as in nccl-tests, from the time at which a call's last rank enters."
 # The difference from which NCCL's own formula is compared with the link model.
 DIFFERS = 0.05
@@ -150,6 +156,54 @@ COMMUNICATION = ReportSection(
     folded=True,
 )
 
+
+def layers(view: RunView) -> pd.DataFrame:
+    """Return the time of each layer per rank and step, the most first: `forward_ns`, `backward_ns`, and `launch_ns`.
+
+    `both_ns` is of both passes, without `launch_ns`; `share` is of the step, `launch_ns` included.
+    """
+    steps = view.run.steps
+    whole_ns = float(steps.loc[steps["step"].isin(view.kept_steps).to_numpy(bool), "step_ns"].mean())
+    times = view.run.layer_times_of(view.kept_steps)
+    phases = {f"{name}_ns": times["time_ns"].where(times["phase"] == name, 0.0) for name in ("forward", "backward")}
+    summed = times.assign(layer=times["name"], **phases).groupby("layer", sort=False)[[*phases, "launch_ns"]].sum()
+    both_ns = summed[list(phases)].sum(axis=1)
+    found = summed.assign(both_ns=both_ns, share=(both_ns + summed["launch_ns"]) / whole_ns).reset_index()
+    return found.sort_values("both_ns", ascending=False, kind="stable", ignore_index=True)
+
+
+def shown_layers(view: RunView) -> pd.DataFrame:
+    """Return `layers` without those that take next to nothing."""
+    found = layers(view)
+    return found[(found["share"] >= _LEAST_LAYER).to_numpy(bool)]
+
+
+def _layers(view: RunView) -> Iterator[ReportTable]:
+    found, whole = shown_layers(view), layers(view)[["both_ns", "launch_ns"]].sum()
+    columns = {"layer": "layer", "forward_ns": "forward", "backward_ns": "backward", "both_ns": "both"}
+    if whole["launch_ns"]:
+        columns["launch_ns"] = "launching"
+    yield table_of(
+        f"Layers of modules, {text.duration(float(whole.sum()))} per rank and step, {view.which}",
+        found,
+        {**columns, "share": "of the step"},
+        note=f"{_LAYERS_NOTE} {_LAYERS_SUM}",
+        raw={"sum": float(whole.sum())},
+        most=Most(_LAYERS_SHOWN, 200),
+        others="shorter ones",
+    )
+
+
+LAYERS = ReportSection(
+    "layers",
+    "Layers",
+    [figure("run.times.draw_layers"), _layers],
+    absent=lambda view: view.why_absent() or ("" if len(view.run.layers) else _NO_LAYERS),
+    absent_in=PAGE,
+    data=lambda view: {"layers": layers(view)},
+    folded=True,
+)
+
 _KERNELS_SHOWN = 20
 
 
@@ -162,11 +216,16 @@ def _kernels(view: RunView) -> Iterator[ReportTable]:
         f" without launches; shares are of a step's kernel time. Shares by pricing: {said}."
     )
     shown = frame.assign(time_ns=1e3 * frame["predicted_us"], calls_per_step=frame["count"])
-    columns = {"operator": "operator", "shapes": "shapes", "priced_by": "priced by", "time_ns": "time of one"}
-    columns |= {"calls_per_step": "calls", "share": "share"}
+    columns = {"operator": "operator", "shapes": "shapes", "priced_by": "priced by"}
+    if len(times := view.run.layer_times_of(view.kept_steps)):
+        names = times.sort_values("share", ascending=False, kind="stable").groupby(["operator", "shapes"])["name"]
+        where = names.agg(lambda each: ", ".join(dict.fromkeys(each))).to_dict()
+        keys = zip(frame["operator"], frame["shapes"], strict=True)
+        shown, columns["layers"] = shown.assign(layers=[where.get(key, "") for key in keys]), "layers"
+    columns |= {"time_ns": "time of one", "calls_per_step": "calls", "share": "share"}
     title = f"The {_KERNELS_SHOWN} most expensive kernels" if len(frame) > _KERNELS_SHOWN else "Kernels"
     raw, most = {"us": float((frame["predicted_us"] * frame["count"]).sum())}, Most(_KERNELS_SHOWN, _KERNELS_SHOWN)
-    yield table_of(title, shown, columns, left=3, note=note, raw=raw, most=most, file="kernels.csv")
+    yield table_of(title, shown, columns, left=len(columns) - 3, note=note, raw=raw, most=most, file="kernels.csv")
 
 
 KERNELS = ReportSection(

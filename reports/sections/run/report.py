@@ -14,7 +14,7 @@ from reports.sections.run.glance import GLANCE
 from reports.sections.run.headline import headline, rests_on
 from reports.sections.run.links import LINKS
 from reports.sections.run.memory import MEMORY
-from reports.sections.run.operations import COMMUNICATION, KERNELS, OPERATIONS
+from reports.sections.run.operations import COMMUNICATION, KERNELS, LAYERS, OPERATIONS
 from reports.sections.run.ranks import RANKS
 from reports.sections.run.scenario import SCENARIO
 from reports.sections.run.steps import CRITICAL_PATH, METRICS, PARTS_OF_STEP, STEPS
@@ -50,7 +50,7 @@ def _data(view: RunView) -> dict[str, Any]:
 
 
 _FIRST = (VERDICT, GLANCE, CHANGES, BALANCE, LINKS, STEPS, TIMELINE, PARTS_OF_STEP)
-_FOLDED = (OPERATIONS, COMMUNICATION, KERNELS, CRITICAL_PATH, RANKS, MEMORY, PLAN, METRICS, SCENARIO)
+_FOLDED = (LAYERS, OPERATIONS, COMMUNICATION, KERNELS, CRITICAL_PATH, RANKS, MEMORY, PLAN, METRICS, SCENARIO)
 
 
 def _lines(view: RunView) -> list[str]:

@@ -35,6 +35,7 @@ from reports.sections.run.headline import (
     tell_left_out,
     warm_up,
 )
+from reports.sections.run.operations import shown_layers
 from reports.sections.run.subject import RunView
 from reports.sections.run.uncertainty import bar, main_reason, spread_line
 from reports.terminal import text
@@ -51,6 +52,7 @@ _WHAT_IF = "--what-if tries settings, hardware and the program"
 _ASK_BATCH = "unknown; --set script.batch_size=N gives a rank's samples a step"
 # Tiles of pages have the numbers of these facts.
 _IN_TILES = ("step time", "samples/s", "price")
+_LAYERS = 5  # named by a page
 PLANS = "      twinstep plan SCENARIO (looks for a faster plan of the tables)"
 
 
@@ -170,10 +172,19 @@ FIRST_SCREEN = ReportSection("first-screen", "First screen", [on_terminal(_facts
 def _on_page(view: RunView) -> Iterator[Block]:
     found = [fact for fact in verdict(view) if fact.name not in _IN_TILES]
     yield Facts([*time_facts(view.run), *_price_facts(view.run), *memory_facts(view.run)])
+    found += _layers(view)
     if found:
         yield Facts(found, lines=True)
     yield from path_bar(view)
     yield Listing("All about this run", "\n".join(headline(view.run)))
+
+
+def _layers(view: RunView) -> Iterator[Fact]:
+    found = records(shown_layers(view))
+    named = [f"{text.printable(row['layer'])} {text.duration(row['both_ns'])}" for row in found[:_LAYERS]]
+    more = [f"{len(found) - _LAYERS} more"] if len(found) > _LAYERS else []
+    if found:
+        yield Fact("layers", f"{', '.join([*named, *more])} of a step, forward and backward")
 
 
 def _price_facts(run: Run) -> Iterator[Fact]:

@@ -27,7 +27,8 @@ def user_key(path: tuple[str, ...]) -> str:
     if path[0] in _WHOLE:
         return _WHOLE[path[0]]
     if path[:2] == ("cluster", "faults"):
-        return f"cluster.slow{''.join(f'[{item}]' for item in path[2:3])}{'.speed' if path[3:] == ('speed',) else ''}"
+        key = {"speed": ".speed", "begin_ns": ".begin", "end_ns": ".end"}.get("".join(path[3:]), "")
+        return f"cluster.faults{''.join(f'[{item}]' for item in path[2:3])}{key}"
     tables = {table.field: (table.key, table.values) for table in tables_of(None)}
     kinds: dict[str, tuple[str, Any]] = {"cluster": ("cluster", Cluster), **tables}
     found, kind = kinds.get(path[0], ("run", RunSettings))

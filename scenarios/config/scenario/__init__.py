@@ -15,6 +15,7 @@ from scenarios.compute_kernel import DEFAULT_KERNEL, ComputeKernel
 from scenarios.config.hardware import Cluster
 from scenarios.config.keys import recorded_fields
 from scenarios.config.provenance import KnownErrors, Measured
+from scenarios.config.scenario.job import TrainingJob
 from scenarios.config.scenario.optimizers import DenseOptimizer, Optimizer, OptimizerKind
 from scenarios.config.scenario.programs import Exchange, Gradients, Source, TimedCollective
 from scenarios.config.scenario.recommender import (
@@ -70,6 +71,7 @@ __all__ = [
     "Gradients",
     "Ids",
     "Interaction",
+    "TrainingJob",
     "LEAST_POWERSGD_START",
     "Launching",
     "MIN_PARTITION",
@@ -103,6 +105,8 @@ class Scenario:
     cluster: Cluster
     run: RunSettings
     workload: Workload = Workload()
+    # The days of steps; they change no step.
+    job: TrainingJob | None = field(default=None, metadata={"is_of_playing": True})
     rests_on: str = ""  # where the hardware's figures come from
     # How the profile was measured, if it was calibrated.
     measured: Measured | None = field(default=None, metadata={"is_of_playing": True})

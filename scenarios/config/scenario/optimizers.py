@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from scenarios.config.keys import Key, OnlyWith
-from scenarios.config.toml.values import Decay, LearningRate, Name, Positive, Skew
+from scenarios.config.toml.values import Decay, LearningRate, Name, Positive, WeightDecay
 
 OptimizerKind = Literal["sgd", "adagrad", "adam", "partial_rowwise_adam", "lamb", "partial_rowwise_lamb"]
 # Defaults as in fbgemm 1.8 and torch.optim; Adagrad's epsilon as in torch.optim.
@@ -22,7 +22,9 @@ class Optimizer:
         OptimizerKind,
         "The optimizer, as in fbgemm: SGD, Adagrad, or Adam and LAMB in several forms. Default 'sgd'.",
     ] = "sgd"
-    learning_rate: Annotated[LearningRate, Key(doc="Learning rate. Default 0.01.", after="state")] = 0.01
+    learning_rate: Annotated[
+        LearningRate, Key(doc="Learning rate. Default 0.01; source: fbgemm 1.8's optimizers.", after="state")
+    ] = 0.01
     state: Annotated[
         Literal["row", "element"],
         "State of 'adagrad': one float32 per row of a table, or one per element. Default 'row'.",
@@ -30,12 +32,18 @@ class Optimizer:
     ] = "row"
     eps: Annotated[
         Positive | None,
-        "Number added to square roots to avoid divisions by zero. Default 1e-10 with 'adagrad', else 1e-8.",
+        "Number added to square roots to avoid divisions by zero. Default 1e-10 with 'adagrad', else 1e-8;"
+        " source: torch.optim.",
     ] = None
-    beta1: Annotated[Decay, "Decay of the mean of gradients, with Adam and LAMB. Default 0.9."] = 0.9
-    beta2: Annotated[Decay, "Decay of the mean of squared gradients, with Adam and LAMB. Default 0.999."] = 0.999
+    beta1: Annotated[Decay, "Decay of the mean of gradients, with Adam and LAMB. Default 0.9; source: torch.optim."] = (
+        0.9
+    )
+    beta2: Annotated[
+        Decay, "Decay of the mean of squared gradients, with Adam and LAMB. Default 0.999; source: torch.optim."
+    ] = 0.999
     weight_decay: Annotated[
-        Skew, "Share of each weight that a step subtracts, before multiplication by the learning rate. Default 0."
+        WeightDecay,
+        "Share of each weight that a step subtracts, before multiplication by the learning rate. Default 0.",
     ] = 0.0
 
     @property

@@ -31,10 +31,7 @@ from scenarios.config.toml.values import (
 )
 from scenarios.sharding_kind import ShardingType
 
-# Share of a table's rows that its cache holds, as in TorchRec 1.8.
 CACHE_LOAD_FACTOR = 0.2
-
-# Columns of a shard below which TorchRec 1.8 does not cut by default.
 MIN_PARTITION = 128
 
 Bag = Literal["pooled", "weighted", "sequence", "distinct"]
@@ -163,7 +160,8 @@ class Table:
         ),
     ] = ()
     min_partition: Annotated[
-        Width, "Minimal number of columns of a shard, if the table is cut by columns. Default 128."
+        Width,
+        "Minimal number of columns of a shard, if the table is cut by columns. Default 128; source: TorchRec 1.8.",
     ] = MIN_PARTITION
     weighted: Annotated[
         bool, "Whether ids have weights, by which their rows are multiplied before they are summed. Default false."
@@ -189,7 +187,8 @@ class Table:
     ] = DEFAULT_KERNEL
     cache_load_factor: Annotated[
         Efficient,
-        "Share of rows that the cache of 'fused_uvm_caching' holds. Default: that of sharding.plan, else 0.2.",
+        "Share of rows that the cache of 'fused_uvm_caching' holds. Default: that of sharding.plan, else 0.2;"
+        " source: TorchRec 1.8.",
     ] = CACHE_LOAD_FACTOR
     features: Annotated[
         tuple[Feature, ...],
@@ -385,7 +384,9 @@ class Planner:
         " Default 'storage'.",
     ] = "storage"
     balance_modules: Annotated[bool, "Whether the planner balances each module separately. Default false."] = False
-    reserved_share: Annotated[Reserve, "Share of each GPU's memory that tables may not use. Default 0.15."] = 0.15
+    reserved_share: Annotated[
+        Reserve, "Share of each GPU's memory that tables may not use. Default 0.15; source: TorchRec 1.8's planner."
+    ] = 0.15
     plan: Annotated[
         PlanFile | None,
         Key(

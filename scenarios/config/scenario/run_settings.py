@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from scenarios.config.compute_times import ComputeTimes
 from scenarios.config.interconnect import LibraryName
 from scenarios.config.keys import Key
-from scenarios.config.toml.values import CountOrZero, Duration, File, Repeats
+from scenarios.config.toml.values import Duration, File, Repeats, Seed
 
 # Three, because the first step of a run often differs from the others.
 DEFAULT_STEPS = 3
@@ -23,7 +23,7 @@ class RunSettings:
     """
 
     steps: Annotated[Repeats, "Number of steps. Default 3."] = DEFAULT_STEPS
-    seed: Annotated[CountOrZero, "Seed of ids, splits and initial weights. Default 0."] = 0
+    seed: Annotated[Seed, "Seed of ids, splits and initial weights. Default 0."] = 0
     batch_size: Annotated[
         Repeats,
         "Samples per rank, in each micro-batch of a step. Required by program 'dlrm', refused by other ready programs.",

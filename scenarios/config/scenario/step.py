@@ -31,11 +31,13 @@ class Buckets:
         Size,
         Key(
             "first",
-            "Maximal size of the first bucket. Default '1 MiB' as in DDP; with program 'dlrm' `cap`, as in"
-            " DistributedModelParallel.",
+            "Maximal size of the first bucket. Default '1 MiB', with program 'dlrm' `cap`; source: torch's"
+            " DDP, TorchRec's DistributedModelParallel.",
         ),
     ] = 1 << 20
-    cap_bytes: Annotated[Size, Key("cap", "Maximal size of all other buckets. Default '25 MiB'.")] = 25 << 20
+    cap_bytes: Annotated[
+        Size, Key("cap", "Maximal size of all other buckets. Default '25 MiB'; source: as `first`.")
+    ] = 25 << 20
 
 
 LEAST_POWERSGD_START = 2  # the minimum if state is carried from step to step
@@ -53,10 +55,12 @@ class Compression:
     start_powerSGD_iter: Annotated[
         CountOrZero,
         "Number of steps with plain all-reduce before compression starts; at least 2 with error feedback or warm"
-        " start. Default 1000.",
+        " start. Default 1000; source: torch 2.13's PowerSGDState.",
     ] = 1000
     min_compression_rate: Annotated[
-        Positive, "Layers whose compression rate would be lower are not compressed. Default 2."
+        Positive,
+        "Layers whose compression rate would be lower are not compressed. Default 2; source: torch 2.13's"
+        " PowerSGDState.",
     ] = 2.0
     use_error_feedback: Annotated[
         bool, "Whether the error of the compression is added to the next gradient. Default true."
@@ -67,7 +71,7 @@ class Compression:
     ] = 0.0
     random_seed: Annotated[Seed32, "Seed of the initial Q, equal on all ranks. Default 0."] = 0
     compression_stats_logging_frequency: Annotated[
-        Count, "Number of steps between two logged statistics. Default 10000."
+        Count, "Number of steps between two logged statistics. Default 10000; source: torch 2.13's PowerSGDState."
     ] = 10_000
     batch_tensors_with_same_shape: Annotated[
         bool, "Whether layers of equal shape are orthogonalized together. Default false."

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from scenarios.config.compute_times import ComputeTimes, read_compute_times
 from scenarios.config.interconnect import default_library
-from scenarios.config.scenario import RunSettings, Scenario
+from scenarios.config.scenario import RunSettings, Scenario, TrainingJob
 from scenarios.config.toml.checks import why_each
 from scenarios.config.toml.derive import freeze
 from scenarios.config.toml.hardware.build import build_cluster
@@ -39,6 +39,7 @@ def build(document: Document, program: ProgramSpec, mistakes: Mistakes, path: Pa
         cluster=cluster,
         run=settings,
         workload=program.build(document, mistakes),
+        job=freeze(TrainingJob, document.job) if document.job is not None else None,
     )
     return _with_representatives(made, document, program)
 

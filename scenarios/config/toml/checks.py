@@ -9,6 +9,7 @@ from scenarios.config.compute_times import read_compute_times
 from scenarios.config.interconnect import LIBRARIES, default_library, serving
 from scenarios.config.toml.document import foreign_tables, tables_of
 from scenarios.config.toml.hardware.checks import check_cluster
+from scenarios.config.toml.job.checks import check_job
 from scenarios.config.toml.look import Look, named_file
 from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.program_spec import ProgramSpec
@@ -20,6 +21,7 @@ def check(document: Document, program: ProgramSpec | None, mistakes: Mistakes) -
     look = Look(mistakes=mistakes)
     look.need((), document, "program")
     check_profile(document, mistakes)
+    check_job(document, look)
     for table in tables_of(program):
         table.check_in(document, look)
     if program is not None:

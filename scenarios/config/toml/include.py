@@ -9,11 +9,13 @@ from typing import Any
 
 from scenarios.config.catalogue import expected_profile, profile_file, scenario_file
 from scenarios.config.overrides.overrides import Overrides
+from scenarios.config.toml.job.failure_profile import lay_failures_under
 from scenarios.config.toml.mistakes import Mistakes, key_text, path_text, toml_text
 from scenarios.config.toml.table_file.entries import counts_tables, names_tables, put_alike, put_table_file
 from scenarios.config.toml.tree import TOO_DEEP, KeyPath, Tree, leaves, read_toml, too_deep
 
 SET = "set"
+GIVEN_STEP = "given_step"  # the program of a file with job.step that names none
 PROFILE_KEYS = ("description", "cluster", "measured")
 LONGEST_CHAIN = 64  # files, each included by the previous one
 
@@ -36,8 +38,12 @@ def read_tree(file: str, over: Overrides | None = None) -> Mistakes:
     for layer in layers:
         layer.put_early(mistakes.tree)
     reader.read_profile()
+    lay_failures_under(mistakes)
     for layer in layers:
         layer.put_late(mistakes)
+    job = mistakes.tree.values.get("job")
+    if isinstance(job, dict) and "step" in job:
+        mistakes.tree.lay_under({"program": GIVEN_STEP}, file)
     return mistakes
 
 

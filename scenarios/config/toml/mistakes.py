@@ -18,6 +18,9 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _LONGEST = 60  # characters of a value in a sentence
 _LONGEST_DECIMAL = 1000  # bits of an integer: Python refuses to write very long ones as decimals
 
+# Keys of earlier versions, and their present names.
+_RENAMED: Mapping[KeyPath, str] = {("cluster", "slow"): "cluster.faults, which has the same keys"}
+
 
 class Mistakes:
     """The mistakes found in one tree. A value that a mistake names is unsound: no check may use it."""
@@ -47,6 +50,9 @@ class Mistakes:
         """Add a mistake: the key at `path` is unknown there."""
         value = toml_text(self.tree.at(path))
         self._unknown.append(path)
+        if path in _RENAMED:
+            self._note(path, f"{self._place(path)} = {value}: renamed; expected {_RENAMED[path]}")
+            return
         self._note(path, f"{self._place(path)} = {value}: {UNKNOWN}; expected one of {', '.join(known)}")
 
     def missing(self, path: KeyPath, expected: str) -> None:

@@ -12,7 +12,10 @@ from pydantic_core import core_schema
 
 from scenarios.config.toml.document import editors_document
 
-_DEFAULT = re.compile(r"(.*\.) (?:Default:? (.*)|Required(.*))\.")
+_DEFAULT = re.compile(r"(.*\.) (?:Default:? (.*?)(?:; source: (.*))?|Required(.*))\.")
+_TITLES = ("key", "meaning", "type", "unit", "default", "source of the default")
+_OPTIONAL = ("unit", "source of the default")
+_BOUNDS = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to", "exclusiveMaximum": "to below"}
 _KINDS = {"string": "text", "integer": "integer", "number": "number", "boolean": "true or false", "object": "table"}
 
 
@@ -23,13 +26,18 @@ def json_schema() -> dict[str, Any]:
 
 
 def reference() -> str:
-    """Return every key with its description, as Markdown with a table for each section."""
+    """Return every key with its description, as Markdown with a table for each section.
+
+    A table has the column of units, and that of the defaults' sources, where one of its keys has one.
+    """
     schema = json_schema()
     lines: list[str] = []
     for place, node in _tables(schema, schema, ""):
         lines += [f"### {f'`{place}`' if place else 'Top level'}", "", node["description"], ""]
-        lines += ["| key | type | default | meaning |", "| --- | --- | --- | --- |"]
-        lines += [f"| `{key}` | {' | '.join(_cells(schema, about))} |" for key, about in node["properties"].items()]
+        rows = [(f"`{key}`", *_cells(schema, about)) for key, about in node["properties"].items()]
+        kept = [n for n, title in enumerate(_TITLES) if title not in _OPTIONAL or any(row[n] for row in rows)]
+        for row in (_TITLES, ("---",) * len(_TITLES), *rows):
+            lines.append(f"| {' | '.join(row[n] for n in kept)} |")
         lines.append("")
     return "\n".join(lines)
 
@@ -44,13 +52,23 @@ class _EditorSchema(GenerateJsonSchema):
         return self.generate_inner(schema["schema"])
 
 
-def _cells(schema: dict[str, Any], about: dict[str, Any]) -> tuple[str, str, str]:
-    """Return a key's type, its default, and its description without the default."""
+def _cells(schema: dict[str, Any], about: dict[str, Any]) -> tuple[str, str, str, str, str]:
+    """Return a key's description without its default, its type, unit and default, and the default's source."""
+    kind, unit = _type(schema, about), ", ".join(dict.fromkeys(_units(about)))
     found = _DEFAULT.fullmatch(about["description"])
     if not found:
-        return _type(schema, about), "", about["description"]
-    meaning, default, required = found.groups()
-    return _type(schema, about), default or f"required{required}", meaning
+        return about["description"], kind, unit, "", ""
+    meaning, default, source, required = found.groups()
+    return meaning, kind, unit, default or f"required{required}", source or ""
+
+
+def _units(about: dict[str, Any]) -> Iterator[str]:
+    """Yield the units of a key's values, of an array's items and of each option."""
+    if about.get("unit"):
+        yield about["unit"]
+    inside = [about["items"]] if "items" in about else about.get("oneOf") or about.get("anyOf") or []
+    for inner in inside:
+        yield from _units(inner)
 
 
 def _type(schema: dict[str, Any], about: dict[str, Any]) -> str:
@@ -66,9 +84,7 @@ def _type(schema: dict[str, Any], about: dict[str, Any]) -> str:
         inner = _resolve(schema, about)
         return "table" if "properties" in inner else _type(schema, inner)
     kind = _KINDS.get(about.get("type", ""), "any value")
-    bounds = " to ".join(f"{about[bound]:,.10g}" for bound in ("minimum", "maximum") if bound in about)
-    if "minimum" in about and "maximum" not in about:
-        bounds = f"from {bounds}"
+    bounds = " ".join(f"{word} {about[bound]:,.10g}" for bound, word in _BOUNDS.items() if bound in about)
     example = f"such as '{about['examples'][0]}'" if "examples" in about else ""
     return " ".join(filter(None, (kind, bounds, example)))
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from scenarios.config.gpu import DEVICES, Device
 from scenarios.config.provenance import Measured
+from scenarios.config.scenario.job import TrainingJob
 from scenarios.config.scenario.run_settings import RunSettings
 from scenarios.config.toml.derive import section_of
 from scenarios.config.toml.hardware.sections import ClusterSection
@@ -19,9 +20,11 @@ from scenarios.config.toml.values import File, Name, Text
 if TYPE_CHECKING:
     MeasuredSection: TypeAlias = Any  # made at run time, like the sections of the hardware
     RunSection: TypeAlias = Any
+    JobSection: TypeAlias = Any
 else:
     MeasuredSection = section_of(Measured)
     RunSection = section_of(RunSettings, "RunSection")
+    JobSection = section_of(TrainingJob)
 
 
 class Document(Section):
@@ -42,6 +45,7 @@ class Document(Section):
         "What every rank runs: a program's name, 'package.module:factory' or './file.py:factory'. Required."
     )
     run: RunSection | None = about("Steps, seed, batch size, fidelity and library. Default: the default of each key.")
+    job: JobSection | None = about("A job of days: its length, checkpoints and failures. Default: only steps.")
     cluster: ClusterSection | None = about("The hosts, their GPUs and their network. Required.")
 
     @property

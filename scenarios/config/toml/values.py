@@ -45,7 +45,7 @@ class Accept:
         return dict(self.json_schema)
 
 
-def _whole(least: int, most: int = _MOST, alternative: str = "") -> Accept:
+def _whole(least: int, most: int = _MOST, unit: str = "count", alternative: str = "") -> Accept:
     expected = f"a whole number of at least {least}{alternative}"
 
     def read(value: object) -> int:
@@ -56,10 +56,12 @@ def _whole(least: int, most: int = _MOST, alternative: str = "") -> Accept:
         return value
 
     limits = {"minimum": least} if most == _MOST else {"minimum": least, "maximum": most}
-    return Accept(expected=expected, read=read, json_schema={"type": "integer", **limits})
+    return Accept(expected=expected, read=read, json_schema={"type": "integer", "unit": unit, **limits})
 
 
-def _number(expected: str, least: float = -math.inf, top: float = math.inf, most: float = math.inf) -> Accept:
+def _number(
+    expected: str, least: float = -math.inf, top: float = math.inf, most: float = math.inf, unit: str = "ratio"
+) -> Accept:
     """Accept numbers from `least` to `top`; numbers above `most` get a phrase of their own."""
 
     def read(value: object) -> float:
@@ -72,8 +74,10 @@ def _number(expected: str, least: float = -math.inf, top: float = math.inf, most
             raise ValueError(f"a number of at most {most}")
         return number
 
-    limit = {"maximum": most} if math.isfinite(most) else {}
-    return Accept(expected=expected, read=read, json_schema={"type": "number", **limit})
+    limits = {"exclusiveMinimum": 0} if least == _ABOVE_0 else {"minimum": least}
+    limits |= {"exclusiveMaximum": 1} if top == _BELOW_1 else {"maximum": min(top, most)}
+    finite = {bound: limit for bound, limit in limits.items() if math.isfinite(limit)}
+    return Accept(expected=expected, read=read, json_schema={"type": "number", "unit": unit, **finite})
 
 
 def _quantity(kind: Quantity, parse: Callable[[str], float], least: str, *, most: str = "", below: str = "") -> Accept:
@@ -97,7 +101,7 @@ def _quantity(kind: Quantity, parse: Callable[[str], float], least: str, *, most
     return Accept(
         expected=kind.expected_phrase,
         read=read,
-        json_schema={"type": "string", "examples": [kind.example]},
+        json_schema={"type": "string", "unit": kind.units, "examples": [kind.example]},
         quantity=kind,
     )
 
@@ -112,7 +116,8 @@ def _scaling() -> Accept:
             raise ValueError(expected)
         return float(value)
 
-    schema = {"anyOf": [{"const": "dynamic"}, {"type": "number", "minimum": 2**-64, "maximum": 2**64}]}
+    number = {"type": "number", "unit": "ratio", "minimum": 2**-64, "maximum": 2**64}
+    schema = {"anyOf": [{"const": "dynamic"}, number]}
     return Accept(expected=expected, read=read, json_schema=schema)
 
 
@@ -127,7 +132,7 @@ def _quantiles() -> Accept:
             raise ValueError(expected)
         return tuple(map(float, numbers))
 
-    schema = {"type": "array", "items": {"type": "number", "minimum": 0}, "minItems": 2}
+    schema = {"type": "array", "items": {"type": "number", "unit": "ratio", "minimum": 0}, "minItems": 2}
     return Accept(expected=expected, read=read, json_schema=schema)
 
 
@@ -157,37 +162,42 @@ def _text(expected: str, fits: Callable[[str], bool]) -> Accept:
 Count = Annotated[int, _whole(1)]
 CountOrZero = Annotated[int, _whole(0)]
 Repeats = Annotated[int, _whole(1, 10**9)]  # steps, and samples of one
-Alike = Annotated[int, _whole(1, MOST_ALIKE)]
+Alike = Annotated[int, _whole(1, MOST_ALIKE, "tables")]
 Machines = Annotated[int, _whole(1, MOST_GPUS)]
-Cores = Annotated[int, _whole(1, 4096)]  # of a host
-Layers = Annotated[int, _whole(1, 1000)]
-MicroBatches = Annotated[int, _whole(1, 10_000)]  # of a step
-Place = Annotated[int, _whole(0, MOST_GPUS)]  # of one machine among others
-NvLinks = Annotated[int, _whole(0, 100)]  # between two GPUs
-Width = Annotated[int, _whole(1, 10**6)]  # so that no matrix comes near 2**63 bytes
-Seed32 = Annotated[int, _whole(0, 2**32 - 1)]  # all that numpy's RandomState takes
-IdsCount = Annotated[int, _whole(1, MOST_IDS, " or a table such as {mean = 2.5}")]
-IdsMean = Annotated[float, _number("a number above 0", _ABOVE_0, most=MOST_IDS)]
-Exponent = Annotated[float, _number("a number above 0", _ABOVE_0, most=100)]
-Skew = Annotated[float, _number("a number of at least 0", 0, most=100)]
+Cores = Annotated[int, _whole(1, 4096, "cores")]  # of a host
+Layers = Annotated[int, _whole(1, 1000, "layers")]
+MicroBatches = Annotated[int, _whole(1, 10_000, "batches")]  # of a step
+Place = Annotated[int, _whole(0, MOST_GPUS, "number, from 0")]  # of one machine among others
+NvLinks = Annotated[int, _whole(0, 100, "NVLinks")]  # between two GPUs
+Width = Annotated[int, _whole(1, 10**6, "elements")]  # so that no matrix comes near 2**63 bytes
+Seed = Annotated[int, _whole(0, unit="")]
+Seed32 = Annotated[int, _whole(0, 2**32 - 1, "")]  # all that numpy's RandomState takes
+IdsCount = Annotated[int, _whole(1, MOST_IDS, "ids", " or a table such as {mean = 2.5}")]
+IdsMean = Annotated[float, _number("a number above 0", _ABOVE_0, most=MOST_IDS, unit="ids")]
+WeightDecay = Annotated[float, _number("a number of at least 0", 0, most=100)]
+Exponent = Annotated[float, _number("a number above 0", _ABOVE_0, most=100, unit="exponent")]
+Skew = Annotated[float, _number("a number of at least 0", 0, most=100, unit="exponent")]
 LearningRate = Annotated[float, _number("a number above 0", _ABOVE_0, most=10**6)]
 Decay = Annotated[float, _number("a number from 0 to below 1", 0, _BELOW_1)]
-Efficient = Annotated[float, _number("a share from 0.000001 to 1", 1e-6, 1)]
-Payload = Annotated[float, _number("a share from 0.01 to 1", 0.01, 1)]
-Acknowledged = Annotated[float, _number("a share from 0 to 1", 0, 1)]
+Efficient = Annotated[float, _number("a share from 0.000001 to 1", 1e-6, 1, unit="share")]
+Payload = Annotated[float, _number("a share from 0.01 to 1", 0.01, 1, unit="share")]
+Acknowledged = Annotated[float, _number("a share from 0 to 1", 0, 1, unit="share")]
 Quantiles = Annotated[tuple[float, ...], _quantiles()]
-Reserve = Annotated[float, _number("a share from 0 to below 1", 0, _BELOW_1)]
+Reserve = Annotated[float, _number("a share from 0 to below 1", 0, _BELOW_1, unit="share")]
 Error = Annotated[float, _number("a number")]
 Scaling = Annotated[float | Literal["dynamic"], _scaling()]
 Positive = Annotated[float, _number("a number above 0", _ABOVE_0)]
-SamplesRate = Annotated[float, _number("a number from 0.001 to 1e12", 1e-3, 1e12)]
-MostRows = Annotated[int, _whole(1, 10**6)]  # of a sample that come one by one
+Watts = Annotated[float, _number("a number above 0", _ABOVE_0, unit="W")]
+SamplesRate = Annotated[float, _number("a number from 0.001 to 1e12", 1e-3, 1e12, unit="samples/s")]
+MostRows = Annotated[int, _whole(1, 10**6, "rows")]  # of a sample that come one by one
 NotNegative = Annotated[float, _number("a number of at least 0", 0)]
+UsdPerHour = Annotated[float, _number("a number of at least 0", 0, unit="USD/h")]
 AtLeastOne = Annotated[float, _number("a number of at least 1", 1, most=10**6)]
 Rate = Annotated[float, _quantity(units.RATE, units.parse_rate, "1 kB/s", most="1 EB/s")]
 Size = Annotated[int, _quantity(units.SIZE, units.parse_size, "1 B", below="1024 PiB")]  # BYTES_BELOW
 Latency = Annotated[int, _quantity(units.TIME, units.parse_time, "0 ns", most="1 s")]
 Duration = Annotated[int, _quantity(units.TIME, units.parse_time, "1 ns", most="1000 h")]
+DurationOrZero = Annotated[int, _quantity(units.TIME, units.parse_time, "0 ns", most="1000 h")]
 FlopRate = Annotated[float, _quantity(units.FLOP_RATE, units.parse_flop_rate, "1 MFLOP/s", most="1 EFLOP/s")]
 Flops = Annotated[float, _quantity(units.FLOPS, units.parse_flops, "0 FLOP", most="1000 EFLOP")]
 Name = Annotated[str, _text("a name without '/'", lambda value: bool(value.strip()) and "/" not in value)]

@@ -20,7 +20,7 @@ from scenarios.config.scenario import GradientReduction, Optimizer, Scenario
 from scenarios.modules.ddp_buckets import GradientReducer, Shape, check_compression, reduction_parts
 from scenarios.modules.memory import memory_rows
 from scenarios.seam.kernel import Kernel
-from scenarios.seam.memory import BATCH, GRADIENTS, MemoryPart
+from scenarios.seam.memory import BATCH, GRADIENTS, PARAMETERS, MemoryPart
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 from scenarios.seam.roles import DENSE, OPTIMIZER
@@ -94,7 +94,7 @@ class PowerSGDProgram(Program):
         shapes, scenario = self._gradients.shapes, self._scenario
         parameter_bytes = sum(map(prod, shapes)) * self._dtype.itemsize
         parts = (
-            MemoryPart("parameters", parameter_bytes),
+            MemoryPart("parameters", parameter_bytes, kind=PARAMETERS),
             MemoryPart("gradients", parameter_bytes, kind=GRADIENTS),
             MemoryPart("operands", self._pool_numel * self._dtype.itemsize, kind=BATCH),
             *reduction_parts(shapes, self._dtype, scenario.workload.buckets, scenario.workload.compression),

@@ -9,7 +9,7 @@ from argparse import SUPPRESS, Action, ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scenarios.progress_line import print_notes
 from scenarios.toml_writer import toml_value
@@ -295,3 +295,12 @@ def _load_lines(
         except ScenarioError as error:
             raise ScenarioError([line.replace(f"{file}: ", f"{given}: ") for line in error.sentences]) from None
     return replace(made, path=given)
+
+
+def load_named(path: str | os.PathLike[str], overrides: Mapping[str, object]) -> Scenario:
+    """Return a scenario, or a script, whose `overrides` then also have its arguments and where it runs."""
+    of_script: dict[str, Any] = {name: overrides[name] for name in OF_SCRIPT if name in overrides}
+    if not os.fspath(path).endswith(".py"):
+        of_script = {}
+    values = {name: value for name, value in overrides.items() if name not in of_script}
+    return load_given(Path(path), values, **of_script)

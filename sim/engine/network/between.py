@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from scenarios.config.faults import LeafPart
+from scenarios.config.faults import LeafPart, NicPart
 from scenarios.config.hardware import Cluster
 from scenarios.config.interconnect import NetworkKind
 from sim.engine.capacity import Capacity
@@ -47,11 +47,12 @@ class Between:
         switches = _ONE_SWITCH if self.part(source) == self.part(target) else _OVER_THE_SPINE
         return switches * self.cluster.network.latency_ns
 
-    def link(self, owner: str, direction: str, *, link_class: str, host: int, per_s: float) -> Capacity:
-        """Return a link of the network; `per_s` is its payload rate, in bytes/s."""
+    def link_of(self, part: NicPart | LeafPart, owner: str, direction: str, *, link_class: str, host: int) -> Capacity:
+        """Return the link of a part, which may have faults; its rate is that of payload."""
+        per_s, pace = self.cluster.bytes_per_s(part) * self.cluster.payload_share, self.cluster.pace(part)
         burst = self.cluster.host.nics.link.burst_bytes * self.cluster.payload_share
         return self.links.link(
-            owner, direction, link_class=link_class, host=host, per_s=per_s, has_queue=True, burst=burst
+            owner, direction, link_class=link_class, host=host, per_s=per_s, has_queue=True, burst=burst, pace=pace
         )
 
 
@@ -86,14 +87,9 @@ class LeafSpine(Between):
 
     def uplinks(self, rank: int, direction: str) -> tuple[Capacity, ...]:
         """Return the uplinks of the rank's leaf."""
-        cluster, leaf = self.cluster, self.part(rank)
-        host, first = cluster.host, leaf * self.hosts_per_part
-        hosts = min(self.hosts_per_part, cluster.hosts - first)
-        nics = host.gpus if host.nics.per == "gpu" else host.nics.count
-        # The last leaf may have fewer hosts: its uplinks shrink with them, so every leaf is equally oversubscribed.
-        rate = hosts * nics * host.nics.link.bytes_per_s / cluster.network.oversubscription * cluster.payload_share
-        rate *= cluster.speed_at(LeafPart(leaf))
-        return (self.link(f"leaf{leaf}.uplinks", direction, link_class="uplink", host=first, per_s=rate),)
+        leaf = LeafPart(self.part(rank))
+        owner, first = f"leaf{leaf.leaf}.uplinks", leaf.leaf * self.hosts_per_part
+        return (self.link_of(leaf, owner, direction, link_class="uplink", host=first),)
 
 
 # A topology is registered here, by the `kind` that a scenario names.

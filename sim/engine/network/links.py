@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from scenarios.config.faults import NOMINAL, Pace
 from scenarios.seam.trace import LinkRow, LoadRow
 from sim.engine.capacity import Capacity, Loads
 
@@ -53,17 +54,29 @@ class Links:
         per_s: float,
         has_queue: bool = False,
         burst: float = 0.0,
+        pace: Pace = NOMINAL,
     ) -> Capacity:
-        """Return the link `owner`.`direction` of `per_s` bytes/s; `link_class` and `host` are columns of the report."""
+        """Return the link `owner`.`direction`.
+
+        Args:
+            owner: what the link belongs to.
+            direction: its direction.
+            link_class: its class, in reports.
+            host: its host, in reports.
+            per_s: bytes/s at nominal speed.
+            has_queue: as for `Capacity`.
+            burst: as for `Capacity`.
+            pace: as for `Capacity`.
+        """
         name = f"{owner}.{direction}"
         if name not in self._links:
-            capacity = Capacity(name, per_s, has_queue=has_queue, burst=burst)
+            capacity = Capacity(name, per_s, has_queue=has_queue, burst=burst, pace=pace)
             capacity.loads = self._loads.of_link()
             self._links[name] = _ShownLink(capacity, link_class, direction, host)
         return self._links[name].capacity
 
-    def rows(self, hosts: Collection[int]) -> list[LinkRow]:
-        """Return the usage so far of every link of these hosts, and of every uplink."""
+    def rows(self, hosts: Collection[int], until_ns: int) -> list[LinkRow]:
+        """Return the usage until now, `until_ns`, of every link of these hosts, and of every uplink."""
         return [
             LinkRow(
                 link=link.capacity.name,
@@ -72,7 +85,7 @@ class Links:
                 host=link.host,
                 bytes_carried=link.capacity.used,
                 busy_ns=round(link.capacity.busy_ns),
-                bytes_per_s=link.capacity.per_s,
+                bytes_per_s=link.capacity.whole_per_s * link.capacity.pace.mean(until_ns),
             )
             for link in self._links.values()
             if link.host in hosts or link.link_class == "uplink"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from scenarios.config.faults import NicPart
+from scenarios.config.faults import LeafPart, NicPart
 from scenarios.config.hardware import Cluster
 from sim.engine.capacity import Capacity
 from sim.engine.network.between import BETWEEN
@@ -67,11 +67,11 @@ class ClusterNetwork:
         """Return the links from a rank to the network for bytes to GPU number `gpu` of another domain."""
         exit_rank = self._exit(rank, gpu % self._gpus)
         detour = () if exit_rank == rank else self._inside.links_between(rank, exit_rank)
-        return (*detour, *self._inside.to_nic(exit_rank, "out"), self._nic(exit_rank, "out"))
+        return (*detour, *self._inside.to_nic(exit_rank, "out"), self.nic(exit_rank, "out"))
 
     def arriving(self, rank: int) -> tuple[Capacity, ...]:
         """Return the links from the network to a rank, for bytes from any other host."""
-        return (self._nic(rank, "in"), *self._inside.to_nic(rank, "in"))
+        return (self.nic(rank, "in"), *self._inside.to_nic(rank, "in"))
 
     def to_host(self, rank: int, direction: str) -> Path:
         """Return the path between a GPU and its host's memory; "in" is towards the GPU.
@@ -81,12 +81,19 @@ class ClusterNetwork:
         """
         return Path(self._inside.to_host(rank, direction), 0)
 
+    def links_of(self, part: NicPart | LeafPart) -> list[Capacity]:
+        """Return the links of a part in both directions."""
+        if isinstance(part, NicPart):
+            return [self._link_of(part, direction) for direction in BOTH_WAYS]
+        first = part.leaf * (self.between.hosts_per_part or 0) * self._gpus
+        return [link for direction in BOTH_WAYS for link in self.between.uplinks(first, direction)]
+
     def make_all(self, hosts: Iterable[int]) -> None:
         """Create all links of these hosts, and the uplinks that they use: a mean over links includes idle ones."""
         hosts = list(hosts)
         for rank in (host * self._gpus + gpu for host in hosts for gpu in range(self._gpus)):
             for direction in BOTH_WAYS:
-                self._nic(rank, direction)
+                self.nic(rank, direction)
                 self._inside.make_gpu_links(rank, direction)
                 self.between.uplinks(rank, direction)
             self._inside.make_pairs(rank)
@@ -115,8 +122,10 @@ class ClusterNetwork:
         """Return the rank on this rank's host whose NIC sends bytes for GPU number `gpu` of another host."""
         return rank - self.gpu(rank) + gpu if self.between.by_rail else rank
 
-    def _nic(self, rank: int, direction: str) -> Capacity:
-        nics, local, host = self.cluster.host.nics, self.gpu(rank), self.host(rank)
-        number = local if nics.per == "gpu" else local % nics.count
-        rate = nics.link.bytes_per_s * self.cluster.payload_share * self.cluster.speed_at(NicPart(host, number))
-        return self.between.link(f"host{host}.nic{number}", direction, link_class="nic", host=host, per_s=rate)
+    def nic(self, rank: int, direction: str) -> Capacity:
+        """Return a rank's network interface in one direction, "out" or "in"."""
+        nics, local = self.cluster.host.nics, self.gpu(rank)
+        return self._link_of(NicPart(self.host(rank), local if nics.per == "gpu" else local % nics.count), direction)
+
+    def _link_of(self, nic: NicPart, direction: str) -> Capacity:
+        return self.between.link_of(nic, f"host{nic.host}.nic{nic.nic}", direction, link_class="nic", host=nic.host)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 
@@ -12,6 +12,7 @@ import numpy as np
 from scenarios.config.host_classes import HostClasses
 from scenarios.seam.calls import Call
 from scenarios.seam.group import Group
+from sim.engine.capacity import Capacity
 from sim.engine.fabric import Fabric
 from sim.engine.flow_bundle import Array
 from sim.nccl import plan as nccl
@@ -36,7 +37,7 @@ class FoldedNccl:
         self._network, self._costs = fabric.network, costs
         self._classes = classes.by_domain(fabric.network.hosts_per_domain)
         self._members_of: dict[str, Members] = {}
-        self._exchanges: dict[tuple[str, int, bytes], Carried] = {}
+        self._exchanges: dict[tuple[str, int, bytes], tuple[Carried, Transfers]] = {}
         self._shares: dict[tuple[Hashable, ...], Array] = {}
         self._leaves = Leaves.of(fabric.network, classes)
 
@@ -55,7 +56,19 @@ class FoldedNccl:
         key = first.group.name, first.element_size, blake2b(sends.tobytes()).digest()
         if key not in self._exchanges:  # each step repeats its calls
             self._exchanges[key] = self._exchange(members, sends, first.element_size)
-        return self._exchanges[key]
+        return self._exchanges[key][0]
+
+    def hold_again(self) -> Iterator[tuple[Capacity, float]]:
+        """Find the time in isolation of each exchange anew, as links have other speeds now.
+
+        Returns:
+            Capacities with a new speed each, which also exchanges under way take.
+        """
+        for carried, rows in self._exchanges.values():
+            if carried.uses:
+                speed = carried.hold(rows.seconds())
+                if carried.own is not None:
+                    yield carried.own, speed
 
     def _members(self, group: Group) -> Members:
         if group.name in self._members_of:
@@ -71,22 +84,22 @@ class FoldedNccl:
         self._members_of[group.name] = members
         return members
 
-    def _exchange(self, members: Members, sends: Array, element_size: int) -> Carried:
-        """Return the load of an exchange; `sends` [members, members]: bytes from each rank to each that a member
-        represents.
+    def _exchange(self, members: Members, sends: Array, element_size: int) -> tuple[Carried, Transfers]:
+        """Return the load of an exchange, and its transfers; `sends` [members, members]: bytes from each rank to each
+        that a member represents.
         """
         costs, same = self._costs, members.is_one_host
         inside = same & ~np.eye(len(sends), dtype=bool)
         # Peers on other hosts: those among the second member for one rank of the first, and vice versa.
         to, come = members.counts - same, members.counts[:, None] - same
         is_sent = sends > 0
+        rows = Transfers(self._network, members, self._classes.gpus)
         if not ((to + inside) * is_sent).any():
-            return Carried()
+            return Carried(), rows
         # With less than an element on average most messages are empty, and NCCL sends no empty message.
         likely = np.minimum(sends / element_size, 1.0)
         most = math.ceil(max(((to + inside) * likely).sum(1).max(), ((come + inside) * likely).sum(0).max()))
         largest_bytes, crosses = float(sends[to + inside > 0].max()), bool((to * is_sent).any())
-        rows = Transfers(self._network, members, self._classes.gpus)
         on_links = nccl.p2p_link_bytes(sends)
         across = on_links * overhead(False, costs)
         rows.cross(to, come, across, costs)
@@ -107,7 +120,7 @@ class FoldedNccl:
         np.add.at(carried.between, (hosts[:, None], hosts), to * across + to_self * ~same_host)
         carried.hold(rows.seconds())
         self._leaves.exchange(carried, members.hosts, across)
-        return carried
+        return carried, rows
 
     def _nothing(self) -> tuple[Array, Array]:
         """Return zero bytes between hosts, [hosts, hosts], and inside them, [hosts]."""

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from scenarios.config.faults import LeafPart
+from scenarios.config.faults import LeafPart, Pace
 from scenarios.config.host_classes import HostClasses
 from sim.engine.capacity import Capacity
 from sim.engine.flow_bundle import Array
@@ -45,9 +45,11 @@ class Leaves:
             return Leaves(network, none, none, np.zeros((0, len(classes.representatives))), none, none, 1, classes.gpus)
         per_leaf //= in_domain
         kinds = classes.per_leaf(per_leaf)
-        speeds = np.array([[network.cluster.speed_at(LeafPart(leaf))] for leaf in range(len(kinds))])
+        numbers: dict[Pace, int] = {}
+        paces = [network.cluster.pace(LeafPart(leaf)) for leaf in range(len(kinds))]
+        numbered = np.array([[numbers.setdefault(pace, len(numbers))] for pace in paces])
         _, first, sorts, counts = np.unique(
-            np.hstack([speeds, kinds]), axis=0, return_index=True, return_inverse=True, return_counts=True
+            np.hstack([numbered, kinds]), axis=0, return_index=True, return_inverse=True, return_counts=True
         )
         of_each, totals = kinds[first].astype(np.float64), np.array(classes.counts, float)
         return Leaves(network, first, counts, of_each, sorts.reshape(-1), totals, per_leaf, classes.gpus)

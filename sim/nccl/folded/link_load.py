@@ -28,6 +28,7 @@ class Carried(Load):
     largest: tuple[int, int, float] | None = None
     between: Array = field(default_factory=lambda: np.zeros(()))
     inside: Array = field(default_factory=lambda: np.zeros(()))
+    own: Capacity | None = None
 
     def add(self, links: Sequence[Capacity], size_bytes: float, flows: float) -> None:
         """Add `flows` transfers of `size_bytes` together to each of these links."""
@@ -35,11 +36,19 @@ class Carried(Load):
             self.uses[link] = self.uses.get(link, 0.0) + size_bytes
             self.flows[link] = self.flows.get(link, 0.0) + flows
 
-    def hold(self, alone_s: float) -> None:
-        """Make the transfers take at least `alone_s` on idle links, as they may not fill their bottleneck link."""
+    def hold(self, alone_s: float) -> float:
+        """Make the transfers take at least `alone_s` on idle links, as they may not fill their bottleneck link.
+
+        If they are held already, return the speed of `own` with which those under way take so long, too; else 1.
+        """
+        links_s = max(used / link.per_s for link, used in self.uses.items() if link is not self.own)
+        if self.own is not None:
+            return self.uses[self.own] / max(alone_s, links_s)
         # A capacity of the collective's own, full for this time: other collectives are not slowed by it.
-        if alone_s > max(used / link.per_s for link, used in self.uses.items()):
-            self.uses[Capacity("exchange", 1.0)] = alone_s
+        if alone_s > links_s:
+            self.own = Capacity("exchange", 1.0)
+            self.uses[self.own] = alone_s
+        return 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from real.emulate.netns import EmulationError
 from real.launch.job import Job
 from real.launch.launcher import launch, spool_folder
 from reports.store import run_folder as store
-from scenarios.config.faults import NicPart, Slowdown
+from scenarios.config.faults import Fault, NicPart
 from scenarios.config.hardware import Link, Network
 from scenarios.config.scenario import Scenario
 from scenarios.seam.errors import ScenarioError
@@ -355,10 +355,10 @@ def test_hosts_that_cannot_be_emulated_are_refused() -> None:
     assert str(caught.value) == (
         "contract.toml: cluster.nic: 2 interfaces a host: expected 1, as an emulated host has one"
     )
-    slow = replace(many, cluster=replace(many.cluster, faults=(Slowdown(NicPart(1, 0), 0.5),)))
+    slow = replace(many, cluster=replace(many.cluster, faults=(Fault(NicPart(1, 0), 0.5),)))
     with pytest.raises(ScenarioError) as caught:
         fabric_of(slow)
-    assert str(caught.value) == "contract.toml: cluster.slow: 1 slow part: expected none, as emulated hosts are alike"
+    assert str(caught.value) == "contract.toml: cluster.faults: 1 slow part: expected none, as emulated hosts are alike"
 
 
 def test_without_root_or_iproute2_one_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,6 +56,7 @@ def test_an_operation_is_counted_per_rank_and_step(run):
         "hidden_ns": 15.0,  # 30 on rank 0 under "backward", nothing on rank 1
         "exposed_ns": 30.0,
         "wait_ns": 0.0,
+        "launch_ns": 0.0,
         "wait_share": 0.0,
         "hidden_share": 15 / 45,
         "members": 2.0,
@@ -272,8 +273,8 @@ def test_dtypes_are_fixed_and_frames_of_runs_concatenate(run):
     empty = Run.of(Recording(info=info()))
     for name, frame in empty.derived().items():
         full = run.derived()[name]
-        # of predictions on GPUs alone, and of measured scripts, which this one is not
-        assert len(full) > 0 or name in ("kernels", "operators", "unrecorded_steps"), name
+        # of predictions on GPUs or of modules alone, and of measured scripts, which this one is not
+        assert len(full) > 0 or name in ("kernels", "operators", "layers", "unrecorded_steps"), name
         assert dict(frame.dtypes) == dict(full.dtypes), name
         assert dict(pd.concat([full, frame, full]).dtypes) == dict(full.dtypes), name
         assert set(map(str, full.dtypes)) <= {"int64", "float64", "bool", str(pd.Series([""], dtype=TEXT).dtype)}, name

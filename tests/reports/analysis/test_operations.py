@@ -5,7 +5,7 @@ import dataclasses
 import pandas as pd
 import pytest
 
-from reports.analysis.operations import OPERATIONS, fold_layers
+from reports.analysis.operations import OPERATIONS, fold_layers, layer_times
 from reports.run import Run
 from scenarios.seam.trace import Span, Thinned
 from tests.reports.recordings import by_hand, span, with_spans
@@ -90,3 +90,36 @@ def test_repeated_layers_that_take_about_as_long_are_one_row_with_their_sums() -
         105.0,
         0.5,
     ]
+
+
+def test_computations_are_divided_among_layers_and_repeated_ones_are_one() -> None:
+    times = {"dense.forward.0": (100.0, 0.0), "dense.backward": (200.0, 40.0), "dense.update": (50.0, 0.0)}
+    frame = pd.DataFrame(
+        [
+            dict.fromkeys(OPERATIONS, 0.0) | {"label": label, "part": "compute", "mean_ns": ns, "launch_ns": launch_ns}
+            for label, (ns, launch_ns) in times.items()
+        ]
+    )
+    shares = {
+        "dense.forward.0": {"cross.0.up": 0.3, "cross.1.up": 0.3, "top.0": 0.1, "top.2": 0.2, "Dlrm": 0.1},
+        "dense.backward": {"cross.0.up": 0.25, "cross.1.up": 0.25, "top.2": 0.25, "": 0.25},
+    }
+
+    def summed(layers: pd.DataFrame) -> dict[tuple[str, str], list[float]]:
+        found = layer_times(frame, layers).groupby(["name", "phase"], sort=False)[["time_ns", "launch_ns"]].sum()
+        return dict(zip(found.index.tolist(), found.to_numpy().tolist(), strict=True))
+
+    layers = pd.DataFrame(
+        [
+            {"label": label, "layer": layer, "operator": "mm", "shapes": "", "share": share}
+            for label, each in shares.items()
+            for layer, share in each.items()
+        ]
+    )
+    assert summed(layers) == {
+        ("cross.* x 2", "forward"): [60.0, 0.0], ("top", "forward"): [pytest.approx(30.0), 0.0],
+        ("Dlrm", "forward"): [10.0, 0.0], ("cross.* x 2", "backward"): [80.0, 20.0],
+        ("top", "backward"): [40.0, 10.0], ("(no layer)", "backward"): [40.0, 10.0],
+    }  # fmt: skip
+    inside = layers.assign(layer="net." + layers["layer"])
+    assert set(summed(inside)) >= {("net.cross.* x 2", "forward"), ("net.top", "backward"), ("net.Dlrm", "forward")}

@@ -15,7 +15,7 @@ from reports.run import Run
 from reports.store import run_folder as store
 from reports.terminal import text
 from reports.terminal.rows import straggler_sentence as sentence
-from scenarios.config.faults import GpuPart, LeafPart, NicPart, Slowdown
+from scenarios.config.faults import Fault, GpuPart, LeafPart, NicPart
 from scenarios.config.hardware import Network
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
@@ -343,9 +343,9 @@ async def exchanging(rank: Rank) -> None:
     ("slow", "name", "cause"),
     [
         ((), None, None),
-        ((Slowdown(GpuPart(2, 1), 0.5),), "host2.gpu1", "straggler"),
-        ((Slowdown(NicPart(1, 0), 0.25),), "host1.nic0.in", "straggler"),
-        ((Slowdown(LeafPart(1), 0.25),), "leaf1.uplinks.in", "straggler"),
+        ((Fault(GpuPart(2, 1), 0.5),), "host2.gpu1", "straggler"),
+        ((Fault(NicPart(1, 0), 0.25),), "host1.nic0.in", "straggler"),
+        ((Fault(LeafPart(1), 0.25),), "leaf1.uplinks.in", "straggler"),
     ],
 )
 @pytest.mark.parametrize("fidelity", ["flows", "links"])

@@ -27,11 +27,12 @@ from tests.reports.recordings import (
     thin,
     with_changes,
     with_kernels,
+    with_layers,
     with_loads,
     with_spans,
 )
 
-WHOLE = with_kernels(with_changes(with_loads(on_nccl(by_hand(), formula_ns=28))), 25)
+WHOLE = with_layers(with_kernels(with_changes(with_loads(on_nccl(by_hand(), formula_ns=28))), 25))
 RECORDINGS = {
     "whole": WHOLE,
     "real": by_hand(world="real"),

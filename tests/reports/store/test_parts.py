@@ -94,7 +94,7 @@ def test_only_what_is_asked_for_is_read(tmp_path, monkeypatch):
     assert len(parted.operations)
     assert columns == {
         *("kind", "label", "stream", "step", "rank", "rank_count", "start_ns", "end_ns"),
-        *("bytes_in", "bytes_out", "bytes_sent", "group", "call", "kernel", "host", "role"),
+        *("bytes_in", "bytes_out", "bytes_sent", "group", "call", "kernel", "host", "role", "launch_ns"),
     }
 
 

@@ -64,8 +64,8 @@ def as_spans(run: Run) -> list[Span]:
 
 
 def test_a_folder_holds_what_its_document_lists(folder):
-    tables = ["kernels", "links", "loads", "memory", "metrics", "operators", "own_plan", "plan", "spans", "traffic"]
-    names = {"run.json", "trace.json", *(f"{table}.parquet" for table in [*tables, "what_if"])}
+    tables = ["kernels", "layers", "links", "loads", "memory", "metrics", "operators", "own_plan", "plan", "spans"]
+    names = {"run.json", "trace.json", *(f"{table}.parquet" for table in [*tables, "traffic", "what_if"])}
     assert {path.name for path in folder.iterdir()} == names
     assert os.listdir(folder.parent) == ["run"]
 

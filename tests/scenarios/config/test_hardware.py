@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from scenarios.config.catalogue import profile_files, profile_names
-from scenarios.config.faults import GpuPart, LeafPart, NicPart, Slowdown
+from scenarios.config.faults import Fault, GpuPart, LeafPart, NicPart, Pace
 from scenarios.config.hardware import Cluster, Inside, Link, Network, Nics
 from scenarios.config.host_costs import Tcp
 from scenarios.config.load import load, load_profile
@@ -144,7 +144,7 @@ def test_a_scenario_knows_what_its_hardware_rests_on(folder: Path) -> None:
     assert load(folder / "plain.toml").rests_on == datasheet
     own = "[cluster.nic]\nrate = '1 GB/s'\nlatency = '1 us'\n[cluster.gpu.efficiency]\ngemm = 0.5\n"
     (folder / "own.toml").write_text(
-        LEAST + own + "default = 0.5\nqr = 0.5\n[[cluster.slow]]\ngpu = 0\nhost = 0\nspeed = 0.5\n"
+        LEAST + own + "default = 0.5\nqr = 0.5\n[[cluster.faults]]\ngpu = 0\nhost = 0\nspeed = 0.5\n"
     )
     set_here = "nic.rate, nic.latency, gpu.efficiency.gemm, gpu.efficiency.default and 1 more"
     assert load(folder / "own.toml").rests_on == f"{datasheet}; set by the scenario: {set_here}"
@@ -207,15 +207,15 @@ def test_a_ragged_last_leaf_is_allowed(folder: Path) -> None:
 SLOW = """[cluster.network]
 kind = "leaf_spine"
 hosts_per_leaf = 2
-[[cluster.slow]]
+[[cluster.faults]]
 host = 3
 gpu = 1
 speed = 0.5
-[[cluster.slow]]
+[[cluster.faults]]
 host = 0
 nic = 0
 speed = 0.25
-[[cluster.slow]]
+[[cluster.faults]]
 leaf = 2
 speed = 0.125
 """
@@ -224,27 +224,51 @@ speed = 0.125
 def test_parts_of_a_cluster_may_be_slow(folder: Path) -> None:
     whole = LEAST.replace("hosts = 2", "hosts = 5\ngpus_per_host = 4")
     cluster = load(write(folder, "a.toml", whole + SLOW)).cluster
-    assert cluster.faults == (Slowdown(GpuPart(3, 1), 0.5), Slowdown(NicPart(0, 0), 0.25), Slowdown(LeafPart(2), 0.125))
+    assert cluster.faults == (Fault(GpuPart(3, 1), 0.5), Fault(NicPart(0, 0), 0.25), Fault(LeafPart(2), 0.125))
     assert cluster.faulty_hosts == (0, 3)
-    assert [cluster.speed_at(GpuPart(3, gpu)) for gpu in range(3)] == [1, 0.5, 1]
-    assert [cluster.speed_at(NicPart(host, 0), 10**9) for host in range(2)] == [0.25, 1]
-    assert [cluster.speed_at(LeafPart(leaf)) for leaf in (1, 2)] == [1, 0.125]
+    assert [cluster.pace(GpuPart(3, gpu)).speeds for gpu in range(3)] == [(1,), (0.5,), (1,)]
+    assert [cluster.pace(NicPart(host, 0)).speed_at(10**9) for host in range(2)] == [0.25, 1]
+    assert [cluster.pace(LeafPart(leaf)).speeds for leaf in (1, 2)] == [(1,), (0.125,)]
 
 
-def test_a_speed_of_1_is_no_fault(folder: Path) -> None:
-    text = LEAST + "[[cluster.slow]]\nhost = 0\nnic = 0\nspeed = 1\n"
+def test_a_fault_may_have_times_and_a_rate(folder: Path) -> None:
+    whole = LEAST.replace("hosts = 2", 'hosts = 3\nnic.rate = "8 Gbit/s"')
+    nic, leaf = "[[cluster.faults]]\nhost = 0\nnic = 0\n", "[[cluster.faults]]\nleaf = 1\n"
+    given = f"""[cluster.network]
+kind = "leaf_spine"
+hosts_per_leaf = 2
+oversubscription = 4
+{nic}rate = "2 Gbit/s"
+end = "1.5 ms"
+{nic}speed = 0.5
+begin = "2 ms"
+{leaf}rate = "1 Gbit/s"
+"""
+    cluster = load(write(folder, "a.toml", whole + given)).cluster
+    assert cluster.host.nics.count * cluster.host.nics.link.bytes_per_s == 1e9
+    assert cluster.faults == (
+        Fault(NicPart(0, 0), 0.25, 0, 1_500_000),
+        Fault(NicPart(0, 0), 0.5, 2_000_000),
+        Fault(LeafPart(1), 0.5),  # one host behind it: 8 Gbit/s / 4
+    )
+    assert cluster.pace(NicPart(0, 0)) == Pace((0, 1_500_000, 2_000_000), (0.25, 1.0, 0.5))
+
+
+@pytest.mark.parametrize("share", ["speed = 1", 'rate = "1 TB/s"'])
+def test_a_part_that_reaches_its_rates_has_no_fault(folder: Path, share: str) -> None:
+    text = LEAST + f"[[cluster.faults]]\nhost = 0\nnic = 0\n{share}\n"
     assert load(write(folder, "a.toml", text)) == load(write(folder, "a.toml", LEAST))
 
 
 def test_a_fault_has_the_digest_of_the_cluster_without_it_and_a_note_where_it_is_measured(folder: Path) -> None:
     plain = load(write(folder, "plain.toml", LEAST))
-    text = LEAST + "[[cluster.slow]]\nhost = 0\nnic = 0\nspeed = 0.5\n"
+    text = LEAST + "[[cluster.faults]]\nhost = 0\nnic = 0\nspeed = 0.5\n"
     slow = load(write(folder, "slow.toml", text))
     assert dataclasses.replace(slow, name="plain").digest() == plain.digest()
     assert [*notes(plain), *notes_of_measuring(plain), *notes(slow)] == []
     assert list(notes_of_measuring(slow)) == [
-        "slow.toml: cluster.slow: 1 of the cluster's parts is slow in predictions only; a real run takes its devices as"
-        " they are"
+        "slow.toml: cluster.faults: 1 of the cluster's parts is slow in predictions only; a real run takes its devices"
+        " as they are"
     ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import math
+import re
 import subprocess
 import sys
 import tomllib
@@ -32,7 +33,7 @@ from scenarios.config.toml.build import build
 from scenarios.config.toml.checks import check
 from scenarios.config.toml.document import editors_document, read_document
 from scenarios.config.toml.mistakes import Mistakes
-from scenarios.config.toml.schema import json_schema
+from scenarios.config.toml.schema import json_schema, reference
 from scenarios.config.toml.tree import Tree
 from scenarios.workloads.powersgd.config import resnet50_shapes
 from tests.commands import command
@@ -246,12 +247,26 @@ def test_every_key_of_the_schema_is_described_and_accepts_no_null() -> None:
     assert set(schema["properties"]) == set(editors_document().model_fields)
 
 
+def test_every_number_has_a_unit_and_every_default_figure_a_source() -> None:
+    cells = [
+        (place, dict(zip(titles.split(" | "), row.split(" | "), strict=True)))
+        for place, titles, rows in re.findall(r"### (.*)\n\n.*\n\n\| (.*) \|\n.*\n((?:\| .* \|\n)+)", reference())
+        for row in rows.removesuffix(" |\n").removeprefix("| ").split(" |\n| ")
+    ]
+    numbers = [(place, row) for place, row in cells if re.search("number|integer|such as '", row["type"])]
+    assert len(numbers) > 100
+    assert {row["key"] for _, row in numbers if not row["unit"]} == {"`seed`", "`random_seed`"}
+    figures = [row for place, row in numbers if place != "`run`" and re.search(r"\b(?![01]\b)\d", row["default"])]
+    assert len(figures) > 20
+    assert [row["key"] for row in figures if not row.get("source of the default")] == []
+
+
 def test_the_scenarios_in_the_documentation_are_good(folder: Path) -> None:
     page = (ROOT / "docs/reference/scenario.md").read_text()
     pieces = [piece.split("```")[0] for piece in page.split("```toml\n")[1:]]
     pieces = [piece for piece in pieces if "train_step" not in piece]  # which workloads/test_registry.py plays
     names = [load(write(folder, f"{index}.toml", piece)).program for index, piece in enumerate(pieces)]
-    assert names == ["dlrm", "all_to_all", "collective", "powersgd", "dlrm", "all_to_all"]
+    assert names == ["dlrm", "all_to_all", "collective", "powersgd", "dlrm"]
 
 
 def test_loading_a_recommender_enters_at_most_2000_functions_and_changes_module_at_most_500_times() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, 
 
 from scenarios.modules.operators import price
 from scenarios.modules.precision import rounding_to_tf32, rounds_to_tf32
-from scenarios.modules.trace import Trace, tensors_of, trace
+from scenarios.modules.trace import Trace, cost_of, tensors_of, trace
 from scenarios.workloads.script.gpu.repeated import key_of
 from tests.scenarios.modules.zoo import ZOO, Case
 from tests.scenarios.workloads.operators import Computed, Watch
@@ -145,6 +146,18 @@ def test_operators_belong_to_the_module_that_calls_them_in_both_passes() -> None
     assert {each.module for each in found.forward if each.name == "native_layer_norm"} == {
         f"{layer}.{name}" for layer in layers for name in ("norm1", "norm2")
     }
+
+
+def test_a_pass_has_the_modules_of_its_operators_fused_or_not() -> None:
+    case = ZOO["transformer"]
+    found = trace_case(case, case.arguments())
+    for kernel in (cost_of(found.forward), cost_of(found.forward, fuses=True)):
+        runs = {layer: sum(dict(each).values()) for layer, each in kernel.layers}
+        inner = {layer.removeprefix("layers.layers.0.") for layer in runs if layer.startswith("layers.layers.0.")}
+        assert {"linear1", "linear2", "self_attn"} <= inner
+        assert all(runs[f"layers.layers.0.{name}"] == runs[f"layers.layers.1.{name}"] for name in inner)
+        assert all(place < len(kernel.parts) for _, each in kernel.layers for place, _ in each)
+    assert cost_of(found.forward) == replace(cost_of(found.forward), layers=()), "names are no work"
 
 
 def test_recomputed_operators_belong_to_their_module_and_keep_no_memory() -> None:

@@ -13,5 +13,5 @@ PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "planner.md").read_te
 def test_the_example_prints_what_the_page_says(capsys: pytest.CaptureFixture[str]) -> None:
     code, printed = PAGE.split("\nprints\n")
     exec(dedent(code[code.index("    from scenarios.planner") :]), {})
-    expected = dedent(printed[: printed.index("\n`python -m scenarios plan FILE`")]).strip()
+    expected = dedent(printed[: printed.index("\n`twinstep planner FILE`")]).strip()
     assert capsys.readouterr().out.strip() == expected

@@ -188,7 +188,9 @@ def test_an_entry_point_gives_a_short_name(tmp_path: Path, monkeypatch: pytest.M
     assert scenario.program == "my_step"
     assert len(simulate(scenario, build(scenario)).metrics) == 4
     path = write(tmp_path, "my_stop")
-    expected = "'dlrm', 'all_to_all', 'collective', 'powersgd', 'script', 'recording', 'chakra' or 'my_step'"
+    expected = (
+        "'dlrm', 'all_to_all', 'collective', 'powersgd', 'script', 'recording', 'chakra', 'given_step' or 'my_step'"
+    )
     assert sentence(path) == f"{path}: program = 'my_stop': expected {expected}"
 
 
@@ -201,7 +203,7 @@ def test_an_entry_point_gives_a_short_name(tmp_path: Path, monkeypatch: pytest.M
         ("mine:", "'package.module:factory' or './file.py:factory'"),
         ("yours.py:MyStep", "a file of Python that is there, but there is no /"),
         ("mine:wrong", "a function that returns a scenarios.seam.program.Program, but it returns a int"),
-        ("mine", "'dlrm', 'all_to_all', 'collective', 'powersgd', 'script', 'recording' or 'chakra'"),
+        ("mine", "'dlrm', 'all_to_all', 'collective', 'powersgd', 'script', 'recording', 'chakra' or 'given_step'"),
     ],
 )
 def test_a_program_that_is_none_is_a_sentence(tmp_path: Path, program: str, expected: str) -> None:

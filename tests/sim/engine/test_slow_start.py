@@ -14,16 +14,22 @@ from hypothesis import strategies as st
 from scenarios.config.hardware import Cluster
 from scenarios.config.scenario import Scenario
 from scenarios.seam.rank import Rank
+from sim.engine.capacity import Capacity
+from sim.engine.network import Path
 from sim.engine.slow_start import SlowStart
 from sim.run import simulate
 from tests.small import Play, cluster, scenario
 
-WINDOW, ROUND_TRIP_NS, PER_NS = 10_000.0, 1e6, 1.0  # a round trip carries 100 first windows
+WINDOW, ROUND_TRIP_NS, PER_NS = 10_000.0, 1_000_000, 1.0  # a round trip carries 100 first windows
+
+
+def over(window: float, round_trip_ns: int = ROUND_TRIP_NS) -> SlowStart:
+    return SlowStart(window, Path((Capacity("link", 1e9 * PER_NS),), round_trip_ns // 2))
 
 
 def lose(*sizes: float, window: float = WINDOW, now_ns: int = 0) -> list[int]:
     """Of messages sent one after the other."""
-    slow_start = SlowStart(window, ROUND_TRIP_NS, PER_NS)
+    slow_start = over(window)
     return [slow_start.lost_ns(size, now_ns) for size in sizes]
 
 
@@ -44,7 +50,7 @@ def test_a_fully_grown_window_loses_no_time() -> None:
 
 
 def test_slow_start_begins_anew_after_a_pause() -> None:
-    slow_start = SlowStart(WINDOW, ROUND_TRIP_NS, PER_NS)
+    slow_start = over(WINDOW)
     first = slow_start.lost_ns(1e6, 0)
     over_ns = first + 1_000_000
     assert slow_start.lost_ns(1e6, over_ns + 100_000_000) < first
@@ -88,7 +94,7 @@ def test_only_the_first_message_between_hosts_is_delayed_by_slow_start(library: 
     size = 50_000_000
     first, second = taken_ns(with_it, size, 2)
     plain, _ = taken_ns(without, size, 2)
-    lost_ns = SlowStart(100_000, 10_000_000, 1.0).lost_ns(size, 0)
+    lost_ns = over(100_000, 10_000_000).lost_ns(size, 0)
     assert lost_ns > 20_000_000
     assert first - plain == pytest.approx(lost_ns, rel=0.02)
     assert second == pytest.approx(plain, rel=0.02)
@@ -97,6 +103,6 @@ def test_only_the_first_message_between_hosts_is_delayed_by_slow_start(library: 
 def test_many_sockets_grow_together() -> None:
     one, many = (taken_ns(slow("nccl", nccl_sockets=sockets), 50_000_000)[0] for sockets in (1, 16))
     assert one - many == pytest.approx(
-        SlowStart(100_000, 10_000_000, 1.0).lost_ns(5e7, 0) - SlowStart(1_600_000, 10_000_000, 1.0).lost_ns(5e7, 0),
+        over(100_000, 10_000_000).lost_ns(5e7, 0) - over(1_600_000, 10_000_000).lost_ns(5e7, 0),
         rel=0.05,
     )

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from scenarios.config.compute_times import ComputeTime, ComputeTimes
-from scenarios.config.faults import GpuPart, Slowdown
+from scenarios.config.faults import Fault, GpuPart
 from scenarios.config.load import load
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.kernel import Kernel
@@ -158,7 +158,7 @@ def test_a_slow_gpu_stays_slow() -> None:
     async def body(rank: Rank) -> None:
         await rank.compute(NOTHING if rank.rank else ARITHMETIC, int, label="x")
 
-    fault = Slowdown(GpuPart(1, 0), 0.5)
+    fault = Fault(GpuPart(1, 0), 0.5)
     found = scenario(cluster(2, 2, faults=(fault,)), library="nccl", balanced=True)
     spans = simulate(found, Play(body)).spans
     assert [span.end_ns - span.start_ns for span in spans] == [250_000, 250_000, 500_000, 250_000]

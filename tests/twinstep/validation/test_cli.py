@@ -22,6 +22,7 @@ from reports.compare.comparison import compare
 from reports.store import run_folder as store
 from scenarios.workloads.build import build
 from sim.run import simulate
+from tests.commands import command
 from tests.scenarios.workloads.own import NO_STEP, stepless, write_scenario
 from tests.twinstep.validation.small import scenario_file
 from twinstep.validation.cli import validate
@@ -43,11 +44,6 @@ SCENARIO = {
 }
 
 
-def command(*words: object) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "real", "validate", *map(str, words)]
-    return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False)
-
-
 def without_notes(said: str) -> str:
     """Return what is beside notes on the machine that the tests run on."""
     return re.sub(r"^note: .*\n(?: {6}.*\n)*", "", said, flags=re.MULTILINE)
@@ -56,7 +52,8 @@ def without_notes(said: str) -> str:
 def test_a_scenario_is_predicted_measured_and_compared(tmp_path: Path) -> None:
     """A precision that any machine reaches takes two rounds; an error of nothing is more than any prediction holds."""
     file, out = scenario_file(tmp_path, "tiny"), tmp_path / "out"
-    done = command(file, "--out", out, "--precision", "0.99", "--rounds", "2", "--max-error", "0", "--json")
+    words = ("--out", out, "--precision", "0.99", "--rounds", "2", "--max-error", "0", "--json")
+    done = command("real", "validate", file, *words)
     found = json.loads(done.stdout)
     assert set(found) == HEAD
     assert found == json.loads((out / "validation.json").read_text())

@@ -48,7 +48,7 @@ CHANGED = {
 @pytest.fixture
 def scenario(tmp_path: Path) -> Path:
     file = tmp_path / "small.toml"
-    file.write_text(recommender(POPULAR, OTHERS, more="cluster.slow = [{host = 1, gpu = 0, speed = 0.9}]"))
+    file.write_text(recommender(POPULAR, OTHERS, more="cluster.faults = [{host = 1, gpu = 0, speed = 0.9}]"))
     return file
 
 

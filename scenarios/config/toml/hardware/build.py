@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from scenarios.config.faults import Fault, GpuPart, LeafPart, NicPart, Part, Slowdown
+from scenarios.config.faults import Fault, GpuPart, LeafPart, NicPart, Part
 from scenarios.config.hardware import Cluster
 from scenarios.config.toml.derive import freeze
-from scenarios.config.toml.hardware.sections import ClusterSection, NetworkSection, SlowSection
+from scenarios.config.toml.hardware.sections import ClusterSection, FaultSection, NetworkSection
 from scenarios.config.toml.section import have
 
 
@@ -21,19 +22,26 @@ def build_cluster(cluster: ClusterSection) -> Cluster:
         "network": cluster.network or NetworkSection(),
     }
     profile = Path(cluster.profile).stem if cluster.profile else "inline"
-    made = freeze(Cluster, cluster.model_copy(update=given), profile=profile, faults=_faults(cluster.slow or ()))
+    made = freeze(Cluster, cluster.model_copy(update=given), profile=profile)
     assert isinstance(made, Cluster)
-    return made
+    return dataclasses.replace(made, faults=tuple(_faults(cluster.faults or (), made)))
 
 
-def _faults(parts: Sequence[SlowSection]) -> tuple[Fault, ...]:
-    """Return the faults of slow parts; a speed of 1 is no fault."""
-    return tuple(Slowdown(_part(slow), have(slow.speed)) for slow in parts if slow.speed != 1)
+def _faults(sections: Sequence[FaultSection], cluster: Cluster) -> Iterator[Fault]:
+    """Yield the faults; a part that reaches its rates has none."""
+    for section in sections:
+        part = _part(section)
+        if isinstance(part, GpuPart) or section.rate is None:
+            speed = have(section.speed)
+        else:
+            speed = min(1.0, section.rate / cluster.bytes_per_s(part))
+        if speed != 1:
+            yield Fault(part, speed, section.begin or 0, section.end)
 
 
-def _part(slow: SlowSection) -> Part:
-    if slow.leaf is not None:
-        return LeafPart(slow.leaf)
-    if slow.nic is not None:
-        return NicPart(have(slow.host), slow.nic)
-    return GpuPart(have(slow.host), have(slow.gpu))
+def _part(section: FaultSection) -> Part:
+    if section.leaf is not None:
+        return LeafPart(section.leaf)
+    if section.nic is not None:
+        return NicPart(have(section.host), section.nic)
+    return GpuPart(have(section.host), have(section.gpu))

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from scenarios.config.interconnect import DEFAULT_NETWORK, NETWORKS, WITH_LEAVES
 from scenarios.config.toml.hardware.kernel_table import check_kernel_tables
 from scenarios.config.toml.hardware.sections import (
     ClusterSection,
+    FaultSection,
     InsideSection,
     NetworkSection,
     NicSection,
-    SlowSection,
 )
 from scenarios.config.toml.look import Look
 from scenarios.config.toml.tree import KeyPath
@@ -39,7 +40,7 @@ def check_cluster(cluster: ClusterSection, look: Look) -> None:
     _check_rails(cluster, look)
     rates, times = ("acknowledgements", "send_rate", "receive_rate"), ("message", "post", "issue", "wake")
     look.need(("cluster", "tcp"), cluster.tcp, "queue", "send_buffer", *rates, *times)
-    _check_slow(cluster, look)
+    _check_faults(cluster, look)
 
 
 def _check_inside(inside: InsideSection, gpus_per_host: int | None, look: Look) -> None:
@@ -121,43 +122,58 @@ def _check_network(network: NetworkSection, look: Look) -> None:
         look.refuse(path, network, ("hosts_per_leaf", "oversubscription"), f"unless kind = {WITH_LEAVES}")
 
 
-def _check_slow(cluster: ClusterSection, look: Look) -> None:
-    """Check that each entry names one existing part, and that no part is named twice."""
-    first: dict[tuple[str, int | None, int], int] = {}
-    for index, slow in enumerate(cluster.slow or ()):
-        path: KeyPath = ("cluster", "slow", index)
-        kinds = [kind for kind in ("gpu", "nic", "leaf") if getattr(slow, kind) is not None]
+def _check_faults(cluster: ClusterSection, look: Look) -> None:
+    """Check that each fault names one existing part, and that no part has two faults at a time."""
+    of_part: dict[tuple[str, int | None, int], list[int]] = {}
+    faults = cluster.faults or ()
+    for index, fault in enumerate(faults):
+        path: KeyPath = ("cluster", "faults", index)
+        kinds = [kind for kind in ("gpu", "nic", "leaf") if getattr(fault, kind) is not None]
         if not look.mistakes.sound(path):
             continue
         if len(kinds) != 1:
             look.mistakes.add(path, "one of gpu, nic and leaf")
             continue
-        _check_slow_part(path, slow, cluster, look, kind=kinds[0])
-        same = first.setdefault((kinds[0], slow.host, getattr(slow, kinds[0])), index)
-        if same != index and look.mistakes.sound(path):
-            look.mistakes.add(path, f"a part of its own, but cluster.slow[{same}] has it already")
+        _check_fault(path, fault, cluster, look, kind=kinds[0])
+        others = of_part.setdefault((kinds[0], fault.host, getattr(fault, kinds[0])), [])
+        same = next((other for other in others if _meet(faults[other], fault)), None)
+        others.append(index)
+        if same is not None and look.mistakes.sound(path):
+            look.mistakes.add(path, f"a part or a time of its own, but cluster.faults[{same}] has it already")
 
 
-def _check_slow_part(path: KeyPath, slow: SlowSection, cluster: ClusterSection, look: Look, *, kind: str) -> None:
-    look.need(path, slow, "speed")
+def _meet(one: FaultSection, other: FaultSection) -> bool:
+    """Return whether two faults overlap in time."""
+    return (one.begin or 0) < (other.end or math.inf) and (other.begin or 0) < (one.end or math.inf)
+
+
+def _check_fault(path: KeyPath, fault: FaultSection, cluster: ClusterSection, look: Look, *, kind: str) -> None:
+    if kind == "gpu":
+        look.refuse(path, fault, ("rate",), "with gpu, which has a speed")
+    if kind == "gpu" or fault.rate is None:
+        look.need(path, fault, "speed")
+    else:
+        look.refuse(path, fault, ("speed",), "with rate")
+    if fault.end is not None and fault.end <= (fault.begin or 0):
+        look.mistakes.add((*path, "end"), "a time after begin")
     network = cluster.network or NetworkSection()
     if kind == "leaf":
-        look.refuse(path, slow, ("host",), "with leaf")
+        look.refuse(path, fault, ("host",), "with leaf")
         if not look.mistakes.sound(("cluster", "network", "kind")):
             return
         if not NETWORKS[network.kind or DEFAULT_NETWORK].has_leaves:
-            look.refuse(path, slow, ("leaf",), f"unless cluster.network.kind = {WITH_LEAVES}")
+            look.refuse(path, fault, ("leaf",), f"unless cluster.network.kind = {WITH_LEAVES}")
         elif cluster.hosts is not None and network.hosts_per_leaf is not None:
             leaves = -(-cluster.hosts // network.hosts_per_leaf)
-            _check_below((leaves, "the number of leaves"), (*path, "leaf"), slow.leaf, look)
+            _check_below((leaves, "the number of leaves"), (*path, "leaf"), fault.leaf, look)
         return
-    look.need(path, slow, "host")
-    _check_below((cluster.hosts, "cluster.hosts"), (*path, "host"), slow.host, look)
+    look.need(path, fault, "host")
+    _check_below((cluster.hosts, "cluster.hosts"), (*path, "host"), fault.host, look)
     nic = cluster.nic or NicSection()
     if kind == "nic" and nic.per == "host":
-        _check_below((nic.count, "cluster.nic.count"), (*path, "nic"), slow.nic, look)
+        _check_below((nic.count, "cluster.nic.count"), (*path, "nic"), fault.nic, look)
     elif kind == "gpu" or nic.per == "gpu":
-        _check_below((cluster.gpus_per_host, "cluster.gpus_per_host"), (*path, kind), getattr(slow, kind), look)
+        _check_below((cluster.gpus_per_host, "cluster.gpus_per_host"), (*path, kind), getattr(fault, kind), look)
 
 
 def _check_below(limit: tuple[int | None, str], path: KeyPath, place: int | None, look: Look) -> None:

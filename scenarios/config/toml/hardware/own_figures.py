@@ -15,7 +15,7 @@ from scenarios.config.toml.sections import Document
 from scenarios.config.toml.tree import KeyPath, Tree
 
 # Keys of [cluster] that no time depends on.
-_NOT_FIGURES = frozenset({"profile", "hosts", "gpus_per_host", "slow", "cost"})
+_NOT_FIGURES = frozenset({"profile", "hosts", "gpus_per_host", "faults", "cost"})
 # Tables of [cluster] that times within one host do not depend on.
 BETWEEN_HOSTS = frozenset({"nic", "network"})
 # Keys that are on or off, without a figure.

@@ -9,11 +9,11 @@ from scenarios.config.hardware import Cluster, Inside, Network, Nics
 from scenarios.config.interconnect import WITH_LEAVES
 from scenarios.config.toml.derive import section_of
 from scenarios.config.toml.section import Section, about
-from scenarios.config.toml.values import Efficient, Place
+from scenarios.config.toml.values import Duration, DurationOrZero, Efficient, Place, Rate
 
 
-class SlowSection(Section):
-    """A fault: a GPU, NIC or leaf switch that runs below its rates. The planner and the library do not know of it."""
+class FaultSection(Section):
+    """A GPU, NIC or leaf switch that is slow, always or for a time. The planner and the library do not know of it."""
 
     host: Place | None = about("Number of the host with the slow GPU or NIC, from 0. Required, except with `leaf`.")
     gpu: Place | None = about("Number of the GPU on the host. Its kernels take longer, launches do not.")
@@ -21,7 +21,13 @@ class SlowSection(Section):
     leaf: Place | None = about(
         f"Number of the leaf switch; its uplinks are slow in both directions. Only for {WITH_LEAVES}."
     )
-    speed: Efficient | None = about("Share of its rates that the part reaches, such as 0.5. Required.")
+    speed: Efficient | None = about("Share of its rates that the part reaches, such as 0.5. Required without `rate`.")
+    rate: Rate | None = about(
+        "Rate that an interface, or all uplinks of a leaf together, still reaches in each direction, such as"
+        " '100 Gbit/s', instead of `speed`. A part that is no faster is not slowed."
+    )
+    begin: DurationOrZero | None = about("When the fault begins, since the run's start, such as '2 s'. Default '0 s'.")
+    end: Duration | None = about("When the fault ends, since the run's start. Default: with the run.")
 
 
 if TYPE_CHECKING:
@@ -41,6 +47,4 @@ else:
     class ClusterSection(section_of(Cluster)):
         """A cluster of hosts that are identical, apart from faults."""
 
-        slow: list[SlowSection] | None = about(
-            "Faults: parts that run below their rates, one entry each. Default: none."
-        )
+        faults: list[FaultSection] | None = about("Parts that are slow, one entry for each fault. Default: none.")

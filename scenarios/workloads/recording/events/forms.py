@@ -96,7 +96,9 @@ def is_kernel(value: Any, depth: int = 0) -> bool:
     """Return whether the value is a dict of the fields of a `Kernel`, at most `_DEEPEST` levels of parts deep."""
     if not isinstance(value, dict) or not set(value) <= set(_KERNEL) or "kind" not in value or depth > _DEEPEST:
         return False
-    return all(_is_figure(name, figure, depth) for name, figure in value.items())
+    return all(_is_figure(name, figure, depth) for name, figure in value.items()) and all(
+        place < len(value.get("parts", ())) for _, runs in value.get("layers", ()) for place, _ in runs
+    )
 
 
 def _is_figure(name: str, figure: Any, depth: int) -> bool:
@@ -104,9 +106,17 @@ def _is_figure(name: str, figure: Any, depth: int) -> bool:
     if name == "parts":
         return is_list(figure, lambda one: is_kernel(one, depth + 1))
     of_fields = {"operations": lambda one: is_list(one, is_operation), "host": is_host_work}
+    of_fields["layers"] = lambda one: is_list(one, _is_layer)
     of_types = {"str": is_text, "int": is_whole}
     form: Form = of_fields.get(name) or of_types.get(str(_KERNEL[name]), _is_amount)
     return form(figure)
+
+
+def _is_layer(value: Any) -> bool:
+    """Return whether the value is a [path, runs] pair of `Layers`."""
+    if not (isinstance(value, list) and len(value) == 2 and is_text(value[0])):
+        return False
+    return is_list(value[1], lambda run: is_pair(run) and run[1] > 0)
 
 
 def _is_amount(value: Any) -> bool:

@@ -121,6 +121,7 @@ def _figures(kernel: Kernel) -> dict[str, Any]:
 
 
 def _kernel(figures: dict[str, Any]) -> Kernel:
-    further = {"host": HostWork(*figures["host"])} if "host" in figures else {}
-    parts = tuple(_kernel(each) for each in figures.get("parts", ()))
-    return Kernel(**{**figures, **further, "parts": parts, "operations": from_json(figures.get("operations", []))})
+    further: dict[str, Any] = {"host": HostWork(*figures["host"])} if "host" in figures else {}
+    further["parts"] = tuple(_kernel(each) for each in figures.get("parts", ()))
+    further["layers"] = tuple((path, tuple(map(tuple, runs))) for path, runs in figures.get("layers", ()))
+    return Kernel(**{**figures, **further, "operations": from_json(figures.get("operations", []))})

@@ -9,6 +9,8 @@ import pytest
 from reports.analysis.step_breakdown import parts_of_step, steady_kept
 from reports.run import Run
 from reports.sections.run.causes import dominant
+from reports.sections.run.operations import layers
+from reports.sections.run.subject import RunView
 from scenarios.config.scenario import Data, Pipeline
 from tests.sim.test_dlrm_host_memory import play_ready, time
 
@@ -28,6 +30,16 @@ def test_the_loader_dominates(run: Run) -> None:
     assert sentences[0].startswith("data_loader: ")
     assert "data.load" in sentences[0]
     assert len(sentences) == 1
+
+
+def test_a_recommender_has_the_layers_of_its_dense_part(run: Run) -> None:
+    found = layers(RunView.of(run)).set_index("layer")
+    assert {"queries", "score"} <= set(found.index)
+    assert (found.loc[["queries", "score"], ["forward_ns", "backward_ns"]] > 0).to_numpy().all()
+    own = run.operations_of(steady_kept(run))
+    passes = own["label"].str.match(r"dense\.(forward|backward)").to_numpy(bool)
+    both = found[["both_ns", "launch_ns"]].to_numpy().sum()
+    assert both == pytest.approx(own.loc[passes, "mean_ns"].sum())
 
 
 def test_a_loader_and_copies_are_no_compute_of_the_rank(run: Run) -> None:

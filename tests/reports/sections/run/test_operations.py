@@ -8,10 +8,12 @@ import pytest
 
 from reports.analysis.by_role import REDUCTIONS
 from reports.run import Run
+from reports.sections.model import ReportTable
+from reports.sections.run.causes import dominant, largest_part
 from reports.sections.run.headline import headline
-from reports.sections.run.operations import communication
+from reports.sections.run.operations import KERNELS, LAYERS, communication, layers
 from reports.sections.run.subject import RunView
-from tests.reports.recordings import by_hand, with_kernels
+from tests.reports.recordings import by_hand, with_kernels, with_layers
 from tests.reports.shown import as_json
 
 LINE = "kernels without a law, priced by a roofline: {} of a step's kernel time"
@@ -55,3 +57,30 @@ def test_communication_is_added_up_by_what_it_is() -> None:
     assert found["bytes_sent"].tolist() == [own["bytes_sent"].sum()]
     parts = found["transfer_ns"] + found["wait_ns"] + found["hidden_ns"]
     assert parts.tolist() == found["mean_ns"].tolist() == [own["mean_ns"].sum()]
+
+
+def test_layers_are_named_where_the_time_of_a_step_is_shown() -> None:
+    view = RunView.of(Run.of(with_layers(with_kernels(by_hand()))))
+    assert layers(view).set_index("layer").T.to_dict() == {
+        "cross.* x 2": {"forward_ns": 37.5, "backward_ns": 22.5, "launch_ns": 0, "both_ns": 60, "share": 0.6},
+        "top": {"forward_ns": 12.5, "backward_ns": 7.5, "launch_ns": 0, "both_ns": 20, "share": 0.2},
+    }
+    assert view.step is not None
+    named = "cross.* x 2 forward 45 ns, top forward 15 ns"
+    assert dominant(view.run, view.step)[0] == f"gemm (matrix products): 60 ns of the 100 ns step (60.0 %): {named}"
+    shares = "cross.* x 2 45.0 %, top 15.0 %"
+    assert largest_part(view.run, view.step) == f"gemm (matrix products): 60.0 % of the step: {shares}"
+    shown = KERNELS.show(view, "page")
+    assert shown is not None
+    (table,) = shown.blocks
+    assert isinstance(table, ReportTable)
+    grid = table.grid("page")
+    place = [column.title for column in grid.columns].index("layers")
+    assert [row[place] for row in grid.rows] == ["cross.* x 2, top", ""]
+
+
+def test_runs_without_layers_show_none() -> None:
+    view = RunView.of(Run.of(with_kernels(by_hand())))
+    assert LAYERS.show(view, "terminal") is None
+    assert "cross" not in "".join(dominant(view.run, view.step or 0))
+    assert as_json(view.run)["layers"] == []

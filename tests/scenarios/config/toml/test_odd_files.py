@@ -15,7 +15,7 @@ from tests.scenarios.config.toml.bad_pieces import CLUSTER, DLRM, EXCHANGE, INLI
 from tests.small import model_of
 
 TOP_KEYS = (
-    "name, description, include, set, measured, program, run, cluster, model, sharding, buckets,"
+    "name, description, include, set, measured, program, run, job, cluster, model, sharding, buckets,"
     " compression, pipeline, data, launching, qcomms, replication, dense_parallel, exchange, collective, gradients,"
     " script, recording, chakra"
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scenarios.config.faults import NicPart, Slowdown
+from scenarios.config.faults import Fault, NicPart
 from scenarios.config.hardware import Cluster, Inside, Link, Network, Nics
 from scenarios.config.host_classes import uniform_host_classes
 from scenarios.config.load import load_profile
@@ -116,7 +116,7 @@ def test_a_folded_cluster_of_nvlink_domains_agrees_with_the_whole_one(op: str, n
 
 
 def test_a_domain_with_a_slow_part_is_simulated_by_itself() -> None:
-    on = dataclasses.replace(racks(72), faults=(Slowdown(NicPart(20, 1), 0.5),))
+    on = dataclasses.replace(racks(72), faults=(Fault(NicPart(20, 1), 0.5),))
     alike = uniform_host_classes(scenario(on).with_run(ranks="alike"))
     assert alike is not None
     assert alike.representatives == tuple(range(36))

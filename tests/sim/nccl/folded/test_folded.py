@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scenarios.config.faults import GpuPart, NicPart, Slowdown
+from scenarios.config.faults import Fault, GpuPart, NicPart
 from scenarios.config.hardware import Cluster, Inside, Link, Network, Nics
 from scenarios.config.host_classes import HostClasses
 from scenarios.config.load import load
@@ -216,7 +216,7 @@ def test_gradients_of_many_hosts_are_compressed_by_one() -> None:
 
 def test_slow_hosts_are_a_class_of_their_own_and_slow_all() -> None:
     on = cluster(16, 2, gpu=BIG)
-    slow = (Slowdown(GpuPart(5, 1), 0.25), Slowdown(NicPart(9, 0), 0.125))
+    slow = (Fault(GpuPart(5, 1), 0.25), Fault(NicPart(9, 0), 0.125))
     ends = []
     for each in ((), slow):
         made = training(("table_row_wise",), dataclasses.replace(on, faults=each), fidelity="links", ranks="alike")
@@ -328,7 +328,7 @@ def test_connections_begin_slowly(kinds: tuple[int, ...], op: str) -> None:
 @pytest.mark.parametrize("slow", [0, 1, 6])
 @pytest.mark.parametrize("size_bytes", [64 << 10, 64 << 20])
 def test_a_slow_nic_slows_a_tree_by_its_hosts_share_of_it(slow: int, size_bytes: int) -> None:
-    on = dataclasses.replace(cluster(7, 2, gpu=BIG), faults=(Slowdown(NicPart(slow, 0), 0.3),))
+    on = dataclasses.replace(cluster(7, 2, gpu=BIG), faults=(Fault(NicPart(slow, 0), 0.3),))
     made = scenario(
         on,
         program="collective",
@@ -379,7 +379,7 @@ def test_memory_is_that_of_the_fullest_represented_rank() -> None:
 
 
 def test_hosts_with_slow_gpus_are_classes_of_their_own() -> None:
-    faults = tuple(Slowdown(GpuPart(host, 0), 0.5) for host in range(6))
+    faults = tuple(Fault(GpuPart(host, 0), 0.5) for host in range(6))
     on = dataclasses.replace(cluster(6, 1, gpu=BIG), faults=faults)
     made = training(("table_row_wise",), on, fidelity="links", ranks="alike")
     program = DlrmProgram(made)

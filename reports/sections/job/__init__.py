@@ -1,0 +1,1 @@
+"""The report of a job of days, predicted; its folder is `reports.job`."""

@@ -1,0 +1,1 @@
+"""[job] of a scenario file: its checks, and the failure profile that it names."""

@@ -1,0 +1,70 @@
+"""The command of a job of days: predicts its step, plays the job, writes its folder and shows it.
+
+Slow imports are inside functions, so that Ctrl-C is quiet while they load, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scenarios.collector import loading
+
+if TYPE_CHECKING:
+    from scenarios.config.scenario import Scenario, TrainingJob
+    from twinstep.jobs.model_of import JobSteps
+    from twinstep.phases import Phases
+
+
+def predict_job(options: argparse.Namespace, scenario: Scenario, job: TrainingJob, phases: Phases) -> int:
+    """Predict the job, write its folder and show it; return the exit code.
+
+    Raises:
+        ScenarioError: the scenario lacks what its job needs.
+        ProgramError: the step's program failed.
+        ReportError: the folder cannot be written.
+    """
+    with loading():
+        from reports.job import folder as job_folder
+        from reports.sections.job.report import JOB, JOB_SUMMARY
+        from reports.store import run_folder as store
+        from reports.terminal.present import check_free, output, print_report
+        from scenarios.progress_line import ProgressLine
+        from twinstep.jobs.job_prediction import play_job
+
+    folder: Path = options.out or store.fresh_folder("runs", f"{scenario.name}-job")
+    check_free(folder)
+    job = dataclasses.replace(job, draws=options.draws or job.draws)
+    steps = _steps(options, scenario, job, folder / job_folder.STEP, phases)
+    phases.begin("playing jobs")
+    with ProgressLine(quiet=options.json or options.quiet, first_s=1.0) as line:
+        found = play_job(scenario, job, steps, line.show)
+    folder.mkdir(parents=True, exist_ok=True)
+    job_folder.write(found, folder)
+    with output():
+        if options.quiet:
+            print(folder)
+        else:
+            print_report(JOB if options.full or options.json else JOB_SUMMARY, found, as_json=options.json)
+        if not (options.quiet or options.json):
+            print(f"next: twinstep report {folder} --full (all tables, a page)\njob folder: {folder}")
+    return 0
+
+
+def _steps(options: argparse.Namespace, scenario: Scenario, job: TrainingJob, folder: Path, phases: Phases) -> JobSteps:
+    """Return the job's steps: the given one, or the predicted one, whose run is written into `folder`."""
+    from reports.store import run_folder as store
+    from twinstep.jobs.job_steps import given_steps, predicted_steps
+    from twinstep.prediction_job import keep_ids, plan_job, record_run
+
+    if job.step_ns is not None:
+        return given_steps(scenario, job)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    draws, options.draws = options.draws, 0  # those of the job
+    planned = plan_job(options, scenario, folder, phases)
+    options.draws = draws
+    with planned.bar, keep_ids():
+        record_run(planned)
+    return predicted_steps(planned.scenario, planned.program, job, store.load(folder))

@@ -1,0 +1,67 @@
+"""The steps of a job: given in the scenario, or predicted, on all hosts and on fewer."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from scenarios.config.scenario import Scenario, TrainingJob
+from scenarios.seam.errors import ScenarioError
+from sim.job.model import JobStep
+from twinstep.jobs.checkpoint import JobCheckpoints
+from twinstep.jobs.model_of import JobSteps
+from twinstep.jobs.slow_step import slow_factors, steps_on
+from twinstep.jobs.step_while_writing import step_while_writing
+
+if TYPE_CHECKING:
+    from reports.run import Run
+    from scenarios.seam.program import Program
+
+
+def given_steps(scenario: Scenario, job: TrainingJob) -> JobSteps:
+    """Return the steps that [job] gives; on fewer hosts they take the same time, with as many samples a rank.
+
+    With a slow part they take as much longer as that part is slower: every rank waits for it.
+    """
+    assert job.step_ns is not None
+    step_s, hosts = job.step_ns / 1e9, scenario.cluster.hosts
+    by_hosts = {count: JobStep(step_s=step_s, share=count / hosts) for count in _counts(scenario, job)}
+    slow = {kind.name: 1 / kind.slow_speed for kind in job.failures.kinds if kind.slow_part and kind.slow_for_ns}
+    known = scenario.own_keys.get("run", {})
+    samples = float(scenario.run.batch_size * scenario.cluster.world_size) if "batch_size" in known else math.nan
+    checkpoints = JobCheckpoints(scenario=scenario, given=job.checkpoint)
+    return JobSteps(samples=samples, by_hosts=by_hosts, source="given", slow=slow, checkpoints=checkpoints)
+
+
+def predicted_steps(scenario: Scenario, program: Program, job: TrainingJob, run: Run) -> JobSteps:
+    """Return the steps of a predicted run.
+
+    Raises:
+        ScenarioError: the run has no step.
+    """
+    step_s = run.step_ms / 1e3
+    if not step_s > 0:
+        raise ScenarioError(f"{scenario.path}: no step was predicted; expected one, or job.step")
+    hosts, counts = scenario.cluster.hosts, _counts(scenario, job)
+    by_hosts = steps_on(scenario, counts, step_s) if len(counts) > 1 else {hosts: step_s}
+    writing_s, checkpoints = step_while_writing(
+        JobCheckpoints(scenario=scenario, given=job.checkpoint, program=program), step_s
+    )
+    slowed = writing_s / step_s
+    return JobSteps(
+        samples=run.samples_per_s * step_s,
+        by_hosts={
+            count: JobStep(step_s=each_s, share=count / hosts, writing_s=slowed * each_s)
+            for count, each_s in by_hosts.items()
+        },
+        checkpoints=checkpoints,
+        source="predicted",
+        slow=slow_factors(scenario, program, job.failures.kinds, step_s),
+    )
+
+
+def _counts(scenario: Scenario, job: TrainingJob) -> range:
+    """Return the numbers of hosts on which the job may run."""
+    hosts = scenario.cluster.hosts
+    least = hosts if job.without_spare == "wait" else job.fewest_hosts or max(hosts // 2, 1)
+    return range(least, hosts + 1)
