@@ -20,7 +20,8 @@ from reports.analysis.step_breakdown import step_time_ns
 from scenarios.config.load import load
 from scenarios.progress_line import ProgressLine
 from scenarios.workloads.dlrm.ids.id_cache import DRAWN
-from twinstep.plan_choice.comparison import TimeLimit, compare_plans, kept_ranks
+from twinstep.plan_choice.comparison import TimeLimit, compare_plans
+from twinstep.plan_choice.scenario_job import ScenarioJob, kept_ranks
 
 # Tables, hosts of 8 GPUs, columns of a table, and samples per GPU.
 JOBS = (
@@ -45,14 +46,11 @@ def main() -> None:
             file, best = Path(folder, "job.toml"), Path(folder, "best.json")
             file.write_text(job(number))
             limit = TimeLimit(options.seconds, ProgressLine(quiet=True), time.process_time)
-            free, ranks = load(file), kept_ranks(load(file))
-            found = compare_plans(
-                free, lambda plan, of=file, more=ranks: load(of, {"sharding.plan": str(plan), **more}), None, limit
-            )
+            ranks, found = kept_ranks(load(file)), compare_plans(ScenarioJob(file, {}, None), limit)
             took.append(limit.passed_s)
             best.write_text(found.best_json)
             steps_ns = [plan.step_ns for plan in found.plans]
-            values = ({}, {"sharding.plan": str(best), **ranks})
+            values: tuple[dict[str, object], ...] = ({}, {"sharding.plan": str(best), **ranks})
             assert steps_ns == [step_time_ns(twinstep.predict(file, steps=found.steps, **one)) for one in values]
         planners_ns, best_ns = steps_ns
         gains.append(1 - best_ns / planners_ns)

@@ -138,27 +138,27 @@ def plan(
     plan as TorchRec's JSON; `plans` are all that are compared, and `moves` the tables that lie elsewhere.
 
     Args:
-        path: the scenario's file, or the name of a ready one.
-        against: your plan: JSON as sharding.plan takes it; by default the scenario's own, if it has one.
+        path: the scenario's file, the name of a ready one, or a script of TorchRec.
+        against: your plan: JSON as sharding.plan takes it; by default the scenario's or the script's own.
         out: a new file for the best plan.
         seconds: the time for all simulations; the best plan found by then is taken.
-        overrides: values in place of the scenario's.
+        overrides: values in place of the scenario's, and what `scenario` takes for a script.
 
     Raises:
         ScenarioError: mistakes in the scenario or the overrides; its program has no tables to place.
+        ProgramError: a script fails.
         ReportError: `out` exists already, or the disk refuses.
     """
     from reports.store import replace
-    from scenarios.planner.plan_file import MODULE
     from scenarios.progress_line import ProgressLine
+    from scenarios.workloads.script.command import load_named
     from twinstep.plan_choice.cli import PlanRequest
 
     file = Path("plan.json") if out is None else Path(out)
     if out is not None:
         replace.check_free(file)
-    request = PlanRequest(Path(path), overrides, None if against is None else Path(against), MODULE)
-    with ProgressLine(quiet=True) as line:
-        found = request.compare(seconds, line, file)
+    request = PlanRequest(Path(path), overrides, load_named(path, overrides), against)
+    found = request.compare(seconds, ProgressLine(quiet=True), file)
     if out is not None:
         replace.write_text(found.best_json, file)
     return found

@@ -44,17 +44,21 @@ def _memory(view: Any) -> Iterator[Block]:  # a PlansView, whose module imports 
     capacity_bytes = float(fullest["capacity_bytes"])
     title = f"Memory of the fullest rank, {fullest['rank']}: {text.size(fullest['used_bytes'])}"
     yield table_of(f"{title} of {text.size(capacity_bytes)}", parts, {"part": "part", "size_bytes": "size"})
-    rest_bytes = float(parts.loc[~parts["part"].str.startswith(_OF_TABLES).to_numpy(bool), "size_bytes"].sum())
-    reserved = text.size(view.reserved_share * capacity_bytes)
-    kept = f"The planner keeps {reserved} of it ({100 * view.reserved_share:g} %, sharding.reserved_share) from tables"
-    needs = text.size(rest_bytes)
-    enough = rest_bytes <= view.reserved_share * capacity_bytes
-    yield Words(
-        f"{kept} and their exchanges; all else takes {needs} in the simulated step"
-        + ("." if enough else ", which is more: reserve more, or a plan may fill a GPU.")
-    )
+    if view.reserved_share is not None:
+        yield _reserve(view.reserved_share * capacity_bytes, view.reserved_share, parts)
     used = [f"{one.name} {text.size(float(one.run.rank_memory['used_bytes'].max()))}" for one in view.distinct]
     yield Words(f"The fullest rank: {', '.join(used)}.")
+
+
+def _reserve(reserved_bytes: float, share: float, parts: pd.DataFrame) -> Words:
+    """Say whether what the planner keeps from tables is enough for all else."""
+    rest_bytes = float(parts.loc[~parts["part"].str.startswith(_OF_TABLES).to_numpy(bool), "size_bytes"].sum())
+    reserved = f"{text.size(reserved_bytes)} of it ({100 * share:g} %, sharding.reserved_share)"
+    return Words(
+        f"The planner keeps {reserved} from tables and their exchanges; all else takes {text.size(rest_bytes)} in the"
+        " simulated step"
+        + ("." if rest_bytes <= reserved_bytes else ", which is more: reserve more, or a plan may fill a GPU.")
+    )
 
 
 MEMORY = ReportSection(

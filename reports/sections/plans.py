@@ -45,10 +45,19 @@ _SHORT = {
 
 @dataclass(frozen=True, eq=False)
 class SimulatedPlan:
-    """A plan as its `run` shows it: the step's time, and the load of each rank and table in a typical step."""
+    """A plan as its `run` shows it: the step's time, and the load of each rank and table in a typical step.
+
+    `of_tables` is the run of the tables alone, for a script, whose own run does not show the loads of tables.
+    """
 
     name: str
     run: Run
+    of_tables: Run | None = None
+
+    @property
+    def placed(self) -> Run:
+        """The run that shows where tables lie and the loads that they cause."""
+        return self.of_tables or self.run
 
     @cached_property
     def step_ns(self) -> float:
@@ -58,18 +67,18 @@ class SimulatedPlan:
     @cached_property
     def loads(self) -> pd.DataFrame:
         """The load of each rank by sharding type and phase, in ns."""
-        parts = self.run.parts(LOAD_COLUMNS, [typical_step(self.run) or 0], beside=False)
+        parts = self.placed.parts(LOAD_COLUMNS, [typical_step(self.placed) or 0], beside=False)
         return rank_loads(pd.concat([part.own_spans() for part in parts], ignore_index=True))
 
     @cached_property
     def tables(self) -> pd.DataFrame:
         """The load of each table on each rank by phase, in ns."""
-        return table_loads(self.run.plan, self.loads)
+        return table_loads(self.placed.plan, self.loads)
 
     @cached_property
     def slowest(self) -> dict[str, Any]:
         """The rank whose phases exceed the mean rank's most, and by how much; empty where spans show no tables."""
-        return next(iter(records(slowest_rank(self.loads, self.run.rank_counts))), {})
+        return next(iter(records(slowest_rank(self.loads, self.placed.rank_counts))), {})
 
 
 class Move(NamedTuple):
@@ -93,10 +102,10 @@ class PlansView(Printed):
         stopped: why the search ended early, in words; "": it did not.
         file: of the best plan.
         command: predicts with that file.
-        reserved_share: of each GPU's memory that the planner keeps from tables.
+        reserved_share: of each GPU's memory that the planner keeps from tables; None: that of a script is not known.
         notes: sentences on what was simulated.
         best_json: the best plan as the file's content.
-        fits: whether the user's plan fits, if there is one; it is not among the plans otherwise.
+        misfits: names of the plans that do not fit, the user's and the planner's, which are not among the plans then.
         few: the user's plan with its first move, with the first two, ...
         full: whether a terminal shows all tables that move.
     """
@@ -106,10 +115,10 @@ class PlansView(Printed):
     stopped: str
     file: str
     command: str
-    reserved_share: float
+    reserved_share: float | None
     notes: Sequence[str] = field(default=())
     best_json: str = ""
-    fits: bool = True
+    misfits: Sequence[str] = ()
     few: Sequence[SimulatedPlan] = ()
     full: bool = False
 
@@ -134,7 +143,7 @@ class PlansView(Printed):
     @cached_property
     def moves(self) -> list[Move]:
         """The tables that lie elsewhere in the best plan, those that shorten the worst rank most first."""
-        found = [self._move(name) for name in moved_tables(self.first.run.plan, self.best.run.plan)]
+        found = [self._move(name) for name in moved_tables(self.first.placed.plan, self.best.placed.plan)]
         return sorted(found, key=lambda one: (-one.saved_ns, -one.cost_ns))
 
     @cached_property
@@ -169,18 +178,24 @@ class PlansView(Printed):
 
     def _move(self, name: str) -> Move:
         first, best = self.first, self.best
-        before, after = (one.run.plan[(one.run.plan["table"] == name).to_numpy(bool)] for one in (first, best))
+        before, after = (_shards(one, name) for one in (first, best))
         own, then = (one.tables[(one.tables["table"] == name).to_numpy(bool)] for one in (first, best))
         phases = [*self._worst_phases]
         was_ns, is_ns = (frame.loc[frame["rank"] == self.worst_rank, phases].sum().sum() for frame in (own, then))
         return Move(
             table=name,
-            before=_place(first.run, before),
-            after=_place(best.run, after),
+            before=_place(first, name),
+            after=_place(best, name),
             why=_why(first, best, before, after, own),
             saved_ns=float(was_ns - is_ns),
             cost_ns=float(own[list(PHASES)].sum().sum()),
         )
+
+
+def _shards(plan: SimulatedPlan, table: str) -> pd.DataFrame:
+    """Return the rows of a table's shards."""
+    placed = plan.placed.plan
+    return placed[(placed["table"] == table).to_numpy(bool)]
 
 
 def _why(
@@ -217,8 +232,9 @@ def _change(before: str, after: str) -> str:
     return f"{number if after.endswith(f' {unit}') else before} -> {after}"
 
 
-def _place(run: Run, shards: pd.DataFrame) -> str:
-    """Return "TW 14": the sharding type in short, and the ranks."""
+def _place(plan: SimulatedPlan, table: str) -> str:
+    """Return "TW 14": the table's sharding type in short, and the ranks."""
+    run, shards = plan.placed, _shards(plan, table)
     ranks, kind = sorted({*shards["rank"].tolist()}), str(shards["sharding_type"].iloc[0])
     where = on_ranks(ranks, run.info.world_size) if len(ranks) <= _LISTED else f"{len(ranks):,} ranks"
     return f"{_SHORT.get(kind, kind)} {'all' if kind in COPIED_TYPES else where}"
@@ -228,8 +244,11 @@ def verdict(view: PlansView) -> str:
     """Return the simulated step of each plan, and which tables cost most, in a sentence without a full stop."""
     *others, best = view.plans
     said = [f"{one.name} {text.duration(one.step_ns)}" for one in others]
-    if not view.fits:
-        return f"{YOURS} does not fit; {verdict(replace(view, fits=True))}"
+    if view.misfits:
+        whose = " and ".join(name if name == YOURS else f"the plan of {name}" for name in view.misfits)
+        return f"{whose} {'do' if len(view.misfits) > 1 else 'does'} not fit; {verdict(replace(view, misfits=()))}"
+    if not others:
+        return f"{best.name} {text.duration(best.step_ns)}, of {text.count_words(view.tried, 'plan')} simulated"
     if view.tried == 1:
         return f"{said[0]}, and no other plan was simulated"
     if best in others:
@@ -255,7 +274,7 @@ def _verdict(view: PlansView) -> Iterator[Words]:
 def _moves(view: PlansView) -> Iterator[Block]:
     whose = f"in {YOURS}" if view.first.name == YOURS else f"by {PLANNERS}"
     rows = [[one.table, one.before, one.after, one.why] for one in view.moves]
-    count = len(view.best.run.plan["table"].unique())
+    count = len(view.best.placed.plan["table"].unique())
     title = f"{len(rows):,} of {text.count_words(count, 'table')} are placed otherwise than {whose}"
     yield ReportTable(
         title,
@@ -266,7 +285,7 @@ def _moves(view: PlansView) -> Iterator[Block]:
         others="that save less",
         folded=True,
     )
-    used = {kind for one in (view.first, view.best) for kind in one.run.plan["sharding_type"].unique()}
+    used = {kind for one in (view.first, view.best) for kind in one.placed.plan["sharding_type"].unique()}
     known = [f"{short} {kind}" for kind, short in _SHORT.items() if kind in used]
     yield Words(f"{', '.join(known)}; then ranks. Phases are those of a simulated step, of all tables on the rank.")
 
@@ -279,9 +298,8 @@ def few_moves(view: PlansView) -> list[dict[str, Any]]:
     rows, plans = list[dict[str, Any]](), [view.first, *view.few]
     fastest = min(range(len(plans)), key=lambda number: plans[number].step_ns)
     for number, (before, after) in enumerate(pairwise(plans[: fastest + 1]), 1):
-        for name in moved_tables(before.run.plan, after.run.plan):
-            was, new = (one.run.plan[(one.run.plan["table"] == name).to_numpy(bool)] for one in (before, after))
-            places = {"before": _place(before.run, was), "after": _place(after.run, new)}
+        for name in moved_tables(before.placed.plan, after.placed.plan):
+            places = {"before": _place(before, name), "after": _place(after, name)}
             gain = 1 - after.step_ns / view.first.step_ns
             rows.append({"moves": number, "table": name, **places, "step_ns": after.step_ns, "gain": gain})
     return rows
@@ -352,7 +370,7 @@ PLANS = Report(
         "verdict": verdict(view),
         "tried": view.tried,
         "stopped": view.stopped,
-        "fits": view.fits,
+        "fits": YOURS not in view.misfits,
         "notes": [*view.notes],
         "file": view.file,
     },
@@ -376,7 +394,7 @@ PLANS = Report(
         ReportSection("slowest", "Slowest ranks", [_slowest], data=lambda view: {"plans": slowest_ranks(view)}),
         MEMORY,
         ReportSection(
-            "next", "What to do", [_next, on_page(_command)], data=lambda view: {"tables": places(view.best.run)}
+            "next", "What to do", [_next, on_page(_command)], data=lambda view: {"tables": places(view.best.placed)}
         ),
     ],
 )

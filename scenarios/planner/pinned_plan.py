@@ -229,8 +229,9 @@ def _check_tier(
     largest = max(on_rank, key=on_rank.__getitem__)
     expected = f"expected rank {rank} to have room for what lies there, with buffers {format_bytes(int(held[rank]))}"
     most = f"most of it is table {largest!r} with {format_bytes(on_rank[largest])}"
-    over = f"{format_bytes(int(held[rank]) - room_bytes)} must lie elsewhere"
-    raise NoRoomError([f"{place}: {expected}, in {format_bytes(room_bytes)} {what}; {most}; {over}"])
+    excess_bytes = int(held[rank]) - room_bytes
+    over = f"{format_bytes(excess_bytes)} must lie elsewhere"
+    raise NoRoomError(f"{place}: {expected}, in {format_bytes(room_bytes)} {what}; {most}; {over}", excess_bytes)
 
 
 def _places(shards: Sequence[Shard]) -> list[tuple[int | None, list[int], list[int]]]:

@@ -73,6 +73,21 @@ def read_plan(path: Path) -> dict[str, GivenTable]:
     """Return the tables of all modules of a plan, by name.
 
     Raises:
+        ValueError: as `read_modules` does, or two modules have a table of one name; the message is a phrase, too.
+    """
+    found: dict[str, GivenTable] = {}
+    for tables in read_modules(path).values():
+        for name, table in tables.items():
+            if name in found:
+                raise ValueError(f"each table once, but {path} has {name!r} in two modules")
+            found[name] = table
+    return found
+
+
+def read_modules(path: Path) -> dict[str, dict[str, GivenTable]]:
+    """Return the tables of a plan by the path of their module, and by name.
+
+    Raises:
         ValueError: the file does not exist, is no plan in JSON, or has an unsupported sharding type, kernel or
             placement; the message is the expected phrase.
     """
@@ -81,17 +96,31 @@ def read_plan(path: Path) -> dict[str, GivenTable]:
         modules = parse_json(content)
     except ValueError as error:
         raise ValueError(f"a plan in JSON, but {path} is none: {error}") from None
-    found: dict[str, GivenTable] = {}
-    for module, tables in _mapping(modules, "modules").items():
-        for name, parameter in _mapping(tables, f"tables of module {module!r}").items():
-            if name in found:
-                raise ValueError(f"each table once, but {path} has {name!r} in two modules")
-            found[name] = _table(name, _mapping(parameter, f"a ParameterSharding of table {name!r}"))
-    return found
+    return {
+        module: {
+            name: _table(name, _mapping(parameter, f"a ParameterSharding of table {name!r}"))
+            for name, parameter in _mapping(tables, f"tables of module {module!r}").items()
+        }
+        for module, tables in _mapping(modules, "modules").items()
+    }
 
 
-def plan_json(plan: Plan, gpus_per_host: int, device: str, module: str = MODULE) -> str:
-    """Format the plan as JSON, one line per table; `device` is cuda or cpu."""
+def plan_json(
+    plan: Plan,
+    gpus_per_host: int,
+    device: str,
+    module: str = MODULE,
+    places: Mapping[str, tuple[str, str]] = {},
+) -> str:
+    """Format the plan as JSON, one line per table.
+
+    Args:
+        plan: the plan.
+        gpus_per_host: of the cluster.
+        device: cuda or cpu.
+        module: the path of the tables' module.
+        places: a table's own module, and its name there, by the plan's name of the table.
+    """
 
     def placement(rank: int) -> str:
         return f"rank:{rank}/{device}:{rank % gpus_per_host}" if device == "cuda" else f"rank:{rank}/{device}"
@@ -113,8 +142,12 @@ def plan_json(plan: Plan, gpus_per_host: int, device: str, module: str = MODULE)
             **({"cache_params": {"load_factor": table.load_factor}} if table.load_factor is not None else {}),
         }
 
-    lines = [f"  {json.dumps(table.name)}: {json.dumps(parameter_of(table))}" for table in plan.tables]
-    return f"{{{json.dumps(module)}: {{\n" + ",\n".join(lines) + "\n}}\n"
+    modules: dict[str, list[str]] = {}
+    for table in plan.tables:
+        path, name = places.get(table.name, (module, table.name))
+        modules.setdefault(path, []).append(f"  {json.dumps(name)}: {json.dumps(parameter_of(table))}")
+    texts = [f"{json.dumps(path)}: {{\n" + ",\n".join(lines) + "\n}" for path, lines in modules.items()]
+    return "{" + ",\n ".join(texts) + "}\n"
 
 
 def _table(name: str, parameter: Mapping[str, Any]) -> GivenTable:

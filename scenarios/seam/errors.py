@@ -26,7 +26,11 @@ class ScenarioError(Exception):
 
 
 class NoRoomError(ScenarioError):
-    """A rank that holds more than its memory, though the scenario and its plan are sound."""
+    """A rank that holds `excess_bytes` more than its memory, though the scenario and its plan are sound."""
+
+    def __init__(self, sentence: str, excess_bytes: int) -> None:
+        super().__init__(sentence)
+        self.excess_bytes = excess_bytes
 
 
 class Note(UserWarning):

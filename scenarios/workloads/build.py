@@ -51,7 +51,7 @@ def build(scenario: Scenario) -> Program:
             " self.host_classes = scenarios.config.host_classes.uniform_host_classes(scenario) in its constructor"
         )
     program.memory = (*program.memory, *device_rows(scenario.cluster.host.gpu, program.memory))
-    check_fits(scenario, program)
+    check_fits(scenario, program.memory)
     return program
 
 

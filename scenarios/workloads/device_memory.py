@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from scenarios.config.gpu import Gpu
@@ -10,7 +11,6 @@ from scenarios.config.scenario import Scenario
 from scenarios.config.units import format_bytes
 from scenarios.seam.errors import NoRoomError
 from scenarios.seam.memory import CONTEXT, FRAGMENTATION, peaks, remedy, size_of
-from scenarios.seam.program import Program
 from scenarios.seam.trace import ALWAYS, MemoryRow
 
 # The driver's memory and a process's loaded kernels, by compute capability. Before CUDA 11.7 all of torch's kernels
@@ -40,13 +40,13 @@ def device_rows(gpu: Gpu, memory: tuple[MemoryRow, ...]) -> Iterator[MemoryRow]:
         yield replace(row, part="fragmentation", kind=FRAGMENTATION, size_bytes=round(share * size_of(held)))
 
 
-def check_fits(scenario: Scenario, program: Program) -> None:
-    """Check that the peak phase of every rank's step fits into its GPU's memory.
+def check_fits(scenario: Scenario, memory: Iterable[MemoryRow]) -> None:
+    """Check that the peak phase of every rank's step fits into its GPU's memory, whose rows a program or a run has.
 
     Raises:
         NoRoomError: it does not fit; names the largest part and its remedy.
     """
-    fullest = max(peaks(program.memory).values(), key=size_of, default=[])  # the first if equal
+    fullest = max(peaks(memory).values(), key=size_of, default=[])  # the first if equal
     needed, capacity_bytes = size_of(fullest), scenario.cluster.host.gpu.memory_bytes
     if needed <= capacity_bytes:
         return
@@ -55,5 +55,6 @@ def check_fits(scenario: Scenario, program: Program) -> None:
         f"{scenario.path}: cluster.gpu.memory = '{format_bytes(capacity_bytes)}': expected at least"
         f" {format_bytes(needed)}, which rank {largest.rank} needs; its largest part is"
         f" {largest.part} with {format_bytes(largest.size_bytes)}: expected"
-        f" {remedy((row.part, row.kind, row.size_bytes) for row in fullest)}"
+        f" {remedy((row.part, row.kind, row.size_bytes) for row in fullest)}",
+        math.ceil(needed - capacity_bytes),
     )

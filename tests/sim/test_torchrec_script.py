@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from reports.run import Run
+from reports.sections.plans import PLANNERS, YOURS
 from scenarios.config.load import load
 from scenarios.planner.plan import plan_tables
 from scenarios.seam import roles
@@ -25,6 +26,7 @@ from scenarios.workloads.build import build
 from scenarios.workloads.recording.file import NAME
 from scenarios.workloads.script.command import load_given, scenario_of
 from sim.run import simulate
+from tests.commands import command
 
 torchrec = pytest.importorskip("torchrec", reason="TorchRec stands in .venv-benchmarks")
 pytestmark = pytest.mark.torchrec
@@ -189,6 +191,32 @@ def test_tables_of_several_models_pooled_or_not_are_planned_together(profile: st
     assert (found["batch_size"], found["ranks"], found["optimizers"]) == (16, [2], ["EXACT_SGD"])
     assert {row.table for row in recording.own_plan} == {row.table for row in recording.plan} == {*told}
     assert "elements of type FP16 and FP32 are planned as float32" in recording.info.plan_notes
+
+
+def test_the_best_plan_of_a_script_is_what_predictions_with_its_file_say(tmp_path: Path) -> None:
+    """And the script's ranks then have their tables where the file has them."""
+    best = tmp_path / "best.json"
+    args = ["--fixed", "--sharding", "row_wise"]
+    words = ["--hosts", 1, "--gpus-per-host", 2, "--profile", "dgx_h100", "--steps", 2, "--moves", 0, "--seconds", 20]
+    done = command("twinstep", "plan", *words, "--json", "--out", best, SCRIPT, *args)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert [row["plan"] for row in found["plans"]][:2] == [YOURS, PLANNERS]
+    scenario = scenario_of(SCRIPT, args, {"profile": "dgx_h100", "steps": 2, "script.plan": str(best)}, 1, 2)
+    run = Run.of(simulate(scenario, build(scenario)))
+    fastest_ns = min(row["step_ns"] for row in found["plans"])
+    assert run.step_ms == pytest.approx(fastest_ns / 1e6, rel=0.03)  # the host's own work is measured
+    placed = {row["table"]: row["ranks"] for row in found["tables"]}
+    assert {name: own["rank"].tolist() for name, own in run.plan.groupby("table")} == placed
+    assert set(placed) == {f"table_feature_{number}" for number in range(TABLES)}
+
+
+def test_models_whose_tables_no_plan_can_tell_apart_are_refused() -> None:
+    done = command("twinstep", "plan", "--gpus-per-host", 2, "--profile", "dgx_h100", "--steps", 2, MODELS)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.strip().splitlines()[-1] == (
+        f"{MODELS}: no other plan of its tables can be tried: two models have a table 'same' of module 'tables'"
+    )
 
 
 @pytest.mark.parametrize("words", [["--pipeline"], ["--hook", "powersgd"]])

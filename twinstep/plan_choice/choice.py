@@ -15,19 +15,19 @@ from scenarios.owned_folder import scratch_folder
 from scenarios.seam.program import Program
 from scenarios.workloads.build import build_simulation
 from twinstep.plan_choice.evaluated_plan import Tried, with_plan
-from twinstep.plan_choice.search import PlanSearch
+from twinstep.plan_choice.search import PLANNERS_OWN, PlanSearch
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """A choice of the fastest among the simulated plans `tried`, the planner's own first."""
+    """A choice of the fastest among the simulated plans `tried`, the planner's first: its own, or one that fits."""
 
     best: Tried
     tried: tuple[Tried, ...]
 
     @property
     def gain(self) -> float:
-        """The share of the step under the planner's own plan that the best plan saves."""
+        """The share of the step under the planner's plan that the best plan saves."""
         return 1 - self.best.step_ns / self.tried[0].step_ns
 
     @property
@@ -35,7 +35,10 @@ class Choice:
         """The result in words, without a full stop."""
         best, first = (format_ns(tried.step_ns) for tried in (self.best, self.tried[0]))
         plans = f"plan: the fastest of {len(self.tried)} simulated, {best} per step"
-        return f"{plans}, {self.gain:.1%} less than the planner's own ({first})"
+        own, name = "the planner's own", self.tried[0].name
+        if name != PLANNERS_OWN:
+            return f"{plans}; {own} does not fit, but takes {first} with {name}"
+        return f"{plans}, {self.gain:.1%} less than {own} ({first})"
 
 
 class Planned(NamedTuple):

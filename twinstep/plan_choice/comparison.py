@@ -4,31 +4,62 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
-from reports.run import Run
 from reports.sections.plans import BEST, PLANNERS, YOURS, SimulatedPlan
 from reports.terminal import text
-from scenarios.config.scenario import Recommender, Scenario
+from scenarios.config.scenario import Scenario
 from scenarios.owned_folder import scratch_folder
 from scenarios.planner.placed import Plan
 from scenarios.planner.plan import plan_tables
-from scenarios.planner.plan_file import MODULE, plan_json
 from scenarios.progress_line import ProgressLine
-from scenarios.seam.errors import NoRoomError
-from scenarios.seam.trace import Span
-from scenarios.workloads.build import build_simulation
-from sim.run import play
-from twinstep.plan_choice.search import STEPS, PlanSearch, SearchStoppedError
+from scenarios.seam.errors import NoRoomError, ScenarioError
+from twinstep.plan_choice.evaluated_plan import SearchStoppedError
+from twinstep.plan_choice.search import PLANNERS_OWN, PlanSearch
 from twinstep.progress import Interrupt
 
 # The share of the time in which the planner's own plan must be simulated, or all plans are simulated for fewer steps.
 _FIRST = 0.25
 # The number of the search's best plans that are simulated for all steps; the first always is, others if time is left.
 _FINALS = 2
+# The share of the time left, at most, that the search leaves to the simulations after it.
+_LEFT = 0.5
 # A simulation may take this much longer than the one before it.
 _MARGIN = 1.5
+
+Simulated = tuple[SimulatedPlan, str]  # a plan, and its file's content
+
+
+class PlannedJob(Protocol):
+    """A job whose tables are placed, by one plan after another.
+
+    Attributes:
+        tables: the scenario of the tables, without a plan, that the search simulates.
+        least_steps: the number of steps to which a simulation with another plan may be cut.
+    """
+
+    tables: Scenario
+    least_steps: int
+
+    def yours(self, steps: int) -> tuple[Simulated, Plan] | None:
+        """Simulate the user's plan; None if there is none.
+
+        Raises:
+            NoRoomError: the plan does not fit.
+        """
+
+    def simulate(
+        self, name: str, plan: Plan, steps: int, folder: Path, stop: Callable[[object], bool] = lambda _: False
+    ) -> Simulated:
+        """Simulate the job with a plan, of which `folder` gets a file, as a prediction with that file does.
+
+        Raises:
+            NoRoomError: the plan does not fit.
+            SearchStoppedError: `stop` ended the simulation.
+        """
 
 
 class TimeLimit:
@@ -38,7 +69,7 @@ class TimeLimit:
         self.seconds, self._line, self._now_s = seconds, line, now_s
         self._began_s = now_s()
         self.interrupt = Interrupt()
-        self.words = "simulating the planner's plan"
+        self.words = "simulating your plan"
 
     @property
     def passed_s(self) -> float:
@@ -47,9 +78,14 @@ class TimeLimit:
 
     def is_over(self, *, kept_s: float = 0.0) -> bool:
         """Return whether the search is to end, so that `kept_s` are left."""
+        self.draw()
+        return self.interrupt.requested or self.passed_s > self.seconds - kept_s
+
+    def draw(self, _: object = None) -> bool:
+        """Draw the progress; return False, as nothing is to end by it."""
         if self._line.is_due():
             self._line.draw(self.words, min(self.passed_s / self.seconds, 1.0), f"{self.passed_s:.0f} s")
-        return self.interrupt.requested or self.passed_s > self.seconds - kept_s
+        return False
 
     @property
     def reason(self) -> str:
@@ -61,9 +97,9 @@ class TimeLimit:
 class Compared:
     """Simulated plans, the best one last and as JSON, and how many were simulated for how many steps.
 
-    `stopped` says in words what ended the search early; "": nothing did. `misfit` says why the user's plan, which is
-    not among the plans then, does not fit; "": it fits, or there is none. `few`: the user's plan with its first move,
-    with the first two ...
+    `stopped` says in words what ended the search early; "": nothing did. `misfits` says why the user's plan or the
+    planner's, which are not among the plans then, do not fit. `few`: the user's plan with its first move, with the
+    first two ...
     """
 
     plans: tuple[SimulatedPlan, ...]
@@ -71,154 +107,133 @@ class Compared:
     tried: int
     stopped: str
     steps: int
-    misfit: str = ""
+    misfits: Mapping[str, str]
     few: tuple[SimulatedPlan, ...] = ()
 
 
-def compare_plans(
-    free: Scenario,
-    planned: Callable[[Path], Scenario],
-    given: Path | None,
-    limit: TimeLimit,
-    module: str = MODULE,
-    moves: int = 0,
-) -> Compared:
+def compare_plans(job: PlannedJob, limit: TimeLimit, moves: int = 0) -> Compared:
     """Simulate the planner's own plan, the given one, and plans of a search until the limit; keep the fastest.
 
     Args:
-        free: the scenario without a plan of its own.
-        planned: returns the scenario with the plan of a file, as predictions load it.
-        given: the file of the user's plan, if there is one.
+        job: whose tables are placed.
         limit: of the time.
-        module: of the tables in the best plan's JSON.
         moves: the number of single moves from the user's plan to simulate, each with those before it.
 
     Raises:
         ScenarioError: no plan fits.
     """
-    planner = dataclasses.replace(Recommender.of(free.workload).planner, choose="estimated")
-    free = free.with_workload(planner=planner)
-    steps, began_s = free.run.steps, limit.passed_s
-    run = _simulate(free, lambda _: steps > STEPS and limit.is_over(kept_s=(1 - _FIRST) * limit.seconds))
-    if run is None:
-        steps, began_s = STEPS, limit.passed_s
-        run = _whole(free.with_run(steps=steps))
-    took_s = _MARGIN * (limit.passed_s - began_s)
-    yours, misfit = _simulate_yours(planned, given, steps, limit)
-    with limit.interrupt, scratch_folder() as folder:
-        plans = _Plans(free, planned, steps, module, folder)
-        kept_s = took_s * (1 + moves * len(yours))
-        search = PlanSearch(free, folder, lambda: _is_over(search, limit, kept_s))
-        start = plan_tables(planned(given) if given is not None and yours else free)
-        stopped = _search(search, start, limit)
-        kept_s = took_s
-        few = [*_move_tables(search, start, plans, moves if yours else 0)]
-        own = SimulatedPlan(PLANNERS, run), _json(free, search.tried[0].plan, module)
-        known = [own, *yours, *few, *_play_finals(search, plans, limit, took_s)]
+    with scratch_folder() as folder:
+        made = _Comparison(job, limit, folder)
+        planners = made.simulate_planners()
+        yours, start = made.simulate_yours()
+        with limit.interrupt:
+            kept_s = min(made.took_s * (1 + moves * len(yours)), (limit.seconds - limit.passed_s) * _LEFT)
+            search = PlanSearch(job.tables, folder, lambda: _is_over(search, limit, kept_s))
+            stopped = made.search(search, start)
+            kept_s = made.took_s
+            few = [*made.move_tables(search, start, moves)]
+            known = [*planners, *yours, *few, *made.simulate_finals(search)]
     best, best_json = min(known, key=lambda each: each[0].step_ns)
     return Compared(
-        plans=(*(one for one, _ in yours), own[0], best),
+        plans=(*(one for one, _ in (*yours, *planners)), best),
         best_json=best_json,
         tried=len(search.tried) + len(yours) + len(few),
         stopped=stopped,
-        steps=steps,
-        misfit=misfit,
+        steps=made.steps,
+        misfits=made.misfits,
         few=tuple(one for one, _ in few),
     )
 
 
-def _play_finals(
-    search: PlanSearch, plans: _Plans, limit: TimeLimit, took_s: float
-) -> Iterator[tuple[SimulatedPlan, str]]:
-    """Yield the search's best plans, simulated for all steps: the first one always, others if there is time."""
-    for number, tried in enumerate(sorted(search.tried[1:], key=lambda each: each.step_ns)[:_FINALS]):
-        if not number or not limit.is_over(kept_s=took_s):
-            limit.words = "simulating the best plan found for all steps"
-            yield plans.simulate(tried.plan)
+class _Comparison:
+    """The simulations of a comparison: for how many steps, how long one takes, and which of the first do not fit."""
 
+    def __init__(self, job: PlannedJob, limit: TimeLimit, folder: Path) -> None:
+        self._job, self._limit, self._folder = job, limit, folder
+        self.steps, self.took_s = job.tables.run.steps, 0.0
+        self.misfits: dict[str, str] = {}
 
-def _simulate_yours(
-    planned: Callable[[Path], Scenario], given: Path | None, steps: int, limit: TimeLimit
-) -> tuple[list[tuple[SimulatedPlan, str]], str]:
-    """Simulate the user's plan, if there is one; return it with its file's content, or why it does not fit."""
-    if given is None:
-        return [], ""
-    limit.words = "simulating your plan"
-    try:
-        run = _whole(planned(given).with_run(steps=steps))
-    except NoRoomError as error:
-        return [], str(error)
-    return [(SimulatedPlan(YOURS, run), given.read_text(encoding="utf-8"))], ""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Plans:
-    """A way to simulate plans as predictions with their files do."""
-
-    free: Scenario
-    planned: Callable[[Path], Scenario]
-    steps: int
-    module: str
-    folder: Path
-
-    def simulate(self, plan: Plan) -> tuple[SimulatedPlan, str]:
-        """Simulate a plan; return it with the content of its file."""
-        file, content = self.folder / "best.json", _json(self.free, plan, self.module)
-        file.write_text(content, encoding="utf-8")
-        return SimulatedPlan(BEST, _whole(self.planned(file).with_run(steps=self.steps))), content
-
-
-def _move_tables(search: PlanSearch, start: Plan, plans: _Plans, most: int) -> Iterator[tuple[SimulatedPlan, str]]:
-    """Yield the plan with its first move, with its first two, ..., while moves help, plans fit and there is time."""
-    last = start
-    for moves in range(1, most + 1):
+    def simulate_planners(self) -> list[Simulated]:
+        """Simulate the planner's plan, for fewer steps from then on if all take too long; empty: it does not fit."""
+        self._limit.words = "simulating the planner's plan"
+        plan, kept_s = plan_tables(self._job.tables), (1 - _FIRST) * self._limit.seconds
         try:
-            plan = search.move_tables(start, moves)
-            if plan is None or plan.tables == last.tables:
+            if self.steps > self._job.least_steps:
+                with suppress(SearchStoppedError):
+                    return [self._simulate(PLANNERS, plan, lambda _: self._limit.is_over(kept_s=kept_s))]
+                self.steps = self._job.least_steps
+            return [self._simulate(PLANNERS, plan)]
+        except NoRoomError as error:
+            self.misfits[PLANNERS] = f"The plan of {PLANNERS} does not fit: {error}"
+            return []
+
+    def simulate_yours(self) -> tuple[list[Simulated], Plan | None]:
+        """Simulate the user's plan; return it, too; empty: there is none, or it does not fit."""
+        self._limit.words = "simulating your plan"
+        try:
+            found = self._job.yours(self.steps)
+        except NoRoomError as error:
+            self.misfits[YOURS] = f"{YOURS.capitalize()} does not fit: {error}"
+            found = None
+        return ([], None) if found is None else ([found[0]], found[1])
+
+    def search(self, search: PlanSearch, start: Plan | None) -> str:
+        """Search until no proposal is left, or the limit; return what stopped the search, in words, "" if nothing did.
+
+        Raises:
+            ScenarioError: no plan fits, and there is none to `start` from.
+        """
+        try:
+            search.run()
+            self._note_reserve(search)
+            search.go_on(start or search.tried[0].plan)
+        except SearchStoppedError:
+            self._note_reserve(search)
+            return self._limit.reason
+        except ScenarioError:
+            if start is None:
+                raise
+        return ""
+
+    def _note_reserve(self, search: PlanSearch) -> None:
+        """Note with which share of memory kept from tables the planner's plan fits."""
+        if PLANNERS in self.misfits and search.tried[0].name != PLANNERS_OWN:
+            self.misfits[PLANNERS] += f"; with {search.tried[0].name} the planner makes one that fits"
+
+    def move_tables(self, search: PlanSearch, start: Plan | None, most: int) -> Iterator[Simulated]:
+        """Yield the plan with its first move, with its first two ..., while moves help, plans fit and there is time."""
+        last = start
+        for moves in range(1, most + 1):
+            try:
+                plan = None if start is None else search.move_tables(start, moves)
+                if plan is None or last is None or plan.tables == last.tables:
+                    return
+                yield self._simulate(BEST, plan)
+            except (NoRoomError, SearchStoppedError):
                 return
-            yield plans.simulate(plan)
-        except (NoRoomError, SearchStoppedError):
-            return
-        last = plan
+            last = plan
 
+    def simulate_finals(self, search: PlanSearch) -> Iterator[Simulated]:
+        """Yield the search's best plans, simulated for all steps: the first always, others if there is time."""
+        found, left = [tried for tried in search.tried if tried.name != PLANNERS_OWN], _FINALS
+        for number, tried in enumerate(sorted(found, key=lambda each: each.step_ns)):
+            if not left or (number and self._limit.is_over(kept_s=self.took_s)):
+                return
+            self._limit.words = "simulating the best plan found for all steps"
+            with suppress(NoRoomError):  # a script has other memory than its tables alone
+                yield self._simulate(BEST, tried.plan)
+                left -= 1
 
-def kept_ranks(free: Scenario) -> dict[str, object]:
-    """Return the value with which scenarios with a plan simulate the same ranks as the one without, if it chose them.
-
-    A plan with fewer sharding types needs less effort, for which every rank would be simulated.
-    """
-    return {"ranks": free.run.ranks} if free.run.chosen else {}
-
-
-def _search(search: PlanSearch, start: Plan, limit: TimeLimit) -> str:
-    """Search until no proposal is left, or the limit; return what stopped the search, in words, "" if nothing did."""
-    try:
-        search.run()
-        search.go_on(start)
-    except SearchStoppedError:
-        return limit.reason
-    return ""
+    def _simulate(self, name: str, plan: Plan, stop: Callable[[object], bool] = lambda _: False) -> Simulated:
+        began_s = self._limit.passed_s
+        found = self._job.simulate(name, plan, self.steps, self._folder, stop)
+        self.took_s = _MARGIN * (self._limit.passed_s - began_s)
+        return found
 
 
 def _is_over(search: PlanSearch, limit: TimeLimit, kept_s: float) -> bool:
     best_ns = min((tried.step_ns for tried in search.tried), default=0)
-    limit.words = f"searching: {len(search.tried)} plans simulated, the best takes {text.duration(best_ns)}"
+    limit.words = (
+        f"searching: {text.count_words(len(search.tried), 'plan')} simulated, the best takes {text.duration(best_ns)}"
+    )
     return limit.is_over(kept_s=kept_s)
-
-
-def _json(scenario: Scenario, plan: Plan, module: str) -> str:
-    return plan_json(plan, scenario.sharding_host_ranks, scenario.cluster.host.gpu.kind, module)
-
-
-def _whole(scenario: Scenario) -> Run:
-    run = _simulate(scenario, lambda _: False)
-    assert run is not None, "nothing stops it"
-    return run
-
-
-def _simulate(scenario: Scenario, stop: Callable[[object], bool]) -> Run | None:
-    """Return the run of a scenario; None if it was stopped."""
-    spans: list[Span] = []
-    recording = play(scenario, build_simulation(scenario), spans.extend, stop=stop)
-    recording.spans = sorted(spans, key=lambda span: (span.rank, span.stream, span.sequence))
-    return Run.of(recording) if recording.info.complete else None

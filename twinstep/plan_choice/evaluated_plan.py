@@ -1,4 +1,4 @@
-"""A simulated plan, and the scenario that simulates it."""
+"""A simulated plan, the scenario that simulates it, and how long its step takes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,17 @@ from typing import Any
 from scenarios.config.scenario import PlanFile, Recommender, Scenario, Table
 from scenarios.planner.placed import Plan
 from scenarios.planner.plan_file import PLAN_FILE, plan_json
+from scenarios.seam.program import Program
+from scenarios.seam.trace import Recording, Span
+from scenarios.workloads.build import build_simulation
+from scenarios.workloads.device_memory import check_fits
+from sim.run import play
+
+STEPS = 3  # of a simulated plan, the last of which is evaluated
+
+
+class SearchStoppedError(Exception):
+    """A request to end the search early; the plans simulated until then are those tried."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,3 +52,47 @@ def change_tables(scenario: Scenario, changes: Callable[[Table], dict[str, Any]]
     model = Recommender.of(scenario.workload).model
     tables = tuple(dataclasses.replace(each, **changes(each)) for each in model.tables)
     return scenario.with_workload(model=dataclasses.replace(model, tables=tables))
+
+
+def evaluate(scenario: Scenario, stop: Callable[[object], bool]) -> tuple[Recording, int, int]:
+    """Return the run of a few steps, the step to evaluate, and the mean ns of a step over a sync period.
+
+    Raises:
+        ScenarioError: as `build_simulation` does.
+        SearchStoppedError: `stop` ended the simulation.
+    """
+    replication = scenario.workload.replicas
+    if replication is None or replication.sync_every == 1:
+        steps = min(scenario.run.steps, STEPS)
+        recording = record(scenario.with_run(steps=steps), stop)
+        return recording, steps - 1, _step_ns(recording, steps - 1)
+    seldom = dataclasses.replace(replication, sync_every=2)
+    recording = record(scenario.with_workload(replication=seldom).with_run(steps=STEPS + 1), stop)
+    alone_ns, averaging_ns = _step_ns(recording, STEPS - 1), _step_ns(recording, STEPS)
+    return recording, STEPS - 1, alone_ns + round((averaging_ns - alone_ns) / replication.sync_every)
+
+
+def record(
+    scenario: Scenario, stop: Callable[[object], bool] = lambda _: False, program: Program | None = None
+) -> Recording:
+    """Return the run of a scenario, with its spans.
+
+    NCCL's buffers are known only after a run, so memory is checked again then, unless the `program` is given.
+
+    Raises:
+        ScenarioError: as `build_simulation` does.
+        SearchStoppedError: `stop` ended the simulation.
+    """
+    spans: list[Span] = []
+    recording = play(scenario, program or build_simulation(scenario), spans.extend, stop=stop)
+    if not recording.info.complete:
+        raise SearchStoppedError
+    if program is None:
+        check_fits(scenario, recording.memory)
+    recording.spans = sorted(spans, key=lambda span: (span.rank, span.stream, span.sequence))
+    return recording
+
+
+def _step_ns(recording: Recording, index: int) -> int:
+    ranks = [one for one in recording.spans if one.kind == "step" and one.step == index]
+    return max(one.end_ns for one in ranks) - min(one.start_ns for one in ranks)

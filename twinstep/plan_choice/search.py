@@ -19,24 +19,23 @@ from typing import Any
 
 import numpy as np
 
-from scenarios.config.scenario import Scenario, Table
-from scenarios.planner.options import topology_of
+from scenarios.config.scenario import Recommender, Scenario, Table
+from scenarios.planner.options import capacity_bytes, topology_of
 from scenarios.planner.pinned_plan import place_pinned
 from scenarios.planner.placed import Plan, PlannedTable, plan_of
 from scenarios.planner.plan import plan_tables
 from scenarios.planner.types import ShardingOption, perf_ms, write_ranks_in_order
 from scenarios.run_length import runs_of
-from scenarios.seam.errors import ScenarioError
-from scenarios.seam.trace import Recording, Span
+from scenarios.seam.errors import NoRoomError, ScenarioError
 from scenarios.sharding_kind import ShardingKind
-from scenarios.workloads.build import build_simulation
-from sim.run import play
-from twinstep.plan_choice.evaluated_plan import Tried, change_tables, with_plan
+from twinstep.plan_choice.evaluated_plan import SearchStoppedError, Tried, change_tables, evaluate, with_plan
 from twinstep.plan_choice.exchanges import Exchanges
 from twinstep.plan_choice.placing import Ints, RankLoads, Shards, place
 from twinstep.plan_choice.shard_options import CUT_ROWS, PHASES, UPDATE, WITH_ALL_ROWS, ShardOption, ShardOptions
 
-STEPS = 3  # of a simulated plan, the last of which is evaluated
+PLANNERS_OWN = "planner"  # the name of its plan
+# How often the planner plans with less memory for tables while its plan does not fit beside all else.
+_MOST_RESERVES = 4
 
 # A plan of a single sharding type is simulated only if its expected bottleneck is at most this many times as long.
 _MOST_WORSE = 1.25
@@ -51,10 +50,6 @@ _PLAYED = (3, 1)
 # Gradients of replicated tables are all-reduced while other tables are updated: these shares of that update are tried
 # as their total time.
 _COPIED = (0.5, 1.0, 0.25)
-
-
-class SearchStoppedError(Exception):
-    """A request to end the search early; the plans simulated until then are those tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +109,7 @@ class PlanSearch:
         self._mean_ms = compute_ms / scenario.sharding_ranks
         self._seen: set[bytes] = set()
         self.tried: list[Tried] = []
+        self.misfit: NoRoomError | None = None  # of the planner's own plan
         self._best: Proposal | None = None
 
     def run(self) -> None:
@@ -123,11 +119,13 @@ class PlanSearch:
             ScenarioError: no plan fits.
             SearchStoppedError: the search was to stop.
         """
-        first = plan_tables(self._scenario)
-        self._play("planner", first)
-        self._play_alone(_MOST_WORSE * max(first.perf_ms))
+        own = self._play_planners()
+        self._play_alone(_MOST_WORSE * max(own.perf_ms))
         for most in _PLAYED:
             self._play_best(_cutting_rules(), most)
+        if not self.tried:
+            assert self.misfit is not None, "the planner's own plan was simulated"
+            raise self.misfit
         self._play_copied()
 
     def go_on(self, start: Plan) -> None:
@@ -159,6 +157,36 @@ class PlanSearch:
         tables = tuple(_on_ranks_of(*pair) for pair in pairs)
         return None if tables == start.tables else dataclasses.replace(start, tables=tables)
 
+    def _play_planners(self) -> Plan:
+        """Simulate the planner's plan and return it; if it does not fit, also its plans with less memory for tables.
+
+        The search then keeps to the memory that the first of these leaves to tables.
+
+        Raises:
+            ScenarioError: the planner has no plan.
+        """
+        asked, planner, name = self._scenario, Recommender.of(self._scenario.workload).planner, PLANNERS_OWN
+        plan = own = plan_tables(asked)
+        tight: list[Scenario] = []
+        while len(tight) < _MOST_RESERVES:
+            try:
+                self._play(name, plan)
+                break
+            except NoRoomError as error:
+                self.misfit = self.misfit or error
+                room_bytes = max(plan.storage_bytes) - error.excess_bytes
+            share = math.ceil(100 * (1 - room_bytes / asked.cluster.host.gpu.memory_bytes)) / 100
+            name = f"sharding.reserved_share = {share:g}"
+            tight.append(asked.with_workload(planner=dataclasses.replace(planner, reserved_share=share)))
+            self._scenario = tight[-1]
+            try:
+                plan = plan_tables(self._scenario)
+            except ScenarioError:
+                break
+        self._scenario = tight[0] if tight else asked
+        self._empty.free_bytes[:, self._tier] -= capacity_bytes(asked) - capacity_bytes(self._scenario)
+        return own
+
     def _play_copied(self) -> None:
         """Simulate the best proposal with tables replicated that are cheap to reduce."""
         for share in _COPIED:
@@ -184,7 +212,7 @@ class PlanSearch:
             return False
         self._seen.add(key)
         played = with_plan(self._scenario, plan, self._folder)
-        recording, last, step_ns = _simulate(played, self._is_over)
+        recording, last, step_ns = evaluate(played, self._is_over)
         is_best = all(step_ns < tried.step_ns for tried in self.tried)
         self.tried.append(Tried(name=name, expected_ms=max(plan.perf_ms), step_ns=step_ns, plan=plan))
         self._exchanges.learn(plan, recording, last)
@@ -219,9 +247,10 @@ class PlanSearch:
             try:
                 if self._play(str(each.rule), each.plan):
                     self._best = each
-            except ScenarioError:
-                fullest = max(self.tried[0].plan.storage_bytes)
-                # The planner's plan is known to fit beside all else in memory; what else there is, estimates leave out.
+            except NoRoomError as error:
+                # The first plan is known to fit beside all else in memory; what else there is, estimates leave out.
+                known = self.tried[0].plan.storage_bytes if self.tried else each.plan.storage_bytes
+                fullest = max(known) - (0 if self.tried else error.excess_bytes)
                 self._empty.free_bytes[:, self._tier] = np.minimum(self._empty.free_bytes[:, self._tier], fullest)
 
     def _proposal(self, rule: Rule) -> Proposal | None:
@@ -315,33 +344,6 @@ class PlanSearch:
             assert shard.rank is not None, "all are placed"
             perf[shard.rank : shard.rank + count] += perf_ms(shard)
         return plan_of(options, perf.tolist(), self._scenario)
-
-
-def _simulate(scenario: Scenario, stop: Callable[[object], bool]) -> tuple[Recording, int, int]:
-    """Return the run of a few steps, the step to evaluate, and the mean ns of a step over a sync period."""
-    replication = scenario.workload.replicas
-    if replication is None or replication.sync_every == 1:
-        steps = min(scenario.run.steps, STEPS)
-        recording = _recording(scenario.with_run(steps=steps), stop)
-        return recording, steps - 1, _step_ns(recording, steps - 1)
-    seldom = dataclasses.replace(replication, sync_every=2)
-    recording = _recording(scenario.with_workload(replication=seldom).with_run(steps=STEPS + 1), stop)
-    alone_ns, averaging_ns = _step_ns(recording, STEPS - 1), _step_ns(recording, STEPS)
-    return recording, STEPS - 1, alone_ns + round((averaging_ns - alone_ns) / replication.sync_every)
-
-
-def _recording(scenario: Scenario, stop: Callable[[object], bool]) -> Recording:
-    spans: list[Span] = []
-    recording = play(scenario, build_simulation(scenario), spans.extend, stop=stop)
-    if not recording.info.complete:
-        raise SearchStoppedError
-    recording.spans = sorted(spans, key=lambda span: (span.rank, span.stream, span.sequence))
-    return recording
-
-
-def _step_ns(recording: Recording, index: int) -> int:
-    ranks = [one for one in recording.spans if one.kind == "step" and one.step == index]
-    return max(one.end_ns for one in ranks) - min(one.start_ns for one in ranks)
 
 
 def _on_ranks_of(table: PlannedTable, other: PlannedTable) -> PlannedTable:

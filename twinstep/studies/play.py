@@ -34,7 +34,7 @@ from sim.span_filter import Keeping
 from twinstep.jobs.job_prediction import job_measures
 from twinstep.jobs.options import own_job
 from twinstep.plan_choice import build_planned
-from twinstep.plan_choice.search import SearchStoppedError
+from twinstep.plan_choice.evaluated_plan import SearchStoppedError
 from twinstep.studies.kept_plan import places
 from twinstep.studies.task import ESTIMATE, Result, Task
 

@@ -40,6 +40,9 @@ _RUN_KEPT = frozenset({"seed", "fidelity", "library", "timeout", "compute_times"
 PLAYS = {"live": "values", "record": "sizes"}
 
 
+# What a script takes in Python besides values of keys.
+OF_SCRIPT = ("args", "hosts", "gpus_per_host", "play", "step_every", "traceback")
+
 # Options of torchrun, and what says here what they do there.
 _OF_TORCHRUN = {
     "--nproc-per-node --nproc_per_node": "--gpus-per-host",
@@ -296,8 +299,7 @@ def _load_lines(
 
 def load_named(path: str | os.PathLike[str], overrides: Mapping[str, object]) -> Scenario:
     """Return a scenario, or a script, whose `overrides` then also have its arguments and where it runs."""
-    names = ("args", "hosts", "gpus_per_host", "play", "step_every", "traceback")
-    of_script: dict[str, Any] = {name: overrides[name] for name in names if name in overrides}
+    of_script: dict[str, Any] = {name: overrides[name] for name in OF_SCRIPT if name in overrides}
     if not os.fspath(path).endswith(".py"):
         of_script = {}
     values = {name: value for name, value in overrides.items() if name not in of_script}

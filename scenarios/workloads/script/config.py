@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from scenarios.config.keys import LATER, Key
-from scenarios.config.scenario import UsersCode
+from scenarios.config.scenario import PlanFile, UsersCode
 from scenarios.config.toml.look import Look, named_file
 from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.program_spec import ProgramSpec, ScenarioTable
@@ -20,6 +20,7 @@ from scenarios.config.toml.section import have
 from scenarios.config.toml.sections import Document, RunSection
 from scenarios.config.toml.values import CountOrZero
 from scenarios.given_file import content
+from scenarios.planner.plan_file import read_modules
 from scenarios.seam.traits import TRAITS
 from scenarios.workloads.gradient_tables import BUCKETS, COMPRESSION
 from scenarios.workloads.recording.file import read, recording_in
@@ -100,6 +101,14 @@ class Script:
         "Samples of one rank in one step, from which reports have samples/s and prices; the script does not read it."
         " Default: unknown.",
     ] = field(default=0, metadata=LATER)
+    plan: Annotated[
+        PlanFile | None,
+        Key(
+            doc="Plan in JSON, as TorchRec or `twinstep plan` writes it, which each DistributedModelParallel of the"
+            " script uses in place of its own. Default: none.",
+            accepts=str,
+        ),
+    ] = field(default=None, metadata=LATER)
     is_on_default: bool = field(default=False, metadata={"is_of_playing": True})
 
 
@@ -151,7 +160,7 @@ def _check(section: Any, document: Document, look: Look) -> None:
             look.mistakes.add(("run", "payload"), "'values', as scripts on CPUs compute all values")
     else:
         reason = "with a recording, which has the script's"
-        own = ("path", "module", "args", "env", "modules", "unrecorded_steps", "step_every", "traceback")
+        own = ("path", "module", "args", "env", "modules", "unrecorded_steps", "step_every", "traceback", "plan")
         look.refuse(("script",), section, own, reason)
         _check_recording(section, document, look)
 
@@ -163,6 +172,11 @@ def _check_script(section: Any, look: Look) -> None:
         look.mistakes.add(
             ("script", "module"), f"a module that Python finds in {os.getcwd()} or among what is installed"
         )
+    if section.plan is not None and look.mistakes.sound(("script", "plan")):
+        try:
+            read_modules(named_file(look.mistakes, ("script", "plan"), section.plan))
+        except ValueError as error:
+            look.mistakes.add(("script", "plan"), str(error))
     path = ("script", "path")
     if section.path is not None and look.mistakes.sound(path):
         file = named_file(look.mistakes, path, section.path)
@@ -216,7 +230,12 @@ def _script(document: Document, mistakes: Mistakes) -> Script:
     path = file_of_module(section.module or "") if section.path is None else None
     path = path or named_file(mistakes, ("script", "path"), have(section.path))
     is_cut = not _is_launched(document) if section.modules is None else section.modules
-    return TABLE.build(document, path=path, sha256=hashlib.sha256(content(path)).hexdigest(), is_cut=is_cut)
+    plan = None
+    if section.plan is not None:
+        file = named_file(mistakes, ("script", "plan"), section.plan)
+        plan = PlanFile(path=file, sha256=hashlib.sha256(content(file)).hexdigest())
+    digest = hashlib.sha256(content(path)).hexdigest()
+    return TABLE.build(document, path=path, sha256=digest, is_cut=is_cut, plan=plan)
 
 
 def file_of_module(name: str) -> Path | None:

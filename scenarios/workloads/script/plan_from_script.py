@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import ceil
 from operator import attrgetter
 from typing import Any, Literal
@@ -38,12 +38,17 @@ _POOLING_FACTOR = 1.0
 class ScriptPlan:
     """A script's sharding plan: TorchRec's shards (`rows`) and, for comparison, those that our planner chooses (`own`).
 
-    Both have our estimator's costs. `own` is empty without a plan.
+    Both have our estimator's costs. `own` is empty without a plan. `rated` is the script's plan of the tables that
+    `asked`, a recommender without a dense part, has; both are None where notes say why nothing is planned anew.
+    `places` are the path of each table's module and the table's name there, by the name in plans.
     """
 
     rows: tuple[PlanRow, ...]
     own: tuple[PlanRow, ...] = ()
     notes: tuple[str, ...] = ()
+    asked: Scenario | None = None
+    rated: Plan | None = None
+    places: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
 def rate_plans(found: Mapping[str, Any], scenario: Scenario) -> ScriptPlan:
@@ -68,7 +73,10 @@ def rate_plans(found: Mapping[str, Any], scenario: Scenario) -> ScriptPlan:
     if rated is not None:
         kernels = {row.table: row.compute_kernel for row in rows}
         rows = tuple(replace(row, compute_kernel=kernels[row.table]) for row in rated.rows)
-    return ScriptPlan(rows=rows, own=() if own is None else own.rows, notes=tuple(notes))
+    own_rows = () if own is None else own.rows
+    # Recordings of earlier releases have no paths.
+    places = {table["name"]: (table.get("path", ""), table.get("table", table["name"])) for table in found["tables"]}
+    return ScriptPlan(rows=rows, own=own_rows, notes=tuple(notes), asked=asked, rated=rated, places=places)
 
 
 def _rate(asked: Scenario, given: Mapping[str, GivenTable], notes: list[str]) -> Plan | None:

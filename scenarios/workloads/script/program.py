@@ -57,7 +57,7 @@ from scenarios.workloads.script.meeting.mail import Mail
 from scenarios.workloads.script.meeting.rank_warnings import print_counts
 from scenarios.workloads.script.meeting.stores import AskStore, Meeting, Stores
 from scenarios.workloads.script.outcome import Outcome, Outcomes, memory_of
-from scenarios.workloads.script.plan_from_script import rate_plans
+from scenarios.workloads.script.plan_from_script import ScriptPlan, rate_plans
 from scenarios.workloads.script.recording.classes import Classes
 from scenarios.workloads.script.recording.few import MOST_PROCESSES, Few
 from scenarios.workloads.script.recording.hints import Hint, note_classes, rank_classes
@@ -79,6 +79,7 @@ class ScriptProgram(Program):
     """
 
     needs_values = finds_classes = True
+    tables: ScriptPlan | None = None  # None: TorchRec has placed none yet
 
     def __init__(self, scenario: Scenario) -> None:
         assert isinstance(scenario.options, Script)
@@ -177,7 +178,7 @@ class ScriptProgram(Program):
     def place(self, found: Mapping[str, Any]) -> None:
         """Store the sharding plan that the script made on a rank, the first time."""
         if not self.plan:
-            made = rate_plans(found, self.scenario)
+            made = self.tables = rate_plans(found, self.scenario)
             self.plan, self.own_plan, self.plan_notes = made.rows, made.own, made.notes
             self.step_samples = found.get("step_samples", 0)  # recordings of earlier releases have none
 

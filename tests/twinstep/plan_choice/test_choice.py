@@ -6,6 +6,7 @@ import dataclasses
 import random
 from collections import defaultdict
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -20,7 +21,7 @@ from scenarios.workloads.dlrm.tables.shard_price import shard_kernels
 from sim.run import simulate
 from tests.commands import command
 from tests.small import change, model_of, recommender
-from twinstep.plan_choice import choose_plan, with_simulated_plan
+from twinstep.plan_choice import Choice, Tried, choose_plan, with_simulated_plan
 from twinstep.plan_choice.shard_options import column_widths
 
 
@@ -55,6 +56,13 @@ def test_the_chosen_plan_is_faster_than_the_planners(tmp_path: Path) -> None:
         assert planned.notes[0].startswith(f"{choice.sentence}; the search took ")
     with with_simulated_plan(scenario) as planned:
         assert planned == (scenario, ())
+
+
+def test_the_sentence_says_where_the_planners_own_plan_does_not_fit() -> None:
+    tried = Tried(name="sharding.reserved_share = 0.5", expected_ms=1.0, step_ns=2_000_000, plan=Mock())
+    choice = Choice(best=dataclasses.replace(tried, step_ns=1_000_000), tried=(tried,))
+    own = "the planner's own does not fit, but takes 2 ms with sharding.reserved_share = 0.5"
+    assert choice.sentence == f"plan: the fastest of 1 simulated, 1 ms per step; {own}"
 
 
 def test_cache_fills_are_levelled(tmp_path: Path) -> None:

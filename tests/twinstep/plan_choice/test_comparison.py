@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,9 @@ from scenarios.config.scenario import Scenario
 from scenarios.progress_line import ProgressLine
 from tests.commands import command
 from tests.twinstep.plan_choice.test_choice import file_of
-from twinstep.plan_choice.comparison import Compared, TimeLimit, compare_plans, kept_ranks
-from twinstep.plan_choice.search import STEPS
+from twinstep.plan_choice.comparison import Compared, TimeLimit, compare_plans
+from twinstep.plan_choice.evaluated_plan import STEPS
+from twinstep.plan_choice.scenario_job import ScenarioJob, kept_ranks
 
 STEPS_OF_ANSWER = 5
 
@@ -43,11 +45,11 @@ def planners_plan(folder: Path) -> Path:
 
 def compare(scenario: Scenario, times: Iterator[float], seconds: float = 60.0) -> Compared:
     limit = TimeLimit(seconds, ProgressLine(quiet=True), lambda: next(times))
-    return compare_plans(scenario, lambda plan: apply_plan(scenario, plan), None, limit)
+    return compare_plans(job_of(scenario), limit)
 
 
-def apply_plan(scenario: Scenario, plan: Path) -> Scenario:
-    return load(scenario.path, {"sharding.plan": str(plan), "run.steps": scenario.run.steps})
+def job_of(scenario: Scenario) -> ScenarioJob:
+    return ScenarioJob(scenario.path, {"run.steps": scenario.run.steps}, None)
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +121,7 @@ def test_a_plan_that_does_not_fit_is_said_to_beside_those_that_do(tmp_path: Path
     words = (tmp_path / "own.json").read_text()
     yours = tmp_path / "yours.json"  # two ranks' tables of 0.8 GiB each on one
     yours.write_text(words.replace('"ranks": [4]', '"ranks": [0]').replace("rank:4/cuda:0", "rank:0/cuda:0"))
-    small = ("--set", "cluster.gpu.memory=3 GiB", "--set", "sharding.reserved_share=0.6")
+    small = ("--set", "cluster.gpu.memory=3.1 GiB", "--set", "sharding.reserved_share=0.6")
     once = ("--seconds", "0.001", "--out", tmp_path / "best.json", "--json")
     done = command("twinstep", "plan", file, "--against", yours, *small, *once)
     assert done.returncode == 0, done.stderr
@@ -130,6 +132,28 @@ def test_a_plan_that_does_not_fit_is_said_to_beside_those_that_do(tmp_path: Path
     why = found["notes"][0]
     assert "rank 0" in why
     assert why.endswith("must lie elsewhere")
+
+
+def test_plans_are_compared_where_the_planners_own_does_not_fit_beside_the_dense_part(tmp_path: Path) -> None:
+    """It is said to, with the share of memory with which it would, and a plan that fits is found."""
+    job = ScenarioJob(file_of(tmp_path), {"cluster.gpu.memory": "2.98 GiB"}, None)
+    limit = TimeLimit(60, ProgressLine(quiet=True), partial(next, count(0.0, 1.0)))
+    found = compare_plans(job, limit)
+    best = found.plans[-1]
+    assert [plan.name for plan in found.plans] == [BEST]
+    assert best.run.fits
+    sentence, share = found.misfits[PLANNERS], "sharding.reserved_share = 0.75"
+    assert "expected at least 3.01 GiB, which rank 0 needs" in sentence
+    assert sentence.endswith(f"; with {share} the planner makes one that fits")
+    reserved = load(job.tables.path, {"cluster.gpu.memory": "2.98 GiB", "sharding.reserved_share": 0.75})
+    assert twinstep.predict(reserved).fits
+    best_words = f"{BEST} {text.duration(best.step_ns)}, of {text.count_words(found.tried, 'plan')} simulated"
+    assert verdict(view_of(found)) == f"the plan of {PLANNERS} does not fit; {best_words}"
+
+
+def view_of(found: Compared) -> PlansView:
+    misfits = [*found.misfits]
+    return PlansView(found.plans, found.tried, found.stopped, file="", command="", reserved_share=0.15, misfits=misfits)
 
 
 def test_the_scenarios_own_plan_is_the_users(tmp_path: Path) -> None:
@@ -170,7 +194,7 @@ def test_a_search_that_runs_out_of_time_has_the_best_plan_so_far(tmp_path: Path)
     none = compare(scenario, count(0.0, 20.0))
     assert none.tried == 1
     assert none.plans[0] is none.plans[1]
-    shown = verdict(PlansView(none.plans, none.tried, none.stopped, file="", command="", reserved_share=0.15))
+    shown = verdict(view_of(none))
     assert shown == f"{PLANNERS} {text.duration(none.plans[0].step_ns)}, and no other plan was simulated"
 
 
@@ -192,8 +216,7 @@ def test_ctrl_c_keeps_the_best_plan_so_far(tmp_path: Path) -> None:
 
     now = times()
     limit = TimeLimit(60, ProgressLine(quiet=True), lambda: next(now))
-    scenario = load(few_of(tmp_path))
-    cut = compare_plans(scenario, lambda plan: apply_plan(scenario, plan), None, limit)
+    cut = compare_plans(job_of(load(few_of(tmp_path))), limit)
     assert cut.stopped == "interrupted"
     assert cut.plans[1].step_ns <= cut.plans[0].step_ns
 
@@ -204,7 +227,7 @@ def test_mistakes_are_sentences(tmp_path: Path) -> None:
     for words, sentence in (
         (("all_to_all_4x2",), "program = 'all_to_all': expected one with tables to place, such as 'dlrm'"),
         ((file, "--out", tmp_path / "there.json"), "exists already; nothing is ever overwritten, give another file"),
-        (("train.py",), "train.py: expected a scenario; 'twinstep import torchrec MODULE:FUNCTION"),
+        (("train.py",), "train.py: script.path = "),
         ((file, "--seconds", "0"), "--seconds = 0: expected more than 0"),
         ((file, "--against", tmp_path / "there.json"), "--set sharding.plan = "),
     ):

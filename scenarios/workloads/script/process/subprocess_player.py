@@ -41,6 +41,7 @@ from scenarios.workloads.script.process.marks import Marks, Replaced
 from scenarios.workloads.script.process.patched_save import keep_apart
 from scenarios.workloads.script.process.simulated import SimulatedLink
 from scenarios.workloads.script.process.stands import answer_into
+from scenarios.workloads.script.process.torchrec_plan import use_plan
 from scenarios.workloads.script.process.wants_cuda import refuse_cuda
 from scenarios.workloads.script.requests import ScriptLink
 from scenarios.workloads.script.users_lines import users_line
@@ -107,6 +108,8 @@ def play(script: Script, link: ScriptLink, before: Callable[[bool], None] = lamb
     _watch_exit(link, script, marks, processes)
     how = "at its last line"
     try:
+        if script.plan is not None:
+            use_plan(script.plan.path)
         run_as_main([*(["-m", script.module] if script.module else [os.fspath(script.path)]), *script.args])
         processes.run()
     except SystemExit as end:

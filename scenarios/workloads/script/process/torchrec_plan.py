@@ -1,13 +1,16 @@
-"""The placement of a script's tables by TorchRec, and the lookups of the first step, read from the running modules."""
+"""The placement of a script's tables by TorchRec, read from the running modules with the first lookups, or replaced."""
 
 from __future__ import annotations
 
 import gc
+import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, replace
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -99,7 +102,8 @@ def plan_found(look_ups: LookUps) -> dict[str, Any] | None:
     """Return the tables under DistributedModelParallel, ready for JSON; None without TorchRec.
 
     The dict has: `rows`, those of `PlanRow` without expected times and ids; `tables`, with the dtype of elements, ids
-    per sample by feature (None: unknown), whether they are pooled and weighted, and the cached share of rows;
+    per sample by feature (None: unknown), whether they are pooled and weighted, the cached share of rows, the path of
+    their module and their name there;
     `batch_size` per rank, 0 if unknown; `step_samples`, those of the first step if it had one batch, else 0; `ranks`,
     how many ranks share each model's tables; `optimizers`, fbgemm's names for the tables on this rank.
     """
@@ -139,6 +143,7 @@ def _table(look_ups: LookUps, model: Any, path: str, table: str, parameter: Any)
     """Return the properties of a table other than its placement."""
     cache = parameter.cache_params
     own = {"load_factor": None if cache is None else cache.load_factor}
+    own |= {"path": path, "table": table}
     usual: dict[str, Any] = {"dtype": None, "features": {}, "is_pooled": True, "is_weighted": False}
     try:
         module = model.module.get_submodule(path)
@@ -191,3 +196,52 @@ def _sizes(model: Any, path: str, table: str) -> tuple[int, int]:
         return 0, 0
     rows, columns = state[min(names, key=len)].shape  # a longer name is of a module inside another
     return int(rows), int(columns)
+
+
+def use_plan(file: Path) -> None:
+    """Make each DistributedModelParallel shard its tables by the plan of a file, in place of its own.
+
+    A table that two modules of the file have is taken from its own module; options that no plan file has, such as
+    bounds checks, stay as the script's own plan has them.
+
+    Raises:
+        ImportError: there is no TorchRec.
+    """
+    parallel, types, spec = (
+        import_module(name)
+        for name in (
+            "torchrec.distributed.model_parallel",
+            "torchrec.distributed.types",
+            "torch.distributed._shard.sharding_spec",
+        )
+    )
+    given = json.loads(file.read_text(encoding="utf-8"))
+    by_name = {name: fields for tables in given.values() for name, fields in tables.items()}
+    shard = parallel.DistributedModelParallel._init_dmp
+
+    def placed(path: str, name: str, own: Any) -> Any:
+        fields = given.get(path, {}).get(name) or by_name.get(name)
+        if fields is None:
+            raise ValueError(f"script.plan = '{file}': expected table {name!r}, which module {path!r} has")
+        shards = (fields.get("sharding_spec") or {}).get("shards")
+        cache = fields.get("cache_params")
+        return replace(
+            own,
+            sharding_type=fields["sharding_type"],
+            compute_kernel=fields["compute_kernel"],
+            ranks=fields.get("ranks"),
+            sharding_spec=shards and spec.EnumerableShardingSpec([spec.ShardMetadata(**each) for each in shards]),
+            cache_params=types.CacheParams(load_factor=cache["load_factor"]) if cache else own.cache_params,
+        )
+
+    def shard_as_given(self: Any, module: Any) -> Any:
+        modules = {
+            path: type(tables)({name: placed(path, name, own) for name, own in tables.items()})
+            if isinstance(tables, dict)
+            else tables
+            for path, tables in self._plan.plan.items()
+        }
+        self._plan = replace(self._plan, plan=modules)
+        return shard(self, module)
+
+    parallel.DistributedModelParallel._init_dmp = shard_as_given
