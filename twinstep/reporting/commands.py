@@ -12,6 +12,7 @@ from reports import report, trace_table
 from reports.compare import comparison
 from reports.errors import ReportError
 from reports.job import folder as job_folder
+from reports.job.folder import JobRun
 from reports.kineto import compute_times, recording
 from reports.sections.comparison import COMPARISON, CompareView
 from reports.sections.job.report import JOB, JOB_SUMMARY
@@ -69,15 +70,22 @@ def _study(folder: Path, options: Namespace) -> None:
 def _job(folder: Path, options: Namespace) -> None:
     if len(options.runs) > 1:
         raise ReportError(f"{folder}: a job of days; expected no run and no other job beside it")
-    if options.step is not None:
-        raise ReportError(f"--step {options.step}: expected with a run; that of a job is {folder / job_folder.STEP}")
-    found = job_folder.load(folder)
+    found = _load_job(folder, options)
     shown = JOB if options.full or options.json else JOB_SUMMARY
     _present(options, _printing(options, shown, found), lambda _: report.write_job(found, folder, options.out))
 
 
+def _load_job(folder: Path, options: Namespace) -> JobRun:
+    if options.step is not None:
+        raise ReportError(f"--step {options.step}: expected with a run; that of a job is {folder / job_folder.STEP}")
+    return job_folder.load(folder)
+
+
 def show(options: Namespace) -> None:
-    """Print the summary of one run."""
+    """Print the summary of one run, or of a job of days."""
+    if job_folder.is_job(options.run):
+        _printing(options, JOB if options.full or options.json else JOB_SUMMARY, _load_job(options.run, options))()
+        return
     print_run(RunView.of(store.load(options.run), options.step), options, str(options.run))
 
 

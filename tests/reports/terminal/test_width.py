@@ -17,6 +17,8 @@ from tests.commands import command
 from tests.reports.sections.test_every_report import CASES, report_of
 
 LIBRARY = sorted(path.stem for path in Path(__file__).parents[3].joinpath("scenarios", "library").glob("*.toml"))
+# Jobs of days whose screens differ from that of job_llama3 in numbers alone.
+ALIKE = [name for name in LIBRARY if name.startswith("job_") and name != "job_llama3"]
 NUMBER = re.compile(r"\d[\d.,]*\d|\d")
 FIGURE = re.compile(r"[-+±]?\d[\d.,]* (?:%|ns|us|ms|s|B|[KMGT]iB|[kMG]?B/s)(?= |$)", re.MULTILINE)
 WIDE = "1000"
@@ -45,7 +47,9 @@ def test_no_report_cuts_a_number(
     check(monkeypatch, lambda: text.as_text(render_report(report, of)))
 
 
-@pytest.mark.parametrize("name", LIBRARY)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in ALIKE else ()) for name in LIBRARY]
+)
 def test_every_ready_scenario_has_a_first_screen_and_whole_numbers(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -54,7 +58,7 @@ def test_every_ready_scenario_has_a_first_screen_and_whole_numbers(
     monkeypatch.setenv("COLUMNS", "80")
     first = command("sim", name, "--out", out).stdout.splitlines()
     assert len(first) <= 25
-    assert first[-1] == f"run folder: {out}"
+    assert first[-1] == f"{'job' if name.startswith('job_') else 'run'} folder: {out}"
     assert max(map(cell_len, first)) <= text.WIDTH
     check(monkeypatch, lambda: str(command("reports", "show", out).stdout))
     check(monkeypatch, lambda: str(command("reports", "show", out, "--full").stdout))
