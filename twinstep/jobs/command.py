@@ -29,6 +29,7 @@ def predict_job(options: argparse.Namespace, scenario: Scenario, job: TrainingJo
     with loading():
         from reports.job import folder as job_folder
         from reports.sections.job.report import JOB, JOB_SUMMARY
+        from reports.sections.run.summary import next_line
         from reports.store import run_folder as store
         from reports.terminal.present import check_free, output, print_report
         from scenarios.progress_line import ProgressLine
@@ -49,7 +50,7 @@ def predict_job(options: argparse.Namespace, scenario: Scenario, job: TrainingJo
         else:
             print_report(JOB if options.full or options.json else JOB_SUMMARY, found, as_json=options.json)
         if not (options.quiet or options.json):
-            print(f"next: twinstep report {folder} --full (all tables, a page)\njob folder: {folder}")
+            print(f"{next_line(str(folder))}\njob folder: {folder}")
     return 0
 
 
