@@ -23,6 +23,7 @@ SCENARIOS = [
         marks=[pytest.mark.slow] * path.stem.startswith(("mlperf_dlrm", "criteo_dlrm_8x8", "criteo_dlrm_2x4_")),
     )
     for path in sorted(LIBRARY.glob("*.toml"))
+    if not path.stem.startswith("job_")  # days, whose tests are those of jobs
 ]
 # Processes of one machine can hold these; the others are clusters of GPUs.
 REAL = [
