@@ -39,12 +39,11 @@ class Fabric:
         self._hosts = range(cluster.hosts) if hosts is None else hosts
         self._connections: dict[tuple[int, int], Path] = {}
         memory_per_s = cluster.host.gpu.memory_bytes_per_s
-        self.arithmetic = _Made(lambda rank: Capacity(f"gpu{rank}.arithmetic", 1.0, pace=self.pace(rank)))
-        self.memory = _Made(lambda rank: Capacity(f"gpu{rank}.memory", memory_per_s, pace=self.pace(rank)))
+        self.arithmetic = _Made(lambda rank: Capacity(f"gpu{rank}.arithmetic", 1.0, pace=self._pace(rank)))
+        self.memory = _Made(lambda rank: Capacity(f"gpu{rank}.memory", memory_per_s, pace=self._pace(rank)))
 
-    def pace(self, rank: int) -> Pace:
+    def _pace(self, rank: int) -> Pace:
         """Return the speed of a rank's GPU over time."""
-        # Asked for each kernel.
         return self.cluster.pace(GpuPart(self.host(rank), self.gpu(rank))) if self.cluster.faults else NOMINAL
 
     def capacities_of(self, part: Part) -> list[Capacity]:

@@ -135,7 +135,7 @@ class Machine:
         times *= self._kernels.next() if self._kernels.varies else 1.0
         host = [(path, times * size) for path, size in host] if host else host
         launch_ns = round(price.launch_ns * times) if kernel.launches else 0
-        pace, ramp_ns = self.fabric.pace(rank), round(price.ramp_ns * times)
+        pace, ramp_ns = self.fabric.arithmetic[rank].pace, round(price.ramp_ns * times)
         uses, alone_s = self._alone(rank, price)
         if self.runs_on_cores and run_on_core is not None:
             launching(launch_ns)

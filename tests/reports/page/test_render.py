@@ -68,7 +68,10 @@ def test_operations_outside_of_steps_are_not_said_to_be_missing():
 def test_a_step_that_takes_no_time_has_nothing_to_wait_for_and_no_load_over_time():
     spans = [dataclasses.replace(one, issued_ns=0, start_ns=0, end_ns=0, wait_until_ns=0) for one in by_hand().spans]
     recording = with_spans(with_kernels(with_changes(with_loads(by_hand()))), *spans)
-    assert absent(recording) == {"critical-path": "Step 1 took no time."}
+    assert absent(recording) == {
+        "critical-path": "Step 1 took no time.",
+        "layers": "Only predictions of programs that run modules know their layers.",
+    }
     links = next(one for one in run_page.page(Run.of(recording)).sections if one.name == "links")
     assert Words("Load over time: no time passed in step 1.") in links.blocks
 
