@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import command
+from tests.commands import command, unfold
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 # What a command prints, of a line that is typed.
@@ -27,7 +27,10 @@ def in_a_shell(line: str) -> str:
     done = subprocess.run(
         ["bash", "-c", line], env=environment, capture_output=True, text=True, timeout=200, check=False
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(
+        r"((note: |searching: ).*\n)*", unfold(done.stderr)
+    )  # a large job is told more, and takes longer
     return done.stdout
 
 
