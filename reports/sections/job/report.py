@@ -47,7 +47,8 @@ MEANINGS = {
     "restart": "scheduler, processes and process groups start again",
     "restore": "the checkpoint is loaded",
 }
-_SHOWN = 3  # changes of the first screen
+_SHOWN = 3  # changes of the first screen, and kinds of interruption
+_SEEN = 0.05  # least mean number of interruptions that is not 0.0
 _DAY_S = 86_400
 
 
@@ -87,7 +88,7 @@ def _verdict(job: JobRun) -> Iterator[Fact]:
 
 def _progress(head: Mapping[str, Any]) -> Iterator[Fact]:
     low, high = (head["goodput_quantiles"][name] for name in ("p5", "p95"))
-    spread = f"{text.percent(low)} to {text.percent(high)} in 9 of 10 jobs" if high > low else ""
+    spread = f"mean; {text.percent(low)} to {text.percent(high)} in 9 of 10 jobs" if high > low else ""
     yield Fact("goodput", text.percent(head["goodput"]), spread, head["goodput"])
     if head["goal"]["kind"] == "samples":
         low, high = (head["time_to_train_s_quantiles"][name] for name in ("p5", "p95"))
@@ -113,10 +114,12 @@ def _failures(head: Mapping[str, Any]) -> Iterator[Fact]:
         yield Fact("interrupted", "never; [job] states no failures, such as job.failures.profile = 'llama3_h100'")
         return
     kinds = sorted(head["failures"].items(), key=lambda one: -one[1])
-    shown = ", ".join(f"{name} {_count(count)}" for name, count in kinds[:_SHOWN])
-    others = f", {len(kinds) - _SHOWN} other kinds" if len(kinds) > _SHOWN else ""
+    seen = [(name, count) for name, count in kinds[:_SHOWN] if count >= _SEEN]
+    shown = [f"{name} {_count(count)}" for name, count in seen]
+    if others := len(kinds) - len(seen):
+        shown.append(text.count_words(others, "other kind" if shown else "kind"))
     every = _long(head["failure_rates"]["between_s"])
-    yield Fact("interrupted", f"{_count(total)} times, every {every}", f"{shown}{others}", total)
+    yield Fact("interrupted", f"{_count(total)} times, every {every}", ", ".join(shown), total)
 
 
 def _checkpoints(head: Mapping[str, Any]) -> Fact:
