@@ -21,7 +21,6 @@ from sim.job.model import JobModel
 from sim.job.sample import sample
 from twinstep.jobs.job_models import JobModels
 from twinstep.jobs.job_steps import given_steps
-from twinstep.jobs.model_of import gives_interval
 from twinstep.jobs.outcome import draws_frame, summary
 
 TABLE = Path(__file__).parent.parent / "docs" / "accuracy" / "data" / "published_jobs.csv"
@@ -91,8 +90,7 @@ def play_case(name: str, **overrides: object) -> PlayedCase:
     job = scenario.job
     assert job is not None
     steps = given_steps(scenario, job)
-    jobs = JobModels(scenario, job, steps)
-    model = jobs.model() if gives_interval(job) else jobs.best(jobs.model())
+    model = JobModels(scenario, job, steps).on()
     found = summary(model, draws_frame(model, sample(model, job.draws, scenario.run.seed)), steps.samples)
     return PlayedCase(model, found["goodput"], found["lost"])
 

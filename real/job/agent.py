@@ -60,8 +60,8 @@ def _be_agent() -> None:
     job.program(1)  # both load its modules, which each rank would otherwise load for itself after its fork
     journal = JobJournal(job.folder, f"host-{host}")
     journal.note("up", pid=os.getpid())
-    # It names the caller in events that nobody reads, and searches all modules for that: 0.1 s of a core, several times
-    # in each exchange with the store. On a busy machine hosts then miss their own heartbeats, and never meet.
+    # This function names the caller in events that nobody reads, and searches all modules for that: 0.1 s of a core,
+    # several times in each exchange with the store. Hosts of a busy machine then miss their heartbeats and never meet.
     vars(dynamic_rendezvous)["get_method_name"] = lambda depth=2: ""
     parameters = RendezvousParameters(
         backend="c10d",

@@ -1,1 +1,1 @@
-"""The folder of a job of days: what was predicted of it, as JSON and frames."""
+"""A job of days: the folder of its prediction (`folder`), and a real job beside its prediction (`real_job`)."""

@@ -94,7 +94,8 @@ def load(folder: Path) -> JobRun:
         raise ReportError(f"{folder / JOB_FILE}: not JSON: {error}") from None
     version = head.get("schema_version") if isinstance(head, dict) else None
     if version != SCHEMA_VERSION:
-        raise ReportError(f"{folder / JOB_FILE}: schema_version = {version!r}: expected {SCHEMA_VERSION}")
+        expected = f"{SCHEMA_VERSION}, as of a predicted job"
+        raise ReportError(f"{folder / JOB_FILE}: schema_version = {version!r}: expected {expected}")
     frames = {name: _frame(folder / f"{name}.parquet") for name in FRAMES}
     return JobRun(head={key: value for key, value in head.items() if key not in FRAMES}, **frames)
 

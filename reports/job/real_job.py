@@ -21,7 +21,7 @@ class RealJob:
     """A job on real ranks beside its prediction.
 
     Attributes:
-        head: name, hosts, ranks, steps, interval_steps, size_bytes, kills (words), played_on, restarts.
+        head: name, hosts, ranks, steps, step_s, interval_steps, size_bytes, kills (words), played_on.
         lost: columns cause, measured_s, predicted_s.
         measured_s, predicted_s: seconds of the whole job.
         again: steps that were done again.

@@ -33,7 +33,7 @@ def page(job: JobRun) -> Page:
 def timeline(job: JobRun) -> list[Picture]:
     """Draw the typical job, a row for each hour, day or week."""
     ends_s = float(job.phases["end_s"].max())
-    row_s = next((one for one in _ROWS if ends_s <= _MOST_ROWS * one), _ROWS[-1])
+    row_s = next((one for one in _ROWS if ends_s <= _MOST_ROWS * one), ends_s / _MOST_ROWS)
     count = max(math.ceil(ends_s / row_s - 1e-9), 1)
     boxes: list[Markup] = []
     for row in range(count):
@@ -61,7 +61,8 @@ def _row(phases: pd.DataFrame, from_s: float, row_s: float, top: float) -> Itera
         left = max((one["begin_s"] - from_s) / row_s, 0.0)
         right = min((one["end_s"] - from_s) / row_s, 1.0)
         width = right - left if one["what"] == "steps" else max(right - left, _SEEN)
-        says = f"{one['what']}, {text.duration(1e9 * (one['end_s'] - one['begin_s']))}, on {one['hosts']:,} hosts"
+        hosts = text.count_words(one["hosts"], "host")
+        says = f"{one['what']}, {text.duration(1e9 * (one['end_s'] - one['begin_s']))}, on {hosts}"
         says += f": {one['why']}" if one["why"] else ""
         place = _LABEL + (1 - _LABEL) * min(left, 1 - width)
         yield svg.box(place, top, (1 - _LABEL) * width, _BOX, says, fill=theme.LOSSES[one["what"]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -219,7 +220,9 @@ def _numbers_shown(keys: int, goals: Sequence[Goal]) -> list[str]:
 
 
 def _number(row: Mapping[Any, Any], column: str, goal: Goal, base: float) -> str:
-    return SHOWN[column][1](row[column]) if column else text.signed_percent(row[goal.column] / base - 1)
+    if column:
+        return SHOWN[column][1](row[column])
+    return text.signed_percent(row[goal.column] / base - 1 if base else math.nan)  # goodput may be 0
 
 
 def _bar_line(best: pd.DataFrame, goal: Goal) -> str:

@@ -134,6 +134,11 @@ class JobModel:
         return self._full.step_s
 
     @property
+    def fed_step_s(self) -> float:
+        """Seconds of training for one step on all hosts, with waiting for input."""
+        return self.step_s / (1 - self.input_stall)
+
+    @property
     def failures_per_s(self) -> float:
         """Interruptions a second of the job on all hosts, planned ones included."""
         return sum(one.per_s for one in self.interruptions)

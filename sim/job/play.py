@@ -16,7 +16,7 @@ from sim.job.cycles import Cycles
 from sim.job.model import LOSSES, Interruption, JobModel
 
 _BLOCK = 256  # random numbers drawn at once
-_ROUNDED_S = 1e-6  # sums of seconds are off by less within years
+_ROUNDED = 1e-14  # share of a time by which it is off, at most, as a sum of two
 _PATIENCE, _HOPELESS = 10_000, 1e-3  # after so many interruptions a job must have had that goodput
 Events = Generator[simpy.Event, None, None]
 
@@ -115,7 +115,7 @@ class _Job:
 
     @property
     def _is_over(self) -> bool:
-        return self._env.now >= self._model.horizon_s - _ROUNDED_S
+        return self._env.now >= self._model.horizon_s * (1 - _ROUNDED)
 
     def _check_progress(self) -> None:
         self._interrupted += 1

@@ -57,10 +57,12 @@ class JobCheckpoints:
         given, since = self.given, [number * interval_steps for number in range(self.given.full_every)]
         parts = [1.0, *(self.size(steps).total / self.size().total for steps in since[1:])]
 
-        def times(given_ns: int | None, computed: Callable[[CheckpointBytes], float]) -> tuple[float, ...]:
+        def times(
+            given_ns: int | None, computed: Callable[[CheckpointBytes], float], overhead_ns: int = given.overhead_ns
+        ) -> tuple[float, ...]:
             if given_ns is not None:
                 return tuple(given_ns / 1e9 * part for part in parts)
-            return tuple(given.overhead_ns / 1e9 + computed(self.size(steps)) for steps in since)
+            return tuple(overhead_ns / 1e9 + computed(self.size(steps)) for steps in since)
 
         writes_s = times(given.write_ns, self._write_s)
         loads_s = times(given.write_ns if given.restore_ns is None else given.restore_ns, self._load_s)
@@ -68,7 +70,7 @@ class JobCheckpoints:
         restores_s = tuple(loads_s[0] + (number > 0) * load_s for number, load_s in enumerate(loads_s))
         if given.kind == "blocking":
             return CheckpointTimes(blocks_s=writes_s, background_s=(0.0,) * len(since), restore_s=restores_s)
-        copies_s = times(given.staging_ns, self._copy_s)
+        copies_s = times(given.staging_ns, self._copy_s, 0)  # the overhead is in the write
         return CheckpointTimes(blocks_s=copies_s, background_s=writes_s, restore_s=restores_s)
 
     def size(self, steps: int = 0) -> CheckpointBytes:

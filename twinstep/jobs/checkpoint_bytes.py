@@ -179,9 +179,10 @@ def _weight_bytes(shard: PlanRow, model: Model, table_bits: int) -> float:
 
 
 def samples_of_step(scenario: Scenario) -> int:
-    """Return the samples of a recommender's step on all ranks, those of all micro-batches."""
-    batch_size, pipeline = scenario.run.batch_size, Recommender.of(scenario.workload).pipeline
-    return batch_size * scenario.cluster.world_size * pipeline.accumulation
+    """Return the samples of a step on all ranks, those of all micro-batches of a recommender."""
+    workload = scenario.workload
+    micro_batches = workload.pipeline.accumulation if isinstance(workload, Recommender) else 1
+    return scenario.run.batch_size * scenario.cluster.world_size * micro_batches
 
 
 def _looked_up(table: Table, shard: PlanRow, samples: float) -> float:

@@ -39,7 +39,7 @@ def predict_job(options: argparse.Namespace, scenario: Scenario, job: TrainingJo
     check_free(folder)
     job = dataclasses.replace(job, draws=options.draws or job.draws)
     steps = _steps(options, scenario, job, folder / job_folder.STEP, phases)
-    phases.begin("playing jobs")
+    phases.begin("simulating jobs")
     with ProgressLine(quiet=options.json or options.quiet, first_s=1.0) as line:
         found = play_job(scenario, job, steps, line.show)
     folder.mkdir(parents=True, exist_ok=True)

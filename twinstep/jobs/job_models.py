@@ -10,7 +10,7 @@ from scenarios.config.scenario import Scenario, TrainingJob
 from scenarios.seam.errors import ScenarioError
 from sim.job.closed_form import best_interval, goodput
 from sim.job.model import JobModel
-from twinstep.jobs.model_of import JobSteps, model_of
+from twinstep.jobs.model_of import JobSteps, gives_interval, model_of
 
 
 class JobModels:
@@ -27,6 +27,11 @@ class JobModels:
         except ScenarioError:
             return math.nan
 
+    def on(self, hosts: int = 0) -> JobModel:
+        """Return `model(hosts)` with the interval that [job.checkpoint] states, or the best one by closed form."""
+        model = self.model(hosts)
+        return model if gives_interval(self._job) else self.best(model)
+
     def model(self, hosts: int = 0) -> JobModel:
         """Return the job on its own hosts, or on `hosts`, with the interval that [job.checkpoint] states or 1 step."""
         checkpoints = replace(self._checkpoints, hosts=hosts or None)
@@ -38,6 +43,14 @@ class JobModels:
             return model
         hosts = model.hosts if model.hosts != self._scenario.cluster.hosts else None
         return replace(model, writing=replace(self._checkpoints, hosts=hosts).writing(model.interval_steps))
+
+    def asynchronous(self, model: JobModel) -> JobModel | None:
+        """Return a model with asynchronous checkpoints; None where their copies take unknown time or space."""
+        beside = replace(self._checkpoints, given=replace(self._job.checkpoint, kind="async"))
+        try:
+            return replace(model, writing=beside.writing(model.interval_steps))
+        except ScenarioError:
+            return None
 
     def best(self, model: JobModel, value: Callable[[JobModel], float] = goodput) -> JobModel:
         """Return the model with the interval of the highest `value`, by default the goodput of the closed form."""

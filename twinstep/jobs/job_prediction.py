@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from reports.job.folder import JobRun
@@ -16,17 +18,16 @@ from scenarios.seam.program import Program
 from sim.job.model import JobModel
 from sim.job.play import EndlessJobError, Played
 from sim.job.sample import mean_goodput, sample
-from sim.run import simulate
 from twinstep.jobs import outcome
 from twinstep.jobs.changes import changes
 from twinstep.jobs.job_models import JobModels
-from twinstep.jobs.job_steps import given_steps, predicted_steps
+from twinstep.jobs.job_steps import given_steps, predicted_steps, steps_of
 from twinstep.jobs.model_of import DAY_S, JobSteps, gives_interval
 from twinstep.jobs.options import with_goal
-from twinstep.plan_choice import build_planned
 
 _SIZES = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the cluster, in the curve of goodput over its size
 _DRAWS = 200  # jobs that a study plays at most for each point
+_MOST_INTERRUPTIONS = 10**9  # of all draws together; they take hours
 
 Tell = Callable[[str, int, int], None]
 
@@ -46,11 +47,7 @@ def job_of_scenario(load: Callable[[Mapping[str, object]], Scenario], **goal: fl
     job = with_goal(scenario, goal, load)
     if job is None:
         raise ScenarioError(f"{scenario.path}: expected samples, days or budget_usd, here or in [job]")
-    if job.step_ns is not None:
-        return printed_job(play_job(scenario, job, given_steps(scenario, job)))
-    planned, program = build_planned(scenario)
-    steps = predicted_steps(planned, program, job, Run.of(simulate(planned, program)))
-    return printed_job(play_job(planned, job, steps))
+    return printed_job(play_job(scenario, job, steps_of(scenario, job)))
 
 
 def job_measures(scenario: Scenario, job: TrainingJob, program: Program, run: Run) -> dict[str, float]:
@@ -61,8 +58,7 @@ def job_measures(scenario: Scenario, job: TrainingJob, program: Program, run: Ru
     """
     given = job.step_ns is not None
     steps = given_steps(scenario, job) if given else predicted_steps(scenario, program, job, run)
-    jobs = JobModels(scenario, job, steps)
-    model = jobs.model() if gives_interval(job) else jobs.best(jobs.model())
+    model = JobModels(scenario, job, steps).on()
     draws = outcome.draws_frame(model, _played(scenario, model, min(job.draws, _DRAWS)))
     found = outcome.summary(model, draws, steps.samples)
     costs = outcome.costs(scenario.cluster, job, found["time_to_train_s"], found["samples"])
@@ -70,7 +66,7 @@ def job_measures(scenario: Scenario, job: TrainingJob, program: Program, run: Ru
         "goodput": found["goodput"],
         "days": found["time_to_train_s"] / DAY_S,
         "usd_per_1e9_samples": costs["usd_per_1e9"],
-        "kwh_per_1e9_samples": costs["kwh"] / found["samples"] * 1e9,
+        "kwh_per_1e9_samples": costs["kwh"] / found["samples"] * 1e9 if found["samples"] else math.nan,
     }
 
 
@@ -86,13 +82,14 @@ def play_job(scenario: Scenario, job: TrainingJob, steps: JobSteps, tell: Tell =
         tell("trying checkpoint intervals", 0, 1)
         model = jobs.best(model, lambda tried: mean_goodput(tried, seed))
     workers = len(os.sched_getaffinity(0))
-    played = _played(scenario, model, job.draws, workers, lambda done: tell("playing jobs", done, job.draws))
+    played = _played(scenario, model, job.draws, workers, lambda done: tell("simulating jobs", done, job.draws))
     draws = outcome.draws_frame(model, played)
     tell("trying other numbers of hosts", 0, 1)
     hosts = sorted({max(round(scenario.cluster.hosts * share), 1) for share in _SIZES})
-    models = {count: jobs.model(count) for count in hosts}
-    if not gives_interval(job):
-        models = {count: jobs.best(one) for count, one in models.items()}
+    models = {}
+    for count in hosts:
+        with suppress(ScenarioError):  # such as checkpoints that fewer hosts' memory does not hold
+            models[count] = model if count == scenario.cluster.hosts else jobs.on(count)
     found = outcome.summary(model, draws, steps.samples)
     costs = outcome.costs(scenario.cluster, job, found["time_to_train_s"], found["samples"])
     return JobRun(
@@ -101,13 +98,20 @@ def play_job(scenario: Scenario, job: TrainingJob, steps: JobSteps, tell: Tell =
         phases=outcome.typical(model, draws, seed),
         intervals=outcome.intervals(model, seed, jobs.timed),
         sizes=outcome.sizes(models, seed),
-        changes=changes(model, job, seed),
+        changes=changes(model, job, jobs, seed),
     )
 
 
 def _played(
     scenario: Scenario, model: JobModel, draws: int, workers: int = 1, tell: Callable[[int], None] = lambda _: None
 ) -> list[Played]:
+    seconds = model.horizon_s if math.isinf(model.steps) else model.steps * model.step_s
+    interruptions = draws * seconds * model.failures_per_s
+    if math.isinf(seconds) or interruptions > _MOST_INTERRUPTIONS:
+        raise ScenarioError(
+            f"{scenario.path}: job: expected a shorter job or fewer draws (--draws), as {draws:,} jobs of"
+            f" {seconds / DAY_S:.3g} days would have {interruptions:.3g} interruptions"
+        )
     try:
         return sample(model, draws, scenario.run.seed, workers=workers, tell=tell)
     except EndlessJobError as error:
@@ -133,9 +137,9 @@ def _about(scenario: Scenario, job: TrainingJob, steps: JobSteps, model: JobMode
             "kind": job.checkpoint.kind,
             "to": job.checkpoint.to,
             "interval_steps": model.interval_steps,
-            "interval_s": model.interval_steps * model.step_s,
+            "interval_s": model.interval_steps * model.fed_step_s,
             "interval": "given" if gives_interval(job) else "best",
-            "rules_s": outcome.rules(model),
+            "rules_s": outcome.rules(model, jobs.best(model).interval_steps),
             "blocks_s": sum(writing.blocks_s) / len(writing.blocks_s),
             "background_s": sum(writing.background_s) / len(writing.background_s),
             "restore_s": max(writing.restore_s),

@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
+from reports.run import Run
 from scenarios.config.scenario import Scenario, TrainingJob
 from scenarios.seam.errors import ScenarioError
+from scenarios.seam.program import Program
 from sim.job.model import JobStep
+from sim.run import simulate
 from twinstep.jobs.checkpoint import JobCheckpoints
+from twinstep.jobs.checkpoint_bytes import samples_of_step
 from twinstep.jobs.model_of import JobSteps
 from twinstep.jobs.slow_step import slow_factors, steps_on
 from twinstep.jobs.step_while_writing import step_while_writing
+from twinstep.plan_choice import build_planned
 
-if TYPE_CHECKING:
-    from reports.run import Run
-    from scenarios.seam.program import Program
+
+def steps_of(scenario: Scenario, job: TrainingJob) -> JobSteps:
+    """Return the job's steps: those that [job] gives, or predicted ones.
+
+    Raises:
+        ScenarioError: the scenario does not fit its cluster, or has no step.
+        ProgramError: ranks whose calls do not fit together.
+    """
+    if job.step_ns is not None:
+        return given_steps(scenario, job)
+    planned, program = build_planned(scenario)
+    return predicted_steps(planned, program, job, Run.of(simulate(planned, program)))
 
 
 def given_steps(scenario: Scenario, job: TrainingJob) -> JobSteps:
@@ -28,7 +41,7 @@ def given_steps(scenario: Scenario, job: TrainingJob) -> JobSteps:
     by_hosts = {count: JobStep(step_s=step_s, share=count / hosts) for count in _counts(scenario, job)}
     slow = {kind.name: 1 / kind.slow_speed for kind in job.failures.kinds if kind.slow_part and kind.slow_for_ns}
     known = scenario.own_keys.get("run", {})
-    samples = float(scenario.run.batch_size * scenario.cluster.world_size) if "batch_size" in known else math.nan
+    samples = float(samples_of_step(scenario)) if "batch_size" in known else math.nan
     checkpoints = JobCheckpoints(scenario=scenario, given=job.checkpoint)
     return JobSteps(samples=samples, by_hosts=by_hosts, source="given", slow=slow, checkpoints=checkpoints)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from scenarios.config.scenario import Scenario, TrainingJob
 from scenarios.seam.errors import ScenarioError
@@ -42,23 +42,30 @@ def model_of(
     cluster = scenario.cluster
     count = hosts or cluster.hosts
     gpus = count * cluster.host.gpus
-    whole = steps.by_hosts[cluster.hosts]
     model = JobModel(
         **_end(scenario, job, steps.samples * count / cluster.hosts, gpus),
-        by_hosts=dict(steps.by_hosts) if not hosts else {count: whole},
+        by_hosts=_by_hosts(steps, cluster.hosts, count),
         interval_steps=1,
         writing=writing,
         interruptions=tuple(_interruptions(job, steps, count, gpus)),
         hosts=count,
         spares=math.ceil(job.spare_hosts * count / cluster.hosts),
         gpus_per_host=cluster.host.gpus,
-        shrinks=job.without_spare == "shrink" and not hosts,
+        shrinks=job.without_spare == "shrink",
         input_stall=job.input_stall,
         evaluation=job.evaluation_ns / job.evaluation_every_ns,
         restart_s=job.recovery.restart_ns(gpus) / 1e9,
         replacement_s=0.0 if job.standby == "hot" else job.recovery.replacement_ns / 1e9,
     )
     return model.with_interval(_given_interval(job, model))
+
+
+def _by_hosts(steps: JobSteps, own: int, count: int) -> Mapping[int, JobStep]:
+    """Return steps on `count` hosts and on fewer of them; where these are not the job's `own`, with the step of all."""
+    if count == own:
+        return steps.by_hosts
+    least, whole = max(min(steps.by_hosts) * count // own, 1), steps.by_hosts[own]
+    return {hosts: replace(whole, share=hosts / count) for hosts in range(least, count + 1)}
 
 
 def _end(scenario: Scenario, job: TrainingJob, samples: float, gpus: int) -> dict[str, float]:
@@ -111,5 +118,5 @@ def _given_interval(job: TrainingJob, model: JobModel) -> int:
     """Return the steps between two checkpoints that [job.checkpoint] states; 1 where it leaves them open."""
     given = job.checkpoint
     if given.interval_ns is not None:
-        return max(round(given.interval_ns / 1e9 / model.step_s), 1)
+        return max(round(given.interval_ns / 1e9 / model.fed_step_s), 1)
     return given.interval_steps or 1

@@ -11,7 +11,7 @@ import pandas as pd
 
 from scenarios.config.hardware import Cluster
 from scenarios.config.scenario import TrainingJob
-from sim.job.closed_form import available_s, best_interval, daly_s, goodput, young_s
+from sim.job.closed_form import available_s, daly_s, goodput, young_s
 from sim.job.model import LOSSES, JobModel
 from sim.job.play import Played, play
 from sim.job.sample import mean_goodput
@@ -97,24 +97,27 @@ def intervals(model: JobModel, seed: int, timed: Callable[[JobModel], JobModel])
     rows = []
     for steps in tried:
         one = timed(model.with_interval(steps))
-        row = {"steps": steps, "seconds": steps * model.step_s, "goodput": mean_goodput(one, seed)}
+        row = {"steps": steps, "seconds": steps * model.fed_step_s, "goodput": mean_goodput(one, seed)}
         rows.append({**row, "closed_form": goodput(one), "is_own": steps == model.interval_steps})
     return pd.DataFrame(rows)
 
 
 def sizes(models: Mapping[int, JobModel], seed: int) -> pd.DataFrame:
-    """Return goodput and time by number of hosts, each with its best interval; `useful` is in hosts without losses."""
+    """Return goodput and time by number of hosts; `useful_hosts` is in hosts without losses."""
     rows = []
     for hosts, model in models.items():
         share = mean_goodput(model, seed)
-        time_s = math.nan if math.isinf(model.steps) else model.steps * model.step_s / share
+        time_s = math.nan if math.isinf(model.steps) or not share else model.steps * model.step_s / share
         row = {"hosts": hosts, "gpus": hosts * model.gpus_per_host, "interval_steps": model.interval_steps}
         rows.append({**row, "goodput": share, "useful_hosts": hosts * share, "time_to_train_s": time_s})
     return pd.DataFrame(rows)
 
 
-def rules(model: JobModel) -> dict[str, float]:
-    """Return the best interval, in seconds of steps, by each rule; nan without failures that are not planned."""
+def rules(model: JobModel, best: int) -> dict[str, float]:
+    """Return the best interval, in seconds of training, by each rule; nan without failures that are not planned.
+
+    `best` is that of the closed form, in steps.
+    """
     failures = [one for one in model.interruptions if not one.planned]
     rate = sum(one.per_s for one in failures)
     if not rate:
@@ -126,7 +129,7 @@ def rules(model: JobModel) -> dict[str, float]:
         "young": young_s(block_s, between_s),
         "daly": daly_s(block_s, between_s),
         "availability": available_s(block_s, between_s, recovery_s),
-        "closed_form": best_interval(model) * model.step_s,
+        "closed_form": best * model.fed_step_s,
     }
 
 

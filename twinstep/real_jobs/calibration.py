@@ -58,12 +58,7 @@ def text_of(times: JobTimes, real: ElasticJob) -> str:
         for what, is_host in (("rank", False), ("host", True))
     }
     ranks, hosts = by_kind["rank"], by_kind["host"]
-    overhead_s, write_s_per_byte = _line(
-        [
-            (sum(real.size_at(step, rank) for rank in range(len(real.sizes[0]))), s)
-            for step, s in times.checkpoint_s.items()
-        ]
-    )
+    overhead_s, write_s_per_byte = _line([(_bytes_at(real, step), s) for step, s in times.checkpoint_s.items()])
     loaded = [
         (_bytes_at(real, step - step % _INTERVAL), parts["restore"])
         for step, parts in zip(_KILLS, times.parts, strict=True)
@@ -108,7 +103,7 @@ def _mean(parts: Sequence[dict[str, float]], name: str) -> str:
 
 
 def _line(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
-    """Return seconds at no byte, and seconds a byte, of the line through the means of both sizes."""
+    """Return seconds at no byte, and seconds a byte, of the line through the medians of both sizes."""
     by_size: dict[int, list[float]] = {}
     for size, seconds in points:
         by_size.setdefault(size, []).append(seconds)

@@ -16,14 +16,10 @@ from real.job.elastic import ElasticJob
 from real.job.kills import Kill, draw_kills, in_order, parse_kill
 from real.job.timeline import CAUSES, JobTimes, times_of
 from reports.job.real_job import RealJob
-from reports.run import Run
 from scenarios.config.scenario import Scenario, TrainingJob
 from scenarios.seam.errors import ScenarioError
 from scenarios.workloads.build import build
-from sim.run import simulate
-from twinstep.jobs.job_steps import given_steps, predicted_steps
-from twinstep.jobs.model_of import JobSteps
-from twinstep.plan_choice import build_planned
+from twinstep.jobs.job_steps import steps_of
 from twinstep.real_jobs.predicted import PredictedJob, predict, shares
 
 
@@ -44,7 +40,7 @@ def run_and_predict(
         RunEnded: the job ended early; its journal is in the folder.
     """
     build(scenario)  # reports what does not fit before anything starts
-    steps = _steps(scenario, given)
+    steps = steps_of(scenario, given)
     sizes = shares(scenario, given, steps)
     asked = _kills(scenario, given, kills, lambda: predict(scenario, given, steps, []))
     predicted = predict(scenario, given, steps, asked)
@@ -72,14 +68,6 @@ def _elastic(
 ) -> ElasticJob:
     real = scenario.with_run(payload="values", ranks="each")
     return ElasticJob(scenario=real, folder=folder, interval_steps=interval, sizes=sizes, restarts=restarts)
-
-
-def _steps(scenario: Scenario, given: TrainingJob) -> JobSteps:
-    """Return the job's steps, given or predicted."""
-    if given.step_ns is not None:
-        return given_steps(scenario, given)
-    planned, program = build_planned(scenario)
-    return predicted_steps(planned, program, given, Run.of(simulate(planned, program)))
 
 
 def _kills(

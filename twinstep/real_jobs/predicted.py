@@ -11,7 +11,7 @@ from scenarios.config.scenario import Scenario, TrainingJob
 from sim.job.model import Interruption, JobModel
 from sim.job.play import Played, play
 from twinstep.jobs.job_models import JobModels
-from twinstep.jobs.model_of import JobSteps, gives_interval
+from twinstep.jobs.model_of import JobSteps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +33,7 @@ def predict(scenario: Scenario, job: TrainingJob, steps: JobSteps, kills: Sequen
         ScenarioError: what a checkpoint takes is not known.
     """
     goal = dataclasses.replace(job, days=1.0, samples=None, budget_usd=None)
-    models = JobModels(scenario, goal, steps)
-    whole = models.model() if gives_interval(job) else models.best(models.model())
+    whole = JobModels(scenario, goal, steps).on()
     # A host that is killed here is replaced at once: the kills are all that its spares have to last for.
     model = dataclasses.replace(whole, interruptions=_kinds(job, kills), spares=len(kills), shrinks=False)
     at = [(kill.at_s, kill.name) for kill in kills if kill.at_s is not None]

@@ -109,10 +109,10 @@ def _prices(head: Mapping[str, Any]) -> Iterator[Fact]:
 
 
 def _failures(head: Mapping[str, Any]) -> Iterator[Fact]:
-    total = sum(head["failures"].values())
-    if not total:
+    if not head["failures"]:
         yield Fact("interrupted", "never; [job] states no failures, such as job.failures.profile = 'llama3_h100'")
         return
+    total = sum(head["failures"].values())
     kinds = sorted(head["failures"].items(), key=lambda one: -one[1])
     seen = [(name, count) for name, count in kinds[:_SHOWN] if count >= _SEEN]
     shown = [f"{name} {_count(count)}" for name, count in seen]
@@ -215,7 +215,8 @@ def _sizes(job: JobRun) -> Iterator[ReportTable]:
     )
     columns = {"hosts": "hosts", "gpus": "GPUs", "share": "goodput", "useful": "hosts that count"}
     columns |= {"time": "time to train"} if job.head["goal"]["kind"] == "samples" else {}
-    note = "Each with its best interval, spare hosts in proportion, and the step of the job's own hosts."
+    interval = "its best" if job.head["checkpoint"]["interval"] == "best" else "the given"
+    note = f"Each with {interval} interval, spare hosts in proportion, and the step of the job's own hosts."
     yield table_of("Goodput by number of hosts", frame, columns, left=0, note=note)
 
 

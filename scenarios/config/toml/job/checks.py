@@ -43,6 +43,11 @@ def _check_checkpoint(section: Any, program: str | None, look: Look) -> None:
         look.refuse(path, section, ("interval_steps",), "beside interval")
     if section.write is not None:
         look.refuse(path, section, ("store_rate", "host_rate", "shards"), "beside write, which says how long it takes")
+        look.refuse(path, section, ("overhead",), "beside write, which includes it")
+    for key in ("restore", "write"):
+        if getattr(section, key) is not None:
+            look.refuse(path, section, ("restore_rate",), f"beside {key}, which says how long loading takes")
+            break
     of_tables = ("full_every", "table_bits")
     if section.size is not None:
         look.refuse(path, section, of_tables, "beside size, for which no tables are known")
