@@ -19,6 +19,7 @@ from scenarios import given_file
 JOB_FILE = "job.json"
 STEP = "step"  # the run folder of the predicted step, inside the job's folder
 SCHEMA_VERSION = 1
+_NEEDED = {"goal", "goodput", "lost", "failures", "checkpoint", "failure_rates"}  # as all that reports read
 FRAMES = ("draws", "phases", "intervals", "sizes", "changes")
 
 
@@ -96,6 +97,8 @@ def load(folder: Path) -> JobRun:
     if version != SCHEMA_VERSION:
         expected = f"{SCHEMA_VERSION}, as of a predicted job"
         raise ReportError(f"{folder / JOB_FILE}: schema_version = {version!r}: expected {expected}")
+    if missing := sorted(_NEEDED - head.keys()):
+        raise ReportError(f"{folder / JOB_FILE}: not a predicted job's: it lacks {', '.join(missing)}")
     frames = {name: _frame(folder / f"{name}.parquet") for name in FRAMES}
     return JobRun(head={key: value for key, value in head.items() if key not in FRAMES}, **frames)
 

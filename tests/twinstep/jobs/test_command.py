@@ -54,6 +54,13 @@ def test_a_folder_is_read_as_it_was_written(folder: Path, found: dict[str, Any])
     assert (job.phases["begin_s"].iloc[1:].to_numpy() == job.phases["end_s"].iloc[:-1].to_numpy()).all()
 
 
+def test_a_folder_that_lacks_something_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / job_folder.JOB_FILE).write_text('{"schema_version": 1, "goal": {}}')
+    done = command("reports", tmp_path)
+    lacks = "not a predicted job's: it lacks checkpoint, failure_rates, failures, goodput, lost"
+    assert (done.returncode, done.stderr) == (2, f"{tmp_path / 'job.json'}: {lacks}\n")
+
+
 def test_the_first_screen_is_short_and_the_page_has_every_section(folder: Path) -> None:
     done = command("reports", folder)
     lines = done.stdout.splitlines()
