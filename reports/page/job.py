@@ -26,7 +26,8 @@ _SEEN = 1 / 800  # least width of a loss, as a share of the row
 def page(job: JobRun) -> Page:
     """Return the whole page."""
     head = job.head
-    foot = f"{head['played']:,} jobs were simulated; scenario {head['scenario']}; `twinstep docs jobs` describes all."
+    count = f"{head['simulated_jobs']:,} jobs were simulated"
+    foot = f"{count}; scenario {head['scenario']}; `twinstep docs jobs` describes all."
     return Page(title=head["name"], about=JOB_SUMMARY.lines(job), sections=draw_sections(JOB, job), foot=[foot])
 
 

@@ -57,7 +57,7 @@ def summary(model: JobModel, draws: pd.DataFrame, samples: float) -> dict[str, A
         "samples_per_s": per_s,
         "lost": lost,
         "failures": failures,
-        "played": len(draws),
+        "simulated_jobs": len(draws),
     }
 
 

@@ -179,7 +179,7 @@ def _lost(job: JobRun) -> Iterator[ReportTable]:
         for cause, share in sorted(job.lost.items(), key=lambda one: -one[1])
         if share > 0
     ]
-    columns: model.Columns = ["cause", model.Column("what it is", model.PAGE), "time", "share"]
+    columns: model.Columns = ["cause", model.Column("meaning", model.PAGE), "time", "share"]
     yield ReportTable("Time lost, mean job", columns, rows, left=2)
 
 

@@ -261,7 +261,7 @@ def test_a_job_that_saves_nothing_ends_with_its_time_or_is_refused() -> None:
         play(job(horizon_s=math.inf), 0)
 
 
-def test_all_hosts_can_be_lost() -> None:
+def test_a_job_that_loses_every_host_waits_for_repairs() -> None:
     fatal = job(
         interruptions=(failure(1.0, name="host", loses_host=True, repair_s=100 * HOUR),), hosts=2, spares=1,
         by_hosts=steps_by_hosts(2, 1), shrinks=True,

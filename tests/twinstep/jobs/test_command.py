@@ -78,7 +78,7 @@ def test_options_replace_the_goal_of_the_file(folder: Path, tmp_path: Path) -> N
     found = json.loads(done.stdout)
     assert found["goal"] == {"kind": "samples", "value": 1e10}
     assert found["steps"] == pytest.approx(312_500, abs=1)
-    assert found["played"] == 5
+    assert found["simulated_jobs"] == 5
     spent = command("sim", file, "--budget", "10_000", "--draws", "5", "--json", "--out", tmp_path / "spent")
     assert json.loads(spent.stdout)["usd"] == pytest.approx(10_000)
 

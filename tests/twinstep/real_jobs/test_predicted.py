@@ -80,7 +80,7 @@ def test_a_rank_that_is_killed_in_a_step_costs_what_was_done_since_the_checkpoin
     assert played(scenario, "7.6s:rank3").lost_s == pytest.approx(found.lost_s)
 
 
-def test_each_kill_s_step_is_counted_with_what_earlier_kills_took(scenario: Scenario) -> None:
+def test_kills_at_steps_count_the_time_of_earlier_kills(scenario: Scenario) -> None:
     # A step that follows a checkpoint begins after it: nothing is done again.
     found = played(scenario, "step16:host1", "step7:rank3")
     assert found.counts == {"rank": 1, "host": 1}
