@@ -39,10 +39,15 @@ def _compare(options: argparse.Namespace) -> int:
     from reports.job.real_job import REAL_JOB, REAL_JOB_SUMMARY, content
     from reports.store import run_folder as store
     from reports.terminal.present import check_free, output, print_report
+    from scenarios.config.scenario.job import Recovery
+    from scenarios.progress_line import print_notes
 
     scenario, given = _load(options)
     folder: Path = options.out or store.fresh_folder(Path("runs"), f"{scenario.name}-real-job")
     check_free(folder)
+    if given.recovery == Recovery():
+        file = f"{scenario.path}: job.recovery: not set; predicted with the defaults of a cluster's scheduler, not with"
+        print_notes([f"{file} this machine's times, which --calibrate FILE.toml measures for `include`"])
     from twinstep.real_jobs.measured import run_and_predict
 
     found = run_and_predict(scenario, given, options.kill, folder, options.emulate, options.max_restarts)
