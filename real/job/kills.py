@@ -1,4 +1,4 @@
-"""What a job's user wants to be killed, and when."""
+"""Kills of a job: which rank or host, and when."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job of days is made of, in seconds; all that `play` and the closed forms read."""
+"""The model of a job of days, in seconds: all that `play` and the closed forms read."""
 
 from __future__ import annotations
 
@@ -7,19 +7,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-# What a job's time is spent on besides new steps, and what each means.
-LOSSES: Mapping[str, str] = {
-    "input": "GPUs wait for samples",
-    "evaluation": "evaluations",
-    "checkpoint": "writing checkpoints",
-    "shrunk": "steps with fewer hosts",
-    "slow part": "steps with a slow GPU or NIC",
-    "rework": "steps since the last checkpoint, done again",
-    "detection": "until a failure is noticed",
-    "replacement": "until there is a host in place of a lost one",
-    "restart": "scheduler, processes and process groups",
-    "restore": "loading the checkpoint",
-}
+# What a job's time is spent on besides steps that count; reports say what each means.
+LOSSES = (
+    *("input", "evaluation", "checkpoint", "shrunk", "slow part"),
+    *("rework", "detection", "replacement", "restart", "restore"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,14 +1,16 @@
-"""What a played job comes to: goodput, time, GPU hours, money and energy, and frames of draws, phases and curves."""
+"""The outcome of simulated jobs: goodput, time, GPU hours, money and energy, and frames of draws, phases and curves."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from reports.analysis.prediction.costs import price_of
 from scenarios.config.hardware import Cluster
 from scenarios.config.scenario import TrainingJob
 from sim.job.closed_form import available_s, daly_s, goodput, young_s
@@ -29,7 +31,7 @@ def draws_frame(model: JobModel, played: Sequence[Played]) -> pd.DataFrame:
             "seconds": one.seconds,
             "steps": one.steps,
             "goodput": one.steps * model.step_s / one.seconds,
-            **{f"lost_{cause.replace(' ', '_')}_s": seconds for cause, seconds in one.lost_s.items()},
+            **{_lost(cause): seconds for cause, seconds in one.lost_s.items()},
             **{f"count_{kind}": count for kind, count in one.counts.items()},
         }
         for draw, one in enumerate(played)
@@ -43,7 +45,7 @@ def summary(model: JobModel, draws: pd.DataFrame, samples: float) -> dict[str, A
     `samples` are those of a step. Quantiles are of the draws.
     """
     seconds = draws["seconds"].sum()
-    lost = {cause: float(draws[f"lost_{cause.replace(' ', '_')}_s"].sum() / seconds) for cause in LOSSES}
+    lost = {cause: float(draws[_lost(cause)].sum() / seconds) for cause in LOSSES}
     failures = {one.name: float(draws[f"count_{one.name}"].mean()) for one in model.interruptions}
     per_s = samples / model.step_s
     return {
@@ -68,14 +70,11 @@ def costs(cluster: Cluster, job: TrainingJob, seconds: float, samples: float) ->
     """
     gpus = (cluster.hosts + job.spare_hosts) * cluster.host.gpus
     hours = gpus * seconds / HOUR_S
-    cost = cluster.cost
-    price = cost.usd_per_gpu_hour if cost and cost.usd_per_gpu_hour is not None else math.nan
-    watts = cost.watts_per_gpu * cost.pue if cost and cost.watts_per_gpu is not None else math.nan
-    usd = hours * price
+    usd, kwh = price_of({} if cluster.cost is None else asdict(cluster.cost), hours)
     return {
         "gpu_hours": hours,
         "usd": usd,
-        "kwh": hours * watts / 1000,
+        "kwh": kwh,
         "usd_per_1e9": usd / samples * 1e9 if samples else math.nan,
     }
 
@@ -131,6 +130,10 @@ def rules(model: JobModel, best: int) -> dict[str, float]:
         "availability": available_s(block_s, between_s, recovery_s),
         "closed_form": best * model.fed_step_s,
     }
+
+
+def _lost(cause: str) -> str:
+    return f"lost_{cause.replace(' ', '_')}_s"
 
 
 def _quantiles(values: Any) -> dict[str, float]:

@@ -37,6 +37,7 @@ def job(arguments: Sequence[str], prog: str = "python -m real job") -> int:
 
 def _compare(options: argparse.Namespace) -> int:
     from reports.job.real_job import REAL_JOB, REAL_JOB_SUMMARY, content
+    from reports.store import replace
     from reports.store import run_folder as store
     from reports.terminal.present import check_free, output, print_report
     from scenarios.config.scenario.job import Recovery
@@ -51,7 +52,7 @@ def _compare(options: argparse.Namespace) -> int:
     from twinstep.real_jobs.measured import run_and_predict
 
     found = run_and_predict(scenario, given, options.kill, folder, options.emulate, options.max_restarts)
-    (folder / "job.json").write_text(json.dumps(content(found), indent=1) + "\n")
+    replace.write_text(json.dumps(content(found), indent=1) + "\n", folder / "job.json")
     with output():
         if options.quiet:
             print(folder)

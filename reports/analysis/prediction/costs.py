@@ -34,11 +34,14 @@ def costs_of(prices: Mapping[str, Any], gpus: int, samples_per_s: float) -> Cost
         samples_per_s: samples per second of all GPUs together.
     """
     gpu_hours = gpus * SAMPLES / samples_per_s / _SECONDS_PER_HOUR if samples_per_s else math.nan
+    usd, kwh = price_of(prices, gpu_hours)
+    return Costs(usd_per_1e9_samples=usd, kwh_per_1e9_samples=kwh)
+
+
+def price_of(prices: Mapping[str, Any], gpu_hours: float) -> tuple[float, float]:
+    """Return the dollars and kWh of so many GPU hours; `prices` as in `costs_of`, nan where they lack a figure."""
     watts = _number(prices, "watts_per_gpu") * (prices.get("pue") or 1)
-    return Costs(
-        usd_per_1e9_samples=gpu_hours * _number(prices, "usd_per_gpu_hour"),
-        kwh_per_1e9_samples=gpu_hours * watts / 1000,
-    )
+    return gpu_hours * _number(prices, "usd_per_gpu_hour"), gpu_hours * watts / 1000
 
 
 def costs(run: Run) -> Costs:
