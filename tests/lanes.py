@@ -48,23 +48,41 @@ WHOLE = (
     "vectors/test_runner.py",
 )
 
-# Modules that wait for other processes: they begin first, before those that only compute. Scripts' ranks are such
-# processes: they fork from a server of their worker, which takes 3 s to start.
-WAITING = (
-    "contract",
-    "properties",
-    "real",
+# Modules that wait for other processes: they begin first, before those that only compute. Scripts' ranks, those of a
+# launch, and those of the pool fork from a server of their worker, which takes 3 s to start: one worker has each kind.
+SCRIPTED = (
+    "benchmarks/test_published",
+    "real/calibration/test_program_cost.py",
+    "real/emulate",
+    "real/job",
+    "real/launch",
+    "real/script",
+    "sim/test_chakra.py",
+    "sim/test_compute_times.py",
+    "sim/test_eager_steps.py",
     "sim/test_every_call",
     "sim/test_gpu",
+    "sim/test_recomputation.py",
     "sim/test_script",
     "sim/test_torchrec",
-    "test_",
     "twinstep/calibration",
+    "twinstep/plan_choice/test_script_job.py",
     "twinstep/regret",
-    "twinstep/validation",
     "twinstep/what_ifs",
+)
+POOLED = (
+    "contract",
+    "properties",
+    "real/calibration/kernels",
+    "real/ddp",
+    "real/rank",
+    "scenarios/workloads/dlrm/test_grouped_all_reduce.py",
+    "scenarios/workloads/dlrm/test_pipelines.py",
+    "sim/test_dlrm_host_memory.py",
+    "sim/test_dlrm_worlds.py",
     "vectors",
 )
+WAITING = ("real", "test_", "twinstep/validation")
 # Modules of all that numba compiles.
 COMPILING = (
     "scenarios/quantized/test_codec.py",
