@@ -65,9 +65,12 @@ SCRIPTED = (
     "sim/test_recomputation.py",
     "sim/test_script",
     "sim/test_torchrec",
+    "test_whole_way.py",
     "twinstep/calibration",
     "twinstep/plan_choice/test_script_job.py",
     "twinstep/regret",
+    "twinstep/test_facade.py",
+    "twinstep/validation",
     "twinstep/what_ifs",
 )
 POOLED = (
@@ -80,9 +83,10 @@ POOLED = (
     "scenarios/workloads/dlrm/test_pipelines.py",
     "sim/test_dlrm_host_memory.py",
     "sim/test_dlrm_worlds.py",
+    "test_examples.py",
     "vectors",
 )
-WAITING = ("real", "test_", "twinstep/validation")
+WAITING = ("real", "test_")
 # Modules of all that numba compiles.
 COMPILING = (
     "scenarios/quantized/test_codec.py",
@@ -90,30 +94,37 @@ COMPILING = (
     "scenarios/workloads/dlrm/tables/test_embedding_cpu.py",
     "sim/engine/test_max_min_compiled.py",
 )
-# Modules that take longest, in seconds of a core from 45 down to 10: they go first, so that workers end together.
+# Modules that take longest, in seconds of a core from 70 down to 9: they go first, so that workers end together.
 LONGEST = (
     "reports/page/test_in_browser.py",
-    "sim/test_dlrm_worlds.py",
-    "test_whole_way.py",
-    "real/script/test_measured.py",
-    "real/launch/test_launcher.py",
+    "sim/test_program_recording.py",
     "scenarios/workloads/dlrm/test_pipelines.py",
-    "twinstep/regret/test_cli.py",
-    "twinstep/plan_choice/test_comparison.py",
-    "twinstep/plan_choice/test_choice.py",
+    "test_whole_way.py",
+    "sim/test_dlrm_worlds.py",
+    "reports/page/study/test_in_browser.py",
     "real/ddp/test_hooks.py",
+    "twinstep/plan_choice/test_comparison.py",
+    "vectors/test_vectors.py",
+    "real/launch/test_launcher.py",
+    "real/script/test_measured.py",
+    "sim/test_script_recording.py",
+    "sim/test_script_kernels.py",
+    "test_examples.py",
     "test_fingerprints.py",
-    "twinstep/test_own_rooms.py",
+    "twinstep/what_ifs/test_proposed_changes.py",
+    "twinstep/what_ifs/test_what_if.py",
     "twinstep/reporting/test_cli.py",
+    "twinstep/test_own_rooms.py",
+    "twinstep/plan_choice/test_choice.py",
+    "twinstep/regret/test_cli.py",
+    "twinstep/jobs/test_command.py",
     "sim/test_dlrm_fbgemm.py",
-    "sim/test_script.py",
     "sim/test_dlrm_steps.py",
-    "sim/test_dlrm_optimizers.py",
-    "sim/test_links_against_flows.py",
-    "test_interruption.py",
+    "sim/test_gpu_script.py",
     "scenarios/workloads/dlrm/test_replication.py",
     "scenarios/workloads/dlrm/test_accumulation.py",
-    "sim/test_gpu_script.py",
+    "sim/test_dlrm_host_memory.py",
+    "test_interruption.py",
     "scenarios/test_no_compiler.py",
 )
 
