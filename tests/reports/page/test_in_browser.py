@@ -154,6 +154,12 @@ ALIKE = {
     "criteo_dlrm_2x4",
     "criteo_dlrm_2x4_straggler",
     "criteo_dlrm_8x8",
+    "job_best_interval",
+    "job_bloom",
+    "job_cpr",
+    "job_hlat",
+    "job_megascale",
+    "job_opt",
     "mlperf_dcnv2",
     "mlperf_dlrm_v1",
     "mlperf_dlrm_v1_pytorch_v0_7",
@@ -220,7 +226,7 @@ def test_a_page_is_as_wide_as_a_phone_in_the_dark(browser: Browser, reported: Re
 MANY_TABLES = """
 program = "dlrm"
 run = {steps = 2, seed = 1, batch_size = 2048, payload = "sizes", fidelity = "flows", library = "nccl"}
-cluster = {profile = "dgx_h100", hosts = 2}
+cluster = {profile = "dgx_h100", hosts = 1, gpus_per_host = 2}
 [model]
 dense_features = 13
 bottom = [512, 256, 64]
