@@ -20,6 +20,7 @@ import torch
 
 from real.rank import cuda
 
+MS = 1_000_000
 LOOK_NS = 200
 NAME = torch.device("cuda", 3)
 
