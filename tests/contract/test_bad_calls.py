@@ -35,49 +35,24 @@ def single(output: Any = None, input: Any = None, *splits: Any) -> Issue:
     return lambda rank: rank.all_to_all_single(*given, *splits)
 
 
-def parameter() -> Tensor:
-    return torch.ones(2, requires_grad=True)
-
-
 LEAF = "is a leaf that requires grad; give it detached"
 INTS = "split sizes must be a list of ints, got"
 IN, OUT = "input_tensor_list", "output_tensor_list"
 
 # What one rank does wrong by itself: the call, what it raises there, and what every rank hears after "rank 1: verb: ".
+# Probes of tests/vectors hold further sentences, of mistakes that all ranks make.
 LISTS: dict[str, tuple[Callable[[], Issue], str, str]] = {
     "short": (
         lambda: list_form(None, [torch.ones(2)]),
         "CollectiveError",
         f"{IN} has 1 tensors, expected the group's size 2",
     ),
-    "long": (
-        lambda: list_form(pair() + pair()),
-        "CollectiveError",
-        f"{OUT} has 4 tensors, expected the group's size 2",
-    ),
-    "empty": (lambda: list_form([], []), "CollectiveError", f"{OUT} has 0 tensors, expected the group's size 2"),
-    "tuple": (lambda: list_form(None, tuple(pair())), "TypeError", f"{IN} must be a list of tensors, got tuple"),
     "tensor": (lambda: list_form(torch.ones(2, 2)), "TypeError", f"{OUT} must be a list of tensors, got Tensor"),
     "no tensor": (lambda: list_form(None, [torch.ones(2), 3]), "TypeError", f"{IN}[1] must be a tensor, got int"),
-    "mixed inside": (
-        lambda: list_form(None, [torch.ones(2), torch.ones(1, dtype=torch.float64)]),
-        "ValueError",
-        "all tensors must have one dtype, got float32 and float64",
-    ),
     "mixed between": (
         lambda: list_form(None, pair(torch.int32)),
         "ValueError",
         "all tensors must have one dtype, got float32 and int32",
-    ),
-    "transposed": (
-        lambda: list_form(None, [torch.ones(2, 2).t(), torch.ones(2, 2)[:, :1]]),
-        "CollectiveError",
-        f"{IN}[0] of shape (2, 2) must be contiguous",
-    ),
-    "sparse": (
-        lambda: list_form(None, [torch.ones(2).to_sparse(), torch.ones(2)]),
-        "CollectiveError",
-        f"{IN}[0] must be a dense tensor, got a sparse_coo one",
     ),
     "elsewhere": (
         lambda: list_form([item.to("meta") for item in pair()], [item.to("meta") for item in pair()]),
@@ -89,7 +64,6 @@ LISTS: dict[str, tuple[Callable[[], Issue], str, str]] = {
         "CollectiveError",
         "all tensors must be on one device, got meta and cpu",
     ),
-    "leaf": (lambda: list_form([torch.ones(2), parameter()]), "CollectiveError", f"{OUT}[1] {LEAF}"),
     "conjugate": (
         lambda: list_form([item.conj() for item in pair(torch.complex64)], pair(torch.complex64)),
         "CollectiveError",
@@ -103,51 +77,9 @@ LISTS: dict[str, tuple[Callable[[], Issue], str, str]] = {
     ),
 }
 SINGLES: dict[str, tuple[Callable[[], Issue], str, str]] = {
-    "sum": (
-        lambda: single(None, None, None, [1, 2]),
-        "CollectiveError",
-        "input split sizes [1, 2] add up to 3, expected the first dimension 4",
-    ),
-    "number": (
-        lambda: single(None, None, [1, 1, 2], None),
-        "CollectiveError",
-        "output has 3 split sizes, expected the group's size 2",
-    ),
-    "negative": (
-        lambda: single(None, None, [2, 2], [5, -1]),
-        "CollectiveError",
-        "input split sizes [5, -1] must not be negative",
-    ),
-    "tensor": (lambda: single(None, None, torch.tensor([2, 2])), "TypeError", f"output {INTS} Tensor"),
     "floats": (lambda: single(None, None, None, [2, 2.0]), "TypeError", f"input {INTS} float at index 1"),
     "bools": (lambda: single(None, None, [True, 3], None), "TypeError", f"output {INTS} bool at index 0"),
     "word": (lambda: single(None, None, "22"), "TypeError", f"output {INTS} str"),
-    "indivisible input": (
-        lambda: single(None, torch.ones(3)),
-        "CollectiveError",
-        "the first dimension 3 of input is not divisible by the group's size 2; give split sizes",
-    ),
-    "indivisible output": (
-        lambda: single(torch.ones(5)),
-        "CollectiveError",
-        "the first dimension 5 of output is not divisible by the group's size 2; give split sizes",
-    ),
-    "strided input": (
-        lambda: single(None, torch.ones(8)[::2]),
-        "CollectiveError",
-        "input of shape (4,) must be contiguous",
-    ),
-    "strided output": (
-        lambda: single(torch.ones(4, 2)[:, 0]),
-        "CollectiveError",
-        "output of shape (4,) must be contiguous",
-    ),
-    "list": (lambda: single([torch.ones(4)]), "TypeError", "output must be a tensor, got list"),
-    "mixed": (
-        lambda: single(torch.ones(4, dtype=torch.int64)),
-        "ValueError",
-        "all tensors must have one dtype, got int64 and float32",
-    ),
     "sparse": (
         lambda: single(None, torch.ones(4, 1).to_sparse_csr()),
         "CollectiveError",
@@ -263,24 +195,8 @@ def make_sized(outputs: tuple[int, int], inputs: tuple[int, int], dtype: torch.d
     )
 
 
-def make_typed(dtype: torch.dtype) -> Issue:
-    return lambda rank: rank.all_to_all(pair(dtype), pair(dtype))
-
-
 # What each rank calls for itself is right; together the calls do not fit.
 TOGETHER: dict[str, tuple[tuple[Issue, Issue], str]] = {
-    "dtype of the same width": (
-        (make_typed(torch.float32), make_typed(torch.int32)),
-        "rank 0 calls all_to_all (16 bytes, float32), but rank 1 calls all_to_all (16 bytes, int32)",
-    ),
-    "dtype of another width": (
-        (make_typed(torch.float32), make_typed(torch.float64)),
-        "rank 0 calls all_to_all (16 bytes, float32), but rank 1 calls all_to_all (32 bytes, float64)",
-    ),
-    "expects more": (
-        (make_sized((1, 2), (1, 2)), make_sized((3, 1), (2, 1))),
-        "all_to_all_single 'ids': rank 0 sends 8 bytes to rank 1, which expects 12",
-    ),
     "expects less": (
         (make_sized((1, 2), (1, 2)), make_sized((1, 1), (2, 1))),
         "all_to_all_single 'ids': rank 0 sends 8 bytes to rank 1, which expects 4",
@@ -288,10 +204,6 @@ TOGETHER: dict[str, tuple[tuple[Issue, Issue], str]] = {
     "expects none": (
         (make_sized((0, 0), (0, 0)), make_sized((0, 1), (1, 1))),
         "all_to_all_single 'ids': rank 1 sends 4 bytes to rank 0, which expects 0",
-    ),
-    "own share": (
-        (make_sized((2, 0), (1, 0)), make_sized((0, 0), (0, 0))),
-        "all_to_all_single 'ids': rank 0 sends 4 bytes to rank 0, which expects 8",
     ),
     "list": (
         (

@@ -99,44 +99,22 @@ async def _exits(rank: Rank) -> None:
     os._exit(3)
 
 
-def trains(scenario: Scenario) -> Program:
-    return Script(_trains, (_goes_on,))
+def _make(*body: Callable[..., Awaitable[None]]) -> Callable[[Scenario], Program]:
+    """Return the function of a scenario that makes a program of a body and what it is given."""
+    return lambda scenario: Script(body[0], body[1:])
 
 
-def is_killed(scenario: Scenario) -> Program:
-    return Script(_trains, (_kills_itself,))
-
-
-def loses_the_forker(scenario: Scenario) -> Program:
-    return Script(_loses_the_forker)
-
-
-def is_killed_later(scenario: Scenario) -> Program:
-    return Script(_trains, (_kills_itself_later,))
-
-
-def is_killed_in_a_hurry(scenario: Scenario) -> Program:
-    return Script(_hurries)
-
-
-def raises(scenario: Scenario) -> Program:
-    return Script(_trains, (_raises,))
-
-
-def stalls(scenario: Scenario) -> Program:
-    return Script(_trains, (_stalls,))
-
-
-def is_stopped(scenario: Scenario) -> Program:
-    return Script(_trains, (_stops_itself,))
-
-
-def gives_a_tuple(scenario: Scenario) -> Program:
-    return Script(_trains, (_gives_a_tuple,))
-
-
-def makes_a_group(scenario: Scenario) -> Program:
-    return Script(_makes_a_group)
+trains = _make(_trains, _goes_on)
+is_killed = _make(_trains, _kills_itself)
+loses_the_forker = _make(_loses_the_forker)
+is_killed_later = _make(_trains, _kills_itself_later)
+is_killed_in_a_hurry = _make(_hurries)
+raises = _make(_trains, _raises)
+stalls = _make(_trains, _stalls)
+is_stopped = _make(_trains, _stops_itself)
+gives_a_tuple = _make(_trains, _gives_a_tuple)
+makes_a_group = _make(_makes_a_group)
+exits = _make(_trains, _exits)
 
 
 def starts_late(scenario: Scenario) -> Program:
@@ -164,7 +142,3 @@ def write_and_be_told_to_stop(recording: Recording, out: Path, spool: Path) -> N
             time.sleep(60.0)
 
     run_folder.write(recording, out, derive, spool)
-
-
-def exits(scenario: Scenario) -> Program:
-    return Script(_trains, (_exits,))
