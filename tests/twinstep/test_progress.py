@@ -1,4 +1,4 @@
-"""The bar of a prediction: nothing of a short one or into a pipe; what it says of a long one."""
+"""What a prediction says of its time: nothing of a short one; on the bar of a long one, its steps and what is left."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from sim.run import RunProgress
+from twinstep.phases import Phases
 from twinstep.progress import Interrupt, ProgressBar
 
 
@@ -45,8 +46,7 @@ def never() -> RunProgress:
 
 
 def test_a_short_run_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    stderr = on_terminal(monkeypatch)
-    time = Time()
+    stderr, time = on_terminal(monkeypatch), Time()
     with ProgressBar(now_s=time) as bar:
         time.s += 0.9
         bar.show(never)
@@ -67,8 +67,7 @@ def test_a_pipe_and_who_is_quiet_see_nothing(quiet: bool, monkeypatch: pytest.Mo
 
 
 def test_a_long_run_shows_steps_and_both_times_and_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    stderr = on_terminal(monkeypatch)
-    time = Time()
+    stderr, time = on_terminal(monkeypatch), Time()
     with ProgressBar(now_s=time) as bar:
         time.s += 60
         bar.show(lambda: at(2, 0.25))
@@ -94,8 +93,7 @@ def test_a_long_run_also_says_what_comes_after_its_steps(monkeypatch: pytest.Mon
 
 
 def test_a_programs_phase_is_shown_in_place_of_its_progress(monkeypatch: pytest.MonkeyPatch) -> None:
-    stderr = on_terminal(monkeypatch)
-    time = Time()
+    stderr, time = on_terminal(monkeypatch), Time()
     with ProgressBar(now_s=time) as bar:
         bar.does("setting up", "at once")
         time.s += 3
@@ -116,8 +114,7 @@ def test_a_programs_phase_is_shown_in_place_of_its_progress(monkeypatch: pytest.
 
 
 def test_the_time_left_is_unknown_before_the_first_step_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    stderr = on_terminal(monkeypatch)
-    time = Time()
+    stderr, time = on_terminal(monkeypatch), Time()
     with ProgressBar(now_s=time) as bar:
         time.s += 3700
         bar.show(lambda: at(0, 0.0))
@@ -125,8 +122,7 @@ def test_the_time_left_is_unknown_before_the_first_step_has_ended(monkeypatch: p
 
 
 def test_draws_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    stderr = on_terminal(monkeypatch)
-    time = Time()
+    stderr, time = on_terminal(monkeypatch), Time()
     with ProgressBar(plays=4, now_s=time) as bar:
         bar.next_play()
         bar.next_play()
@@ -156,3 +152,20 @@ def test_where_ctrl_c_is_ignored_it_stays_so() -> None:
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_the_longest_phase_is_named_with_all_its_parts() -> None:
+    time = Time()
+    phases = Phases("loading", time)
+    for phase, takes_s in (("loading", 4.0), ("starting", 3.0), ("loading", 2.0), ("starting", 2.5), ("tables", 0.25)):
+        phases.begin(phase)
+        time.s += takes_s
+    assert phases.sentence() == "predicted in 11.8 s, the longest part: loading, 6.0 s"
+    assert phases.sentence() == "predicted in 11.8 s, the longest part: loading, 6.0 s"
+
+
+def test_a_short_command_says_nothing_of_its_time() -> None:
+    time = Time()
+    phases = Phases("loading", time)
+    time.s += 1.9
+    assert phases.sentence() == ""

@@ -1,15 +1,19 @@
-"""`python -m real calibrate`: what it refuses, what it knows before it measures, and its probes on real ranks."""
+"""`python -m real calibrate`: what it refuses, knows before it measures, probes on real ranks, and prints."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
+from argparse import Namespace
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 
 import pytest
+import torch
 
-from real.calibration.network.fit import observe
+from real.calibration.network.fit import Residual, observe
 from real.calibration.network.probes import schedule
 from real.calibration.play import read_kept
 from real.launch.job import PROGRAM, WRITER, Job, function
@@ -17,11 +21,14 @@ from real.launch.launcher import launch, spool_folder
 from real.machine import cores
 from sim.run import simulate
 from tests.small import scenario
-from twinstep.calibration.cli import PROGRAMS, calibrate, nominal
+from twinstep.calibration.cli import PROGRAMS, _view, calibrate, nominal
+from twinstep.calibration.telling import tell
+
+CORE, HOST = ("--kernels", "--like", "cpu_local"), ("--host", "--like", "dgx_h100")
 
 
-def refuse(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    assert calibrate(arguments, simulate) == 2
+def refuse(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str:
+    assert calibrate(list(arguments), simulate) == 2
     return capsys.readouterr().err.strip()
 
 
@@ -31,21 +38,36 @@ def refuse(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["--out", "a.yaml"], "--out = 'a.yaml': expected a path that ends in .toml"),
         (["--out", "there.toml"], "there.toml already exists: choose another --out"),
         (["--out", "no/a.toml"], "--out = 'no/a.toml': expected a folder that exists"),
-        (["--out", "a.toml", "--hosts", "1"], "--hosts = 1: expected 2 to 1000"),
-        (["--out", "a.toml", "--nic", "fast"], "--nic = 'fast': expected a rate such as '200mbit' or '200 Mbit/s'"),
-        (["--out", "a.toml", "--like", "dgx_h100"], "--like = 'dgx_h100': expected with --kernels or --host"),
+        (["--hosts", "1"], "--hosts = 1: expected 2 to 1000"),
+        (["--nic", "fast"], "--nic = 'fast': expected a rate such as '200mbit' or '200 Mbit/s'"),
+        (["--like", "dgx_h100"], "--like = 'dgx_h100': expected with --kernels or --host"),
+        (["--kernels"], "--like: missing; expected a profile such as 'dgx_h100' with --kernels"),
+        ([*CORE, "--hosts", "2"], "--hosts = 2: expected without --kernels, which measures no network"),
+        ([*CORE, "--nic", "1gbit"], "--nic = 1gbit: expected without --kernels, which measures no network"),
+        ([*CORE, "--seconds", "3"], "--seconds = 3.0: expected with --kernels and a profile of GPUs"),
+        ([*CORE, "--of", "dlrm_x"], "--of = dlrm_x: expected with --kernels and a profile of GPUs"),
+        (["--host"], "--like: missing; expected a profile such as 'dgx_h100' with --host"),
+        ([*HOST, "--hosts", "2"], "--hosts = 2: expected without --host, which measures no network"),
+        ([*HOST, "--ranks-per-host", "2"], "--ranks-per-host = 2: expected 1 with --host, which measures one process"),
+        (HOST, "--like = 'dgx_h100': expected a machine with a CUDA device for --host"),
+        (
+            ["--host", "--like", "cpu_local"],
+            "--like = 'cpu_local': expected a profile of GPUs with --host; beside a CPU, what its host does is in the"
+            " kernels' times",
+        ),
     ],
 )
 def test_wrong_options_are_one_sentence(
-    arguments: list[str],
+    arguments: Sequence[str],
     sentence: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     Path("there.toml").touch()
-    assert refuse(arguments, capsys) == sentence
+    assert refuse([*([] if "--out" in arguments else ["--out", "a.toml"]), *arguments], capsys) == sentence
     assert not Path("a.toml").exists()
 
 
@@ -100,3 +122,29 @@ def test_the_network_probes_of_real_ranks_read_as_simulated_ones_do(tmp_path: Pa
     # Of a barrier gloo's threads do a part, the program's the rest.
     barriers = sight["cpu", 0].parts_s
     assert 0 < sum(barriers["cpu_others_s/0"]) < sum(barriers["cpu_process_s/0"])
+
+
+PING = Residual(probe="ping", size_bytes=4, measured_s=1e-4, low_s=9e-5, high_s=1.3e-4, predicted_s=1.1e-4)
+OUT = Path("mine.toml")
+
+
+def test_residuals_are_a_table_with_the_profiles_path_below(capsys: pytest.CaptureFixture[str]) -> None:
+    tell(_view([PING]), Namespace(json=False, quiet=False, out=OUT))
+    said = capsys.readouterr().out
+    assert said.startswith("Calibration residuals\n")
+    assert "ping    4 B    100 us  90.0 us to 130 us  110 us  +10.0 %" in said
+    assert said.endswith("\nmine.toml\n")
+
+
+def test_quietly_only_the_path_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    tell(_view([PING]), Namespace(json=False, quiet=True, out=OUT))
+    assert capsys.readouterr().out == "mine.toml\n"
+
+
+def test_json_has_the_times_in_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    tell(_view([PING]), Namespace(json=True, quiet=True, out=OUT))
+    found = json.loads(capsys.readouterr().out)
+    assert found["profile"] == "mine.toml"
+    (probe,) = found["probes"]
+    assert probe.pop("error") == pytest.approx(0.1)
+    assert probe == {name: getattr(PING, name) for name in Residual.__slots__}

@@ -1,4 +1,4 @@
-"""`python -m real calibrate --host`: what it refuses; prices of a host in a profile that is else as another."""
+"""`python -m real calibrate --host`: prices of a host in a profile that is else as another."""
 
 from __future__ import annotations
 
@@ -16,31 +16,6 @@ from scenarios.progress_line import ProgressLine
 from tests.commands import command
 from twinstep.calibration import host as cli
 from twinstep.calibration.snippets import HELD_OUT, SNIPPETS
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        ([], "--like: missing; expected a profile such as 'dgx_h100' with --host"),
-        (["--like", "dgx_h100", "--hosts", "2"], "--hosts = 2: expected without --host, which measures no network"),
-        (
-            ["--like", "cpu_local"],
-            "--like = 'cpu_local': expected a profile of GPUs with --host; beside a CPU, what its host does is in the"
-            " kernels' times",
-        ),
-        (["--like", "dgx_h100"], "--like = 'dgx_h100': expected a machine with a CUDA device for --host"),
-        (
-            ["--like", "dgx_h100", "--ranks-per-host", "2"],
-            "--ranks-per-host = 2: expected 1 with --host, which measures one process",
-        ),
-    ],
-)
-def test_wrong_host_options_are_one_sentence(
-    words: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    done = command("real", "calibrate", "--host", "--out", tmp_path / "a.toml", *words)
-    assert (done.returncode, done.stderr) == (2, f"{sentence}\n")
 
 
 @pytest.mark.slow

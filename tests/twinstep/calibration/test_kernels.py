@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -14,45 +13,22 @@ from real.machine import cores, cpu_name
 from scenarios.config.kernel_kinds import KERNEL_KINDS
 from scenarios.config.load import load_measured, load_profile
 from sim.run import simulate
+from tests.twinstep.calibration.test_cli import refuse
 from twinstep.calibration import kernels as calibrate_kernels
 from twinstep.calibration.cli import calibrate
 
 KINDS = set(KERNEL_KINDS)
 
 
-def refuse(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str:
-    assert calibrate(["--kernels", *arguments], simulate) == 2
-    return capsys.readouterr().err.strip()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        ([], "--like: missing; expected a profile such as 'dgx_h100' with --kernels"),
-        (["--like", "cpu_local", "--hosts", "2"], "--hosts = 2: expected without --kernels, which measures no network"),
-        (
-            ["--like", "cpu_local", "--nic", "1gbit"],
-            "--nic = 1gbit: expected without --kernels, which measures no network",
-        ),
-        (["--like", "cpu_local", "--seconds", "3"], "--seconds = 3.0: expected with --kernels and a profile of GPUs"),
-        (["--like", "cpu_local", "--of", "dlrm_x"], "--of = dlrm_x: expected with --kernels and a profile of GPUs"),
-    ],
-)
-def test_wrong_kernel_options_are_one_sentence(
-    arguments: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert refuse(["--out", str(tmp_path / "a.toml"), *arguments], capsys) == sentence
-
-
 def test_more_ranks_than_cores_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     most = cores()
     out = ["--out", str(tmp_path / "a.toml"), "--like", "cpu_local"]
-    sentence = refuse([*out, "--ranks-per-host", str(most + 1)], capsys)
+    sentence = refuse(["--kernels", *out, "--ranks-per-host", str(most + 1)], capsys)
     assert sentence == f"--ranks-per-host = {most + 1}: expected 1 to {most}, one for each core"
 
 
 def test_missing_profile_has_the_scenarios_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "'dgx_x'" in refuse(["--out", str(tmp_path / "a.toml"), "--like", "dgx_x"], capsys)
+    assert "'dgx_x'" in refuse(["--kernels", "--out", str(tmp_path / "a.toml"), "--like", "dgx_x"], capsys)
 
 
 @pytest.mark.slow
