@@ -1,11 +1,12 @@
-"""Tells the format of recorded files by what is inside, and makes a replay of each case and way to play it.
+"""Finds recorded files, tells their format by what is inside, and makes a replay of each case and way to play it.
 
-Finding them is left to `finding`, what the cases of a format mean to `formats`.
+What the cases of a format mean is left to `formats`.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.vectors.fields import Fields, Kind, VectorError
-from tests.vectors.finding import beside, files_below, is_like_a_recording
 from tests.vectors.plays import Batch
 
 Case = dict[str, Any]
@@ -95,6 +95,36 @@ def replays_of(directory: Path, formats: list[Format], notes: list[str] | None =
         else:
             notes.append(f"{name}: left alone, as it is no recording")
     return made
+
+
+def files_below(directory: Path) -> Iterator[Path]:
+    """Every file in a directory and below; directories that are links are entered too, each directory once.
+
+    Raises:
+        OSError: a directory cannot be read.
+    """
+    entered: set[str] = set()
+    for folder, folders, names in os.walk(directory, onerror=_raise, followlinks=True):
+        if os.path.realpath(folder) in entered:
+            folders.clear()
+            continue
+        entered.add(os.path.realpath(folder))
+        yield from (Path(folder, name) for name in names)
+
+
+def is_like_a_recording(path: Path) -> bool:
+    """Also what is packed or named otherwise: *.json.gz, *.jsonl, *.npy."""
+    return any(suffix.lower().startswith((".json", ".np")) for suffix in path.suffixes)
+
+
+def beside(path: Path, suffix: str) -> Path | None:
+    """The file of the same name with another suffix, in capitals or not."""
+    found = (other for other in path.parent.iterdir() if other.stem == path.stem and other.suffix.lower() == suffix)
+    return min(found, default=None)
+
+
+def _raise(error: OSError) -> None:
+    raise error
 
 
 def failing(file: str, case: str, sentence: str) -> Replay:

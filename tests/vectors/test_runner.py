@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.vectors.catalogue import FORMATS
 from tests.vectors.files import Replay, replays_of
+from tests.vectors.formats import FORMATS
 from tests.vectors.test_vectors import OWN
 
 ROOT = Path(__file__).parents[2]

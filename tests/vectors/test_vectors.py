@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.vectors.catalogue import FORMATS
 from tests.vectors.conftest import NOTES
 from tests.vectors.files import Replay, replays_of
+from tests.vectors.formats import FORMATS
 
 OWN = Path(__file__).parent / "data"
 
