@@ -32,7 +32,8 @@ BUCKETIZE = (REPLAYS, "tests/scenarios/sparse/test_bucketize.py", "-k", "bucketi
 # Of what is replayed on both worlds, the simulator is enough here: above the seam both run the same code.
 INPUT_DIST = (REPLAYS, "tests/scenarios/sparse/test_input_dist.py", "-k", "input_dist or twrw_dist and sim")
 POWERSGD = (REPLAYS, "tests/scenarios/compression", "-k", "compression or powersgd and sim")
-EXCHANGE = ("tests/contract/test_all_to_all.py", "tests/properties/test_all_to_all.py")
+ALL_TO_ALL = ("tests/contract/test_all_to_all.py", "tests/properties/test_all_to_all.py")
+EXCHANGE = (REPLAYS, *ALL_TO_ALL, "-k", "all_to_all or a2a_probes")
 
 DEVICES, WALK = "scenarios/planner/partition/devices.py", "scenarios/planner/partition/walk.py"
 HOST = "scenarios/sparse/kernels_host.py"
