@@ -92,17 +92,6 @@ def _in_the_project(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
 
 
-@pytest.mark.parametrize("check", ["first", pytest.param("always", marks=pytest.mark.slow)])
-def test_a_rank_that_is_killed_is_named_and_the_steps_before_are_kept(tmp_path: Path, check: Check) -> None:
-    began_s = time.monotonic()
-    given = job(tmp_path / "run", "is_killed", check=check)
-    assert end(given) == "rank 1 was killed by SIGKILL in step 2"
-    assert time.monotonic() - began_s < START_S
-    assert steps_kept(given.out) == [(rank, step) for rank in range(2) for step in range(2)]
-    metrics = store.load(given.out).metrics
-    assert sorted(metrics["value"].tolist()) == [0.0, 0.0, 1.0, 1.0]
-
-
 def test_ranks_end_with_the_process_that_forked_them(tmp_path: Path) -> None:
     given = job(tmp_path / "run", "loses_the_forker")
     assert end(given) == "rank 0 was killed by SIGKILL in step 2"
