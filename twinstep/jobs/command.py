@@ -57,6 +57,7 @@ def predict_job(options: argparse.Namespace, scenario: Scenario, job: TrainingJo
 def _steps(options: argparse.Namespace, scenario: Scenario, job: TrainingJob, folder: Path, phases: Phases) -> JobSteps:
     """Return the job's steps: the given one, or the predicted one, whose run is written into `folder`."""
     from reports.store import run_folder as store
+    from twinstep.jobs.checkpoint import JobCheckpoints
     from twinstep.jobs.job_steps import given_steps, predicted_steps
     from twinstep.prediction_job import keep_ids, plan_job, record_run
 
@@ -66,6 +67,8 @@ def _steps(options: argparse.Namespace, scenario: Scenario, job: TrainingJob, fo
     draws, options.draws = options.draws, 0  # those of the job
     planned = plan_job(options, scenario, folder, phases)
     options.draws = draws
+    # Says what is missing before the step is simulated.
+    JobCheckpoints(scenario=planned.scenario, given=job.checkpoint, program=planned.program).writing(1)
     with planned.bar, keep_ids():
         record_run(planned)
     return predicted_steps(planned.scenario, planned.program, job, store.load(folder))
