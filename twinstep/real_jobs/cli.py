@@ -38,9 +38,10 @@ def _compare(options: argparse.Namespace) -> int:
     from reports.job.folder import write_content
     from reports.job.real_job import REAL_JOB, REAL_JOB_SUMMARY, content
     from reports.store import run_folder as store
-    from reports.terminal.present import check_free, output, print_report
+    from reports.terminal.present import check_free
     from scenarios.config.scenario.job import Recovery
     from scenarios.progress_line import print_notes
+    from twinstep.jobs.command import show_job
 
     scenario, given = _load(options)
     folder: Path = options.out or store.fresh_folder(Path("runs"), f"{scenario.name}-real-job")
@@ -52,13 +53,7 @@ def _compare(options: argparse.Namespace) -> int:
 
     found = run_and_predict(scenario, given, options.kill, folder, options.emulate, options.max_restarts)
     write_content(content(found), folder)
-    with output():
-        if options.quiet:
-            print(folder)
-        else:
-            print_report(REAL_JOB if options.json or options.full else REAL_JOB_SUMMARY, found, as_json=options.json)
-        if not (options.quiet or options.json):
-            print(f"job folder: {folder}")
+    show_job(options, (REAL_JOB_SUMMARY, REAL_JOB), found, folder, "")
     return 0
 
 
