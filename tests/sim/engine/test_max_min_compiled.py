@@ -156,17 +156,3 @@ def test_activities_of_any_weight_share_with_rows(
     expected = max_min_rates([*ours, *theirs])
     assert flows.rates.tolist() == pytest.approx([expected[one] for one in ours], rel=NEARLY)
     assert rates.tolist() == pytest.approx([expected[one] for one in theirs], rel=NEARLY)
-
-
-def test_a_row_shares_as_all_its_flows() -> None:
-    crossed, counts = np.array([[0, 1], [0, 2]]), np.array([[3.0, 1.0], [1.0, 1.0]])
-    # Four flows share 8 bytes/s, 2 each: the three of 10 bytes take 5 s, during which the one of 30 has had 10;
-    # it has 20 left, and all of link 2, which gives 4.
-    given_rows = crossed, counts, np.array([10.0, 30.0]), np.array([8.0, 9.0, 4.0])
-    assert compiled_rates(given_rows).tolist() == [2.0, 2.0]
-    assert compiled_duration(given_rows) == pytest.approx(5 + 20 / 4)
-
-
-def test_rows_of_no_bytes_take_no_time() -> None:
-    given_rows = np.array([[0], [0]]), np.ones((2, 1)), np.zeros(2), np.array([8.0])
-    assert compiled_duration(given_rows, 1.0) == 0.0

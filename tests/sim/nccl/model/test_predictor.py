@@ -17,7 +17,6 @@ from sim.nccl.model.topology import (
     FUNCTIONS,
     PROTOCOLS,
     Algorithm,
-    Cpu,
     Graph,
     GroupTopology,
     Path,
@@ -132,15 +131,6 @@ def test_more_bytes_take_longer_but_for_the_size_classes_of_trees(
             assert large[way].latency_ns >= choice.latency_ns
 
 
-def test_a_tree_may_do_more_bytes_in_less_time() -> None:
-    """At log2(bytes / 64) = 16 Simple's share rises from 0.6 to 0.7."""
-    smaller, larger = (
-        by_way(list(choices(HOPPER, TunedCollective(function="all_reduce", size_bytes=size))))["tree", "Simple"]
-        for size in ((64 << 16) - 1, 64 << 16)
-    )
-    assert larger.transfer_ns / smaller.transfer_ns == pytest.approx(0.6 / 0.7)
-
-
 @given(topologies(), operations)
 def test_a_ring_pays_a_latency_per_grouped_operation_and_others_one_per_eight(
     topology: GroupTopology, operation: TunedCollective
@@ -228,27 +218,6 @@ def test_bandwidths_count_the_mean_of_nodes_with_different_numbers_of_gpus() -> 
     assert gb_per_s(topology, "all_reduce", "collnet_direct", "Simple") == pytest.approx(2 * 30 / (2.75 / 2) / 2)
 
 
-def test_trees_have_their_whole_bandwidth_from_512_mib_on() -> None:
-    """NVLS's trees on Blackwell only from 1 GiB on."""
-    operation = TunedCollective(function="all_reduce", size_bytes=64 << 23)
-    ways: list[tuple[Algorithm, int, float]] = [("tree", 90, 1.0), ("nvls_tree", 100, 0.9), ("nvls_tree", 90, 1.0)]
-    for algorithm, compute_capability, share in ways:
-        topology = replace(HOPPER, compute_capability=compute_capability)
-        rate = gb_per_s(topology, "all_reduce", algorithm, "Simple")
-        found = by_way(list(choices(topology, operation)))
-        assert found[algorithm, "Simple"].transfer_ns == pytest.approx(operation.size_bytes / (rate * share))
-
-
 def test_only_one_gpu_a_node_uses_pat() -> None:
     for ranks, expected in ((4, True), (8, False)):
         assert is_enabled(replace(HOPPER, ranks=ranks), "all_gather", "pat", "Simple") is expected
-
-
-def test_an_arm_host_has_intels_overhead_and_amds_cap() -> None:
-    def of(cpu: Cpu) -> tuple[float, float]:
-        topology = with_graph(replace(HOPPER, cpu=cpu), intra_gb_per_s=1e6, inter_gb_per_s=1e6)
-        way: tuple[Function, Algorithm, Protocol] = ("all_gather", "ring", "LL")
-        return latency_us(topology, *way), gb_per_s(topology, *way)
-
-    assert of("arm") == (of("intel")[0], of("amd")[1])
-    assert of("arm") not in (of("intel"), of("amd"))
