@@ -49,7 +49,11 @@ def totals(calls: Sequence[Call]) -> Totals:
     upper bound if the buffer leaves segments empty (fewer than 2p elements, or a last chunk that rounding emptied).
     """
     form = _ALGORITHMS[calls[0].op][1]
-    return schedule_totals(schedule(calls)) if form is None else closed_forms.totals(form, calls)
+    if form is None:
+        return schedule_totals(schedule(calls))
+    sums = Totals(len(calls))
+    form(sums, calls)
+    return sums
 
 
 def _all_reduce(writer: ScriptWriter, call: Call, rank: int) -> None:
@@ -246,7 +250,7 @@ def _monitored_barrier(writer: ScriptWriter, call: Call, rank: int) -> None:
         writer.wait(writer.send(peer, MONITORED_BYTES))
 
 
-# A member's script, and the closed form of all members' totals.
+# A member's script, and the closed form of all members' totals where it saves much.
 _Algorithm: TypeAlias = "tuple[Callable[[ScriptWriter, Call, int], None], closed_forms.ClosedForm | None]"
 _COPIED = (_all_reduce_of_copy, closed_forms.all_reduce_of_copy)
 _PARTS = (_all_reduces, closed_forms.all_reduces)
@@ -257,16 +261,16 @@ _ALGORITHMS: dict[str, _Algorithm] = {
     **dict.fromkeys(("reduce_scatter", "reduce_scatter_tensor_coalesced"), _PARTS),
     **dict.fromkeys(("all_gather_into_tensor", "all_gather_into_tensor_coalesced", "all_gather_coalesced"), _GATHERED),
     "all_gather": (_all_gather_list, closed_forms.all_gather_list),
-    "broadcast": (_broadcast, closed_forms.broadcast),
+    "broadcast": (_broadcast, None),
     "reduce": (_reduce, closed_forms.reduce),
-    "gather": (_gather, closed_forms.gather),
-    "scatter": (_scatter, closed_forms.scatter),
+    "gather": (_gather, None),
+    "scatter": (_scatter, None),
     "all_to_all": (_all_to_all, closed_forms.all_to_all),
     "all_to_all_single": (_all_to_all_single, closed_forms.all_to_all_single),
-    "barrier": (_barrier, closed_forms.barrier),
+    "barrier": (_barrier, None),
     "monitored_barrier": (_monitored_barrier, None),
-    "send": (lambda writer, call, _: writer.wait(writer.send(call.root, call.bytes_in)), closed_forms.point_to_point),
-    "recv": (lambda writer, call, _: writer.wait(writer.recv(call.root, call.bytes_out)), closed_forms.point_to_point),
+    "send": (lambda writer, call, _: writer.wait(writer.send(call.root, call.bytes_in)), None),
+    "recv": (lambda writer, call, _: writer.wait(writer.recv(call.root, call.bytes_out)), None),
 }
 _RINGS = (_all_reduce, _all_reduce_of_copy, _all_reduces, _all_gather, _all_gather_list, _reduce)
 

@@ -92,12 +92,6 @@ class Totals:
             pairs[there] = pairs.get(there, 0) + count * (NOTICE_BYTES + HEADER_BYTES) + size_bytes
             pairs[back] = pairs.get(back, 0) + count * NOTICE_BYTES
 
-    def message(self, source: int, target: int, size_bytes: int) -> None:
-        """Add one message without predecessors: one latency for the notice, one for the data."""
-        self.messages(source, target, 1, size_bytes)
-        self.latency_steps[source] = max(self.latency_steps[source], 1)
-        self.latency_steps[target] = 2
-
 
 class ScriptWriter:
     """A writer of one script, which numbers the messages of each directed pair."""
