@@ -33,6 +33,7 @@ from sim.nccl.tuning import choose, latency_ns, transfer_ns
 from sim.run import simulate
 from tests.lanes import examples
 from tests.reports.shown import summarize
+from tests.sim.collective_calls import issue
 from tests.small import Play, cluster, scenario
 
 Op = Literal["all_to_all", "all_reduce", "reduce_scatter", "all_gather", "broadcast"]
@@ -52,25 +53,16 @@ def takes_ns(op: Op, library: str, fidelity: str, shape: tuple[int, int], elemen
     """One collective on an idle leaf-spine cluster; `splits` are the uneven shares of an all-to-all, used in turn."""
     size = math.prod(shape)
 
-    def meta(count: int) -> torch.Tensor:
-        return torch.empty(count, device="meta")
-
     def split(source: int, target: int) -> int:
         return splits[(source * size + target) % len(splits)] * elements // 8
 
     async def program(rank: Rank) -> None:
-        me, whole = rank.rank, elements * size
-        if op == "all_to_all":
-            sends, receives = [split(me, peer) for peer in range(size)], [split(peer, me) for peer in range(size)]
-            await rank.all_to_all_single(meta(sum(receives)), meta(sum(sends)), receives, sends)
-        elif op == "all_reduce":
-            await rank.all_reduce(meta(whole))
-        elif op == "reduce_scatter":
-            await rank.reduce_scatter_tensor(meta(elements), meta(whole))
-        elif op == "all_gather":
-            await rank.all_gather_into_tensor(meta(whole), meta(elements))
-        else:
-            await rank.broadcast(meta(whole), 1)
+        if op != "all_to_all":
+            await issue(rank, op, elements)
+            return
+        sends, receives = zip(*((split(rank.rank, peer), split(peer, rank.rank)) for peer in range(size)), strict=True)
+        given, got = (torch.empty(sum(counts), device="meta") for counts in (sends, receives))
+        await rank.all_to_all_single(got, given, list(receives), list(sends))
 
     network = Network(kind="leaf_spine", hosts_per_leaf=2, oversubscription=2.0)
     made = scenario(cluster(*shape, network=network), library=library, fidelity=fidelity, payload="sizes")

@@ -34,6 +34,7 @@ from scenarios.workloads.dlrm.program import DlrmProgram
 from scenarios.workloads.powersgd.program import PowerSGDProgram
 from sim.run import simulate
 from tests.lanes import examples
+from tests.sim.collective_calls import issue
 from tests.small import GPU, Play, change, cluster, model_of, scenario, with_model
 
 MIB = 1 << 20
@@ -128,18 +129,8 @@ def test_a_folded_exchange_takes_as_long_as_the_flows_of_all_hosts(world: World,
 @given(worlds(), st.sampled_from(["all_reduce", "reduce_scatter", "all_gather", "barrier"]), st.integers(1, 4 * MIB))
 @examples(60)
 def test_a_folded_reduction_takes_as_long_as_that_of_all_hosts(world: World, op: str, share: int) -> None:
-    whole = world.cluster.world_size * share
-
     async def program(rank: Rank) -> None:
-        small, large = torch.empty(share, device="meta"), torch.empty(whole, device="meta")
-        if op == "all_reduce":
-            await rank.all_reduce(large)
-        elif op == "reduce_scatter":
-            await rank.reduce_scatter_tensor(small, large)
-        elif op == "all_gather":
-            await rank.all_gather_into_tensor(large, small)
-        else:
-            await rank.barrier()
+        await issue(rank, op, share)
 
     every, folded = play(world, program, folded=False), play(world, program, folded=True)
     assert end_ns(folded) == pytest.approx(end_ns(every), rel=0.01)
