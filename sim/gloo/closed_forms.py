@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from scenarios.seam.calls import Call
 
 Calls: TypeAlias = "Sequence[Call]"
+# Verbs that torch's gloo makes of an all-reduce for each tensor.
+IN_PARTS = ("reduce_scatter", "reduce_scatter_tensor_coalesced")
 
 
 # Adds the bytes by directed pair, latency steps and local work of calls.
@@ -20,8 +22,9 @@ ClosedForm: TypeAlias = Callable[[Totals, Calls], None]
 
 
 def all_reduce(sums: Totals, calls: Calls) -> None:
-    """Add an all-reduce: rank r sends every chunk but r while reducing and every chunk but r-1 while gathering."""
-    _all_reduce_part(sums, calls, calls[0].bytes_in)
+    """Add all-reduces: rank r sends every chunk but r while reducing and every chunk but r-1 while gathering."""
+    for size_bytes in reduced_parts(calls[0]):
+        _all_reduce_part(sums, calls, size_bytes)
 
 
 def _all_reduce_part(sums: Totals, calls: Calls, size_bytes: int) -> None:
@@ -42,20 +45,15 @@ def _all_reduce_part(sums: Totals, calls: Calls, size_bytes: int) -> None:
 
 
 def all_reduce_of_copy(sums: Totals, calls: Calls) -> None:
-    """Add an all-reduce of a copy of each member's input, whose result is copied out."""
+    """Add all-reduces of a copy of each member's input, whose results are copied out."""
     all_reduce(sums, calls)
     sums.copy_bytes = [call.bytes_in + call.bytes_out for call in calls]
 
 
-def all_reduces(sums: Totals, calls: Calls) -> None:
-    """Add an all-reduce for each part of a reduce-scatter."""
-    for size_bytes in reduced_parts(calls[0]):
-        _all_reduce_part(sums, calls, size_bytes)
-    sums.copy_bytes = [call.bytes_in + call.bytes_out for call in calls]
-
-
 def reduced_parts(call: Call) -> tuple[int, ...]:
-    """Return the bytes of each all-reduce of a reduce-scatter of several tensors."""
+    """Return the bytes of each all-reduce that a call is: one for each tensor of a reduce-scatter of several."""
+    if call.op not in IN_PARTS:
+        return (call.bytes_in,)
     ranks = len(call.group.ranks)
     return call.parts or (call.bytes_in // ranks,) * ranks
 
