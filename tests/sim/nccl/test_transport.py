@@ -303,17 +303,3 @@ def test_all_to_all_on_a_mesh_relays_between_gpus_without_nvlinks() -> None:
     carried = exchange(CHAIN, OWN, sizes, "links")
     assert {link for link, count in carried.items() if count} == {"gpu0.nvlink1.out", "gpu1.nvlink2.out"}
     assert carried["gpu0.nvlink1.out"] == carried["gpu1.nvlink2.out"]
-
-
-@pytest.mark.parametrize("library", ["gloo", "nccl"])
-def test_collectives_as_loads_deliver_the_right_values(library: str) -> None:
-    """With values: exchanges, rings and trees."""
-
-    async def program(rank: Rank) -> None:
-        size, me = rank.world_size, rank.rank
-        received = await rank.all_to_all_single(torch.empty(size), torch.full((size,), float(me)))
-        assert received.tolist() == [float(source) for source in range(size)]
-        assert (await rank.all_reduce(torch.full((3,), float(me)))).tolist() == [sum(range(size))] * 3
-        assert (await rank.broadcast(torch.full((2,), float(me)), 2)).tolist() == [2.0, 2.0]
-
-    simulate_program(scenario(cluster(2, 2), library=library, fidelity="links"), program)
