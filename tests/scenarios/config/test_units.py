@@ -69,8 +69,8 @@ def test_no_quantity_passes_for_one_of_another_dimension(
     assert str(error.value) == PARSERS[parse]
 
 
-NO_RATES = """400 | Gbit/s | 400 Gb/s | 400 Gbps | 25 gB/s | 25 KB/s | 25 GB | 25 GBs/s | 25 GB/s/s | 25 GB*s | 25 GB/s # fast
-1e999 B/s | 3 nan | 3 inf | 9**9**9 B/s | 0x10 B/s | 1_000 B/s | 1,5 B/s | . B/s"""
+NO_RATES = """400 | Gbit/s | 400 Gb/s | 400 Gbps | 25 gB/s | 25 KB/s | 25 GB | 25 GBs/s | 25 GB/s/s | 25 GB*s
+25 GB/s # fast | 1e999 B/s | 3 nan | 3 inf | 9**9**9 B/s | 0x10 B/s | 1_000 B/s | 1,5 B/s | . B/s"""
 
 
 @pytest.mark.parametrize("text", ["", "\u0663 B/s", f"{'9' * 400} B/s", *NO_RATES.replace("\n", " | ").split(" | ")])
