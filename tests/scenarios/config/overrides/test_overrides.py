@@ -140,12 +140,6 @@ steps = 4
 """
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def test_a_file_may_set_keys_by_their_paths_over_what_it_includes(folder: Path) -> None:
     (folder / "a.toml").write_text(SET)
     network = {"kind": "leaf_spine", "hosts_per_leaf": 2, "oversubscription": 2}
