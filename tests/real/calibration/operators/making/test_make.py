@@ -274,7 +274,7 @@ def test_changed_tensors_are_no_inputs() -> None:
         (contiguous("relu", 8, "float7"), "dtype 'float7'"),
         (contiguous("relu", 1 << 28, F), "too large: 1.07 GB of 0.0168 GB set aside"),
         (
-            dataclasses.replace(PRODUCTS[9], window=128),  # type: ignore[call-arg, arg-type]
+            dataclasses.replace(PRODUCTS[9], window=128),  # type: ignore[call-arg, type-var]
             "attention of an inference server, or with a window, is not torch's",
         ),
     ],
