@@ -13,7 +13,7 @@ from scenarios.config.hardware import Cluster, Inside, Link, Network, Nics
 from scenarios.config.host_costs import Tcp
 from scenarios.config.load import load, load_profile
 from scenarios.config.warnings import notes, notes_of_measuring
-from scenarios.seam.errors import ScenarioError
+from tests.mistakes import mistakes_of
 from tests.scenarios.config.test_load import LEAST, ROOT, write
 from tests.scenarios.config.toml.bad_pieces import PROFILES
 
@@ -246,11 +246,6 @@ def test_a_fault_has_the_digest_of_the_cluster_without_it_and_a_note_where_it_is
 
 
 def test_an_unknown_profile_is_named_with_the_known_ones() -> None:
-    with pytest.raises(ScenarioError) as error:
-        load_profile("tpu")
-    named = f"{PROFILES}, or a path that ends in .toml"
-    assert error.value.sentences == (f"profile = 'tpu': expected one of {named}",)
-    with pytest.raises(ScenarioError) as error:
-        load_profile("dgx_h10")
-    near = "dgx_h100, dgx_a100, dgx2_v100, or a path that ends in .toml"
-    assert error.value.sentences == (f"profile = 'dgx_h10': expected a profile such as {near}",)
+    named, near = (f"{names}, or a path that ends in .toml" for names in (PROFILES, "dgx_h100, dgx_a100, dgx2_v100"))
+    assert mistakes_of(load_profile, "tpu") == [f"profile = 'tpu': expected one of {named}"]
+    assert mistakes_of(load_profile, "dgx_h10") == [f"profile = 'dgx_h10': expected a profile such as {near}"]
