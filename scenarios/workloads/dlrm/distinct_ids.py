@@ -18,17 +18,16 @@ from torch import Tensor
 
 from scenarios.do_nothing import do_nothing
 from scenarios.quantized.codec import PLAIN, QuantizedComms
-from scenarios.seam.group import Group
 from scenarios.seam.kernel import Kernel, together
 from scenarios.seam.rank import Rank
 from scenarios.seam.roles import IDS
 from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
 from scenarios.sparse.feature_exchange import Sending, permute_kernel
-from scenarios.sparse.groups import TableGroup
+from scenarios.sparse.groups import TableGroup, fields_of_groups
 from scenarios.sparse.input_dist import LABEL as INPUT_LABEL
 from scenarios.sparse.keyed_jagged import KeyedJagged, cat, send_to_device
-from scenarios.sparse.sequences import SequenceGroup, SequenceWay, sequence_input_dist
-from scenarios.sparse.tables import ShardedTable, layouts
+from scenarios.sparse.sequences import SequenceGroup, SequenceWay
+from scenarios.sparse.tables import ShardedTable
 from scenarios.workloads.dlrm.tables.embedding import kernels_of
 from scenarios.workloads.dlrm.tables.embedding_torch import Named, Places, RankRows
 from scenarios.workloads.dlrm.tables.sorting import distinct_kernel
@@ -228,23 +227,11 @@ def build_distinct_groups(
     Raises:
         ValueError: shards are not laid out as their sharding type requires, or such tables do not support that type.
     """
-    world = Group("world", tuple(range(world_size)))
-    groups = []
-    for layout in layouts(tables, world_size, local_world_size):
-        prefix = label.replace("{sharding_type}", layout.sharding_type)
-        groups.append(
-            DistinctGroup(
-                layout=layout,
-                columns=layout.sending_order,
-                label=prefix,
-                input_dist=sequence_input_dist(layout, world, prefix + INPUT_LABEL),
-                longest=tuple(piece.rows for piece in layout.sending_order),
-                codecs=codecs,
-                sorts=sorts,
-                l2_bytes=l2_bytes,
-            )
-        )
-    return tuple(groups)
+    fields = fields_of_groups(tables, world_size, local_world_size, label=label, codecs=codecs, is_pooled=False)
+    return tuple(
+        DistinctGroup(**each, longest=tuple(one.rows for one in each["columns"]), sorts=sorts, l2_bytes=l2_bytes)
+        for each in fields
+    )
 
 
 def distinct_ids(features: KeyedJagged) -> tuple[KeyedJagged, list[Tensor]]:
