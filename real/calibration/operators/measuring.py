@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
 
-from real.calibration.operators.making.arena import Arena, CannotMakeError
-from real.calibration.operators.making.made import Made
+from real.calibration.operators.making.arena import Arena, CannotMakeError, Made
 from real.calibration.operators.making.make import make
 from real.calibration.operators.part import PartialMeasurement
 from real.calibration.operators.timers import RepeatTimes, Timer
@@ -82,7 +81,7 @@ class _Making:
         except CannotMakeError as error:
             self._refused[operation] = str(error)
             return None
-        self._needed[operation] = made.needed_bytes
+        self._needed[operation] = self._arena.taken_bytes
         return made
 
     def outcome(self, operation: Operation, taken: RepeatTimes) -> tuple[Operation, RepeatTimes, int]:
