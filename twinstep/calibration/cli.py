@@ -60,7 +60,7 @@ _BUSY_CORES = 0.1
 # Launches in order: the kernels are measured in several launches at different times.
 _PLAYED = ("kernels", "network", "kernels", "program", "kernels")
 PROGRAMS = {
-    "kernels": "real.calibration.kernels.device:DeviceProbes",
+    "kernels": "real.calibration.kernels.probes:DeviceProbes",
     "network": "real.calibration.network.probes:NetworkProbes",
     "program": "real.calibration.program_cost:build",
     "crowd": "real.calibration.network.crowded_cores:Crowd",
