@@ -15,7 +15,7 @@ from scenarios.collector import loading
 if TYPE_CHECKING:
     from scenarios.config.scenario import Scenario, TrainingJob
     from twinstep.jobs.model_of import JobSteps
-    from twinstep.phases import Phases
+    from twinstep.progress import Phases
 
 
 def predict_job(options: argparse.Namespace, scenario: Scenario, job: TrainingJob, phases: Phases) -> int:
