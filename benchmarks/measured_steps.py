@@ -29,9 +29,7 @@ from reports.analysis.prediction.uncertainty import half_width
 from reports.published import steps
 from reports.run import Run
 from scenarios.config.scenario import Scenario
-from scenarios.workloads.build import build
 from scenarios.workloads.script.command import load_given
-from sim.run import simulate
 from twinstep.published.simulated import ready_scenario, scenario_of_step, simulate_step
 
 MLPERF = Path("tests/data/published/steps.csv")
@@ -157,7 +155,7 @@ def _price(scenario: Scenario, key: str) -> float:
 
 
 def _simulated_ms(scenario: Scenario) -> float:
-    return step_ms(Run.of(simulate(scenario, build(scenario))))
+    return step_ms(Run.of(simulate_step(scenario)))
 
 
 def of_published() -> Iterator[dict[str, Any]]:

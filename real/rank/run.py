@@ -160,15 +160,12 @@ class RankRun:
         except BaseException:
             context.tell_refused(TELLING_S)
             raise
-        self._check_awaited()
+        for entry in self.journal.unawaited:
+            raise ProgramError(never_awaited(self.journal.rank, entry.describe()))
         self.journal.stage = ENDED
         # All marks have passed then, so that the last rows have their times.
         context.settle()
         self.keeper.step_ends(is_last=True)
-
-    def _check_awaited(self) -> None:
-        for entry in self.journal.unawaited:
-            raise ProgramError(never_awaited(self.journal.rank, entry.describe()))
 
     def _gather(self, lanes: int) -> Recording | None:
         """Gather all spools on rank 0, through the default group, which no program uses."""

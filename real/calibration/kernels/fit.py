@@ -94,11 +94,12 @@ def fit(timed: Sequence[TimedKernel], like: Gpu) -> KernelFit:
             raise ValueError(f"{count} {kind} kernels of {_MAIN_DTYPE}: expected {_LEAST_KERNELS} or more")
     roofs, ridge = _fit_roofs(by_kind)
     memory_rate = max(roof.bytes_per_s for roof in roofs.values())
+    shares = {kind: _round(roof.bytes_per_s / memory_rate) for kind, roof in roofs.items()}
     gpu = dataclasses.replace(
         like,
         memory_bytes_per_s=_round(memory_rate),
         flops_per_s=_peaks(by_kind[_ARITHMETIC], roofs[_ARITHMETIC], ridge, memory_rate),
-        efficiency=_with_default({kind: _round(roof.bytes_per_s / memory_rate) for kind, roof in roofs.items()}),
+        efficiency={**shares, "default": _round(float(np.median(list(shares.values()))))},
         launch_ns=round(1e9 * float(np.median([roof.launch_s for roof in roofs.values()]))),
         launches_ns={kind: round(1e9 * roof.launch_s) for kind, roof in roofs.items()},
         spread=quantiles,
@@ -250,10 +251,6 @@ def _variation(timed: Sequence[TimedKernel]) -> tuple[float, tuple[float, ...]]:
 
 def _main(members: Sequence[TimedKernel]) -> list[TimedKernel]:
     return [each for each in members if each.dtype == _MAIN_DTYPE]
-
-
-def _with_default(shares: dict[str, float]) -> dict[str, float]:
-    return {**shares, "default": _round(float(np.median(list(shares.values()))))}
 
 
 def _round(value: float) -> float:

@@ -142,7 +142,8 @@ class OptunaSource:
         for trial in seen.trials:
             for name, violation in self._violations(seen.row).items():
                 trial.set_constraint(name, violation)
-            self._optuna.tell(trial, [_finite(rating(seen.row or {}, goal)) for goal in self._study.goals])
+            rated = [rating(seen.row or {}, goal) for goal in self._study.goals]
+            self._optuna.tell(trial, [min(max(number, -_UNKNOWN), _UNKNOWN) for number in rated])
         seen.trials.clear()
 
     def _violations(self, row: Row | None) -> dict[str, float]:
@@ -204,10 +205,6 @@ def _name(study: Study, version: str) -> str:
     settings = [study.goals, study.constraints, study.stages[0].fidelity, study.search.seed, version]
     content = [resolve(study, Point(BASELINE, {})).digest, axes, skip, settings]
     return hashlib.sha256(json.dumps(content, default=str).encode()).hexdigest()
-
-
-def _finite(number: float) -> float:
-    return min(max(number, -_UNKNOWN), _UNKNOWN)
 
 
 class Space:
