@@ -36,18 +36,10 @@ def measure(
     seconds: float,
     look: Callable[[int], None] = lambda _: None,
 ) -> bool:
-    """Measure the operators of a plan in order; skip operators that `part` has already.
+    """Measure the operators of a plan, which may be endless, into `part`, but those that it has already.
 
-    Args:
-        plan: may be endless.
-        timer: of the device.
-        arena: the device's memory.
-        part: receives the outcome.
-        seconds: limit of the total time, earlier commands' time included.
-        look: called with the number of measured operators.
-
-    Returns:
-        Whether the plan was finished before the time was up.
+    Return whether the plan was finished before the time was up: `seconds`, earlier commands' time included. `look` is
+    called with the number of measured operators.
 
     Raises:
         RunEnded: the GPU failed. The operators among which it failed are not tried again.
@@ -107,14 +99,9 @@ _FILE = "operators.parquet"
 
 
 def scenario_of(given: Path, args: Sequence[str] | None, profile: str, hosts: int | None, gpus: int | None) -> Scenario:
-    """Return the scenario that `--of` names, on the profile.
+    """Return the scenario that `--of` names, on the profile: a scenario's file or name, a script, or its recording.
 
-    Args:
-        given: a scenario's file or name, a script, or its recording.
-        args: arguments of a script.
-        profile: whose GPUs it runs on.
-        hosts: number of hosts, for a script only; one unless given.
-        gpus: ranks of a host, for a script only; one unless given.
+    A script alone has arguments, and the number of hosts and of their GPUs, one unless given.
 
     Raises:
         ScenarioError: `given` is none of these, or contains a mistake.

@@ -77,14 +77,9 @@ class Arena:
         offset_bytes: int = 0,
         is_changed: bool = False,
     ) -> Tensor:
-        """Cut out a tensor, contiguous unless `strides` are given.
+        """Cut out a tensor, contiguous unless `strides` are given: elements between neighbours along each dimension.
 
-        Args:
-            shape: the extents.
-            dtype: of the elements.
-            strides: elements between neighbours along each dimension.
-            offset_bytes: distance of the tensor from an address divisible by 512.
-            is_changed: whether the operator writes the tensor.
+        `offset_bytes` is its distance from an address divisible by 512; `is_changed`: the operator writes it.
 
         Raises:
             TooLargeError: the tensor does not fit.
