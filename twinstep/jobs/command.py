@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from reports.sections.model import Report
     from scenarios.config.scenario import Scenario, TrainingJob
     from twinstep.jobs.model_of import JobSteps
-    from twinstep.phases import Phases
+    from twinstep.progress import Phases
 
 
 def predict_job(options: argparse.Namespace, scenario: Scenario, job: TrainingJob, phases: Phases) -> int:
