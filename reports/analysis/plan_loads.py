@@ -59,7 +59,7 @@ def table_loads(plan: pd.DataFrame, loads: pd.DataFrame) -> pd.DataFrame:
         own = shards[column].to_numpy(float)
         shards[phase] *= np.divide(own, total, out=np.zeros(len(own)), where=total > 0)
     summed = shards.groupby(["table", "sharding_type", "rank"], sort=False)[list(PHASES)].sum().reset_index()
-    return frame_of_columns({name: summed[name] for name in TABLE_LOADS}, TABLE_LOADS)
+    return frame_of_columns(summed, TABLE_LOADS)
 
 
 def by_rank(loads: pd.DataFrame) -> pd.DataFrame:
@@ -79,7 +79,7 @@ def slowest_rank(loads: pd.DataFrame, rank_counts: pd.Series) -> pd.DataFrame:
     excess = (ranks - ranks.mul(counts, axis=0).sum() / max(counts.sum(), 1)).clip(lower=0.0)
     excess = excess.assign(excess_ns=excess.sum(axis=1)).sort_values("excess_ns", ascending=False, kind="stable")
     first = excess.head(1).reset_index()
-    return frame_of_columns({name: first[name] for name in SLOWEST_RANK}, SLOWEST_RANK)
+    return frame_of_columns(first, SLOWEST_RANK)
 
 
 def moved_tables(before: pd.DataFrame, after: pd.DataFrame) -> list[str]:

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from reports.analysis.frames import COMPUTE, STEP, is_collective
-from reports.store.columns import frame_of_columns
+from reports.store.columns import frame_of_columns, frame_of_rows
 from scenarios.seam import roles
 
 # The parts of a step that a table takes part in; exchanges are those of rows and of gradients, without ids.
@@ -38,7 +38,7 @@ _SHARES = {"look_up": "look_up_bytes", "update": "update_bytes", "exchange": "pl
 def table_costs(plan: pd.DataFrame, spans: pd.DataFrame) -> pd.DataFrame:
     """Return the row of each table in `rank_costs` on the rank that spends most on it, most expensive first."""
     dearest = rank_costs(plan, spans).drop_duplicates("table")
-    return frame_of_columns({name: dearest[name] for name in TABLE_COSTS}, TABLE_COSTS)
+    return frame_of_columns(dearest, TABLE_COSTS)
 
 
 def rank_costs(plan: pd.DataFrame, spans: pd.DataFrame) -> pd.DataFrame:
@@ -55,7 +55,7 @@ def rank_costs(plan: pd.DataFrame, spans: pd.DataFrame) -> pd.DataFrame:
     )
     spent = _sum_times(spans)
     if not len(spent) or not plan["look_up_bytes"].any():
-        return frame_of_columns({name: [] for name in RANK_COSTS}, RANK_COSTS)
+        return frame_of_rows([], RANK_COSTS)
     shards = shards.merge(spent.reset_index(), on=_KEYS, how="inner")
     for part, column in _SHARES.items():
         total = shards.groupby(_KEYS)[column].transform("sum").to_numpy(float)
@@ -65,7 +65,7 @@ def rank_costs(plan: pd.DataFrame, spans: pd.DataFrame) -> pd.DataFrame:
     tables = shards.groupby(["table", "sharding_type", "rank"], sort=False)[sums].sum().reset_index()
     tables["total_ns"] = sum(tables[f"step_{part}_ns"] for part in PARTS)
     dearest = tables.sort_values(["total_ns", "table", "rank"], ascending=[False, True, True], kind="stable")
-    return frame_of_columns({name: dearest[name] for name in RANK_COSTS}, RANK_COSTS)
+    return frame_of_columns(dearest, RANK_COSTS)
 
 
 def busiest(plan: pd.DataFrame, spans: pd.DataFrame) -> pd.DataFrame:

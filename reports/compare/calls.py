@@ -16,7 +16,7 @@ from reports.analysis import statistics
 from reports.analysis.frames import COMPUTE, KEYS, STEP, ints
 from reports.analysis.intervals import Floats, Ints
 from reports.run import Run
-from reports.store.columns import frame_of_columns
+from reports.store.columns import frame_of_columns, frame_of_rows
 from reports.store.parts import Part
 
 _NUMBERS = ["rank", "step", "sequence", "rank_count", "start_ns", "end_ns"]
@@ -143,7 +143,7 @@ def worst_cases(both: BothCalls, measured_steps: pd.DataFrame) -> pd.DataFrame:
     shown = labelled[kept.to_numpy(bool)].head(MOST)
     step_ns = shown["step"].map(measured_steps.set_index("step")["step_ns"]).to_numpy(float)
     of_step = np.divide(shown["difference_ns"], step_ns, out=np.full(len(shown), np.nan), where=step_ns > 0)
-    return frame_of_columns({**shown.assign(error=signed_error(shown), error_of_step=of_step)}, WORST)
+    return frame_of_columns(shown.assign(error=signed_error(shown), error_of_step=of_step), WORST)
 
 
 def _pairs(both: BothCalls) -> pd.DataFrame:
@@ -198,7 +198,7 @@ def errors_by_size(calls: pd.DataFrame, by: str = "kind") -> pd.DataFrame:
         errors = statistics.errors(rows["error"].tolist())
         about = {"signed_median": errors.signed_median, "median": errors.median, "worst": errors.worst}
         found.append({"kind": "", **dict(zip(keys, key, strict=True)), "rows": len(rows), **about})
-    return frame_of_columns({name: [row[name] for row in found] for name in ERRORS_BY_SIZE}, ERRORS_BY_SIZE)
+    return frame_of_rows(found, ERRORS_BY_SIZE)
 
 
 def signed_error(frame: pd.DataFrame) -> Floats:

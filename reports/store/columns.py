@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -141,10 +141,16 @@ def _find_derived(written: Sequence[str], row_type: type, names: Sequence[str]) 
     return [name for name in BY_LABEL if row_type is Span and name in names and name not in written]
 
 
-def frame_of_columns(columns: Mapping[str, Any], kinds: Mapping[str, str]) -> pd.DataFrame:
+def frame_of_columns(columns: Mapping[str, Any] | pd.DataFrame, kinds: Mapping[str, str]) -> pd.DataFrame:
     """Return a frame of the columns of `kinds` ("int", "float", "str", "bool"), in that order, with those dtypes."""
     dtypes = {**_PANDAS, "bool": "bool"}
     return pd.DataFrame({name: _with_dtype(columns[name], dtypes[kinds[name]]) for name in kinds})
+
+
+def frame_of_rows(rows: Iterable[Mapping[str, Any] | tuple[Any, ...]], kinds: Mapping[str, str]) -> pd.DataFrame:
+    """Return a frame as `frame_of_columns` does of rows: dicts, or tuples in the order of `kinds`."""
+    named = [dict(zip(kinds, row, strict=True)) if isinstance(row, tuple) else row for row in rows]
+    return frame_of_columns({name: [row[name] for row in named] for name in kinds}, kinds)
 
 
 def _with_dtype(column: Any, dtype: str) -> Any:
