@@ -51,7 +51,7 @@ def join_outcomes(
         rows: the measurements, by column.
         outcomes: of each row the prediction, a dataclass, or the reason.
         kinds: the frame's columns.
-        errors: names of columns of signed errors, each with the predicted and the measured column, with a blank between.
+        errors: names of columns of signed errors, each with the predicted and the measured column, a blank between.
     """
     found = [
         {**row, **({"reason": outcome} if isinstance(outcome, str) else dataclasses.asdict(outcome))}

@@ -41,15 +41,8 @@ TABLES: dict[str, type] = {
     "what_if": ChangeRow,
 }
 
-# Tables and columns that earlier releases did not write.
+# Tables that earlier releases did not write.
 LATER_TABLES = frozenset({"loads", "traffic", "own_plan", "what_if", "kernels", "operators", "layers"})
-_LATER = {
-    Span: {"formula_ns", "launch_ns", "recomputed_flops", "operations", "role", "sharding"},
-    PlanRow: {"host_bytes", "forward_ms", "backward_ms", "look_up_bytes", "update_bytes"},
-    MemoryRow: {"rank_count", "phases", "kind"},
-    LinkRow: {"link_count"},
-    ChangeRow: {"group", "usd_per_1e9_samples", "speed", "speed_low", "speed_high", "tables", "tables_moved"},
-}
 
 # Several decades in ns: sums over ranks, and values beyond them, still fit 64 bits.
 _LARGEST = 1 << 61
@@ -111,9 +104,9 @@ def mistake(frame: pd.DataFrame, row_type: type) -> str | None:
     return None
 
 
-def is_later(row_type: type, name: str) -> bool:
-    """Return whether earlier releases did not write this column."""
-    return name in _LATER.get(row_type, ())
+def required_columns(row_type: type) -> set[str]:
+    """Return the columns without a default, which every release has written."""
+    return {field.name for field in dataclasses.fields(row_type) if field.default is dataclasses.MISSING}
 
 
 def complete_columns(table: pa.Table, row_type: type, names: Sequence[str]) -> pa.Table:
@@ -126,7 +119,7 @@ def complete_columns(table: pa.Table, row_type: type, names: Sequence[str]) -> p
         found = BY_LABEL[name].derive(table.select(BY_LABEL[name].columns).to_pandas())
         table = table.append_column(schema.field(name), pa.array(found, pa.string()))
     for field in dataclasses.fields(row_type):
-        if is_later(row_type, field.name) and field.name in names and field.name not in table.schema.names:
+        if field.name in names and field.name not in table.schema.names:
             column = schema.field(field.name)
             table = table.append_column(column, pa.repeat(pa.scalar(field.default, column.type), len(table)))
     return table

@@ -113,7 +113,6 @@ def _frame(rows: list[dict[str, Any]], kinds: Mapping[str, str]) -> pd.DataFrame
     return frame_of_columns(columns, kinds)
 
 
-@text.json_ready
 def content(head: Mapping[str, Any], validations: Sequence[Validation]) -> dict[str, Any]:
     """All that is known, as JSON-ready values; `head` says how it was found."""
     scenarios = [
@@ -127,7 +126,8 @@ def content(head: Mapping[str, Any], validations: Sequence[Validation]) -> dict[
         for one in validations
     ]
     errors = dataclasses.asdict(errors_of(validations))
-    return {"schema_version": SCHEMA_VERSION, **head, "errors": errors, "scenarios": scenarios}
+    whole = {"schema_version": SCHEMA_VERSION, **head, "errors": errors, "scenarios": scenarios}
+    return text.json_ready(whole)  # type: ignore[no-any-return]
 
 
 def as_validated(folder: Path, head: Mapping[str, Any], validations: Sequence[Validation]) -> Validated:
