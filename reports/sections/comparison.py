@@ -10,9 +10,8 @@ import numpy as np
 import pandas as pd
 
 from reports.analysis.frames import KEYS
-from reports.compare.calls import errors_by_size
+from reports.compare.calls import classes, errors_by_size, size_ranges
 from reports.compare.checks import WORLDS, Check
-from reports.compare.sizes import classes, size_ranges
 from reports.printed import Printed
 from reports.run import Run
 from reports.sections import model

@@ -329,7 +329,7 @@ BESIDE = model.Report(
             "parts",
             "Step time and its parts",
             [
-                figure("side_by_side.page.parts"),
+                figure("side_by_side.parts"),
                 on_terminal(_in_short),
                 on_page(lambda view: _numbers(view) if view.found.results["step_ns"].notna().any() else ()),
             ],
@@ -337,25 +337,25 @@ BESIDE = model.Report(
         ReportSection(
             "steps",
             "Step times",
-            [figure("side_by_side.page.steps"), on_page(_steps)],
+            [figure("side_by_side.steps"), on_page(_steps)],
             absent=lacking(lambda view: view.found.steps, _NO_STEP),
         ),
         ReportSection(
             "operations",
             "Operations",
-            [figure("side_by_side.page.operations"), _operations],
+            [figure("side_by_side.operations"), _operations],
             absent=lacking(lambda view: view.found.operations, lambda view: words.no_operations(view.found)),
         ),
         ReportSection(
             "memory",
             "Memory of the fullest rank",
-            [figure("side_by_side.page.memory"), on_page(_memory)],
+            [figure("side_by_side.memory"), on_page(_memory)],
             absent=lacking(lambda view: view.found.memory, "No run has recorded its memory."),
         ),
         ReportSection(
             "links",
             "Links",
-            [figure("side_by_side.page.links"), on_page(_links)],
+            [figure("side_by_side.links"), on_page(_links)],
             absent=lacking(
                 lambda view: view.found.link_classes, "Not available: no run has links, as real runs record none."
             ),
@@ -363,7 +363,7 @@ BESIDE = model.Report(
         ReportSection(
             "balance",
             "Balance of ranks",
-            [figure("side_by_side.page.balance"), on_page(_balance)],
+            [figure("side_by_side.balance"), on_page(_balance)],
             absent=lacking(loads, "No run has a plan, or spans of its steady steps."),
         ),
         ReportSection(

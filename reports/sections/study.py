@@ -29,16 +29,17 @@ from reports.study.frame import (
     Goal,
     baseline_of,
     best_first,
+    command,
     feasible,
     front_of,
     goals_of,
     labels_of,
     named_points,
+    option,
     pareto,
     short_names,
 )
 from reports.study.measures import SHOWN
-from reports.study.options import command, option
 from reports.terminal import text
 from reports.terminal.rows import records
 
