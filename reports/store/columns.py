@@ -41,8 +41,10 @@ TABLES: dict[str, type] = {
     "what_if": ChangeRow,
 }
 
-# Tables that earlier releases did not write.
+# Tables that earlier releases did not write, and columns with a default that they did.
 LATER_TABLES = frozenset({"loads", "traffic", "own_plan", "what_if", "kernels", "operators", "layers"})
+_ALWAYS = {f"bytes_{name}" for name in ("read", "written", "in", "out", "sent")}
+_ALWAYS |= {"rank_count", "kernel", "dtype", "flops"}
 
 # Several decades in ns: sums over ranks, and values beyond them, still fit 64 bits.
 _LARGEST = 1 << 61
@@ -105,8 +107,9 @@ def mistake(frame: pd.DataFrame, row_type: type) -> str | None:
 
 
 def required_columns(row_type: type) -> set[str]:
-    """Return the columns without a default, which every release has written."""
-    return {field.name for field in dataclasses.fields(row_type) if field.default is dataclasses.MISSING}
+    """Return the columns that every release has written."""
+    always = {field.name for field in dataclasses.fields(row_type) if field.default is dataclasses.MISSING}
+    return always | _ALWAYS if row_type is Span else always
 
 
 def complete_columns(table: pa.Table, row_type: type, names: Sequence[str]) -> pa.Table:
