@@ -177,10 +177,8 @@ class SideBySide:
 
 def names_of(folders: Sequence[Path]) -> list[str]:
     """Return each run folder's name, with as much of its path as makes it unique; else with a number."""
-    paths = [folder.resolve() for folder in folders]
-    return numbered_names(
-        [next((name for name in _endings(path) if _is_only(name, path, paths)), str(path)) for path in paths]
-    )
+    paths = [folder.resolve().parts for folder in folders]
+    return numbered_names([str(Path(*parts)) for parts in text.shortest_endings(paths)])
 
 
 def numbered_names(names: Sequence[str]) -> list[str]:
@@ -191,15 +189,6 @@ def numbered_names(names: Sequence[str]) -> list[str]:
         seen[name] = seen.get(name, 0) + 1
         numbered.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
     return numbered
-
-
-def _endings(path: Path) -> list[str]:
-    return [str(Path(*path.parts[at:])) for at in range(len(path.parts) - 1, 0, -1)]
-
-
-def _is_only(name: str, path: Path, paths: Sequence[Path]) -> bool:
-    length = len(Path(name).parts)
-    return all(other == path or Path(*other.parts[-length:]) != Path(name) for other in paths)
 
 
 def side_by_side(runs: Runs) -> SideBySide:

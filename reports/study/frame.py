@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from reports.study.measures import MEASURES
 from reports.study.rows import COLUMNS, about_of, kind_of, stored_rows
+from reports.terminal import text
 from scenarios.toml_writer import toml_value
 
 # Stages in the order in which points pass through them.
@@ -185,14 +186,8 @@ def label(value: object) -> str:
 
 def short_names(keys: Sequence[str]) -> dict[str, str]:
     """Each key's last part, or as many as tell it from others."""
-    names = {}
-    for key in keys:
-        parts = key.split(".")
-        endings = [".".join(parts[at:]) for at in range(len(parts) - 1, -1, -1)]
-        names[key] = next(
-            (one for one in endings if not any(other != key and f".{other}".endswith(f".{one}") for other in keys)), key
-        )
-    return names
+    endings = text.shortest_endings([key.split(".") for key in keys])
+    return {key: ".".join(parts) for key, parts in zip(keys, endings, strict=True)}
 
 
 _PLAYED = ("links", "flows")

@@ -140,6 +140,14 @@ def printable(name: object) -> str:
     return words if words.isprintable() else repr(words)
 
 
+def shortest_endings(names: Sequence[Sequence[str]]) -> list[Sequence[str]]:
+    """Return the fewest last parts of each name that no other name ends with; all of them if there are none."""
+    return [
+        next((one[-n:] for n in range(1, len(one)) if all(to == one or to[-n:] != one[-n:] for to in names)), one)
+        for one in names
+    ]
+
+
 def shorten(words: str, width: int) -> str:
     """Return text cut in its middle to fit, since labels differ at both ends; numbers are cut whole."""
     middle = width - 1 - (width - 1) // 2
