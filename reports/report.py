@@ -123,7 +123,7 @@ def write_side_by_side(found: SideBySide, folders: Sequence[Path], out: Path | N
         ReportError: the disk refuses.
     """
     from reports.page import render  # noqa: PLC0415
-    from reports.page.side_by_side import page  # noqa: PLC0415
+    from reports.page import side_by_side as page  # noqa: PLC0415
 
     own = folders_of(folders, out)
     pages = [write(run, folder, tell=tell) for (_, run), folder in zip(found.runs, own, strict=True)]

@@ -11,7 +11,7 @@ import pandas as pd
 from reports.analysis.by_role import Utilisation, utilisation
 from reports.errors import NoStepError, ReportError
 from reports.run import Run
-from reports.store.columns import frame_of_columns
+from reports.store.columns import frame_of_columns, frame_of_rows
 from reports.terminal import text
 from scenarios.seam.trace import LEAST_UNRECORDED
 
@@ -195,7 +195,7 @@ def parts_of_step(run: Run, steps: Sequence[int]) -> pd.DataFrame:
     """
     each = ranks_of_step(run, steps)
     if not len(each):
-        return frame_of_columns({name: [] for name in PARTS_OF_STEP}, PARTS_OF_STEP)
+        return frame_of_rows([], PARTS_OF_STEP)
     whole = run.steps.loc[run.steps["step"].isin(steps).to_numpy(bool), "step_ns"].mean()
     values = each[list(PARTS)].to_numpy(float)
     mean, worst = np.average(values, axis=0, weights=each["rank_count"]), values.argmax(axis=0)

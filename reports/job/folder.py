@@ -60,11 +60,11 @@ def is_job(folder: Path) -> bool:
     return (folder / JOB_FILE).is_file()
 
 
-@text.json_ready
 def content(job: JobRun) -> dict[str, Any]:
     """Return all that is known of a job but its draws, as JSON-ready values."""
     frames = {name: records(getattr(job, name)) for name in FRAMES if name != "draws"}
-    return {"schema_version": SCHEMA_VERSION, **job.head, **frames}
+    whole = {"schema_version": SCHEMA_VERSION, **job.head, **frames}
+    return text.json_ready(whole)  # type: ignore[no-any-return]
 
 
 def write(job: JobRun, folder: Path) -> None:
