@@ -11,19 +11,22 @@ from operator import mul
 
 import torch
 
+from scenarios.compute_kernel import DEFAULT_KERNEL, ComputeKernel
 from scenarios.config.scenario import Optimizer
 from scenarios.seam.kernel import Kernel
-from scenarios.seam.operations.bags import Bags, BagsBackward, BagsForward
+from scenarios.seam.operations.bags import LONG_RUN, Bags, BagsBackward, BagsForward, mix_bags
 from scenarios.seam.operations.operation import Operation
 from scenarios.sparse.expected import ExpectedJagged
 from scenarios.sparse.keyed_jagged import KeyedJagged
-from scenarios.workloads.dlrm.tables.caching import RowCache
-from scenarios.workloads.dlrm.tables.described import PricedPiece, Runs, bags_of, fbgemms_name
+from scenarios.workloads.dlrm.tables.caching import KEY_BYTES, SORT_PASSES, RowCache
+from scenarios.workloads.dlrm.tables.fbgemm_limits import optim_type
 from scenarios.workloads.dlrm.tables.moments import STEP_FLOPS
-from scenarios.workloads.dlrm.tables.sorting import KEY_BYTES, SORT_PASSES
 
 # Expected features have the shapes of real ones; computations on them use meta tensors.
 Features = KeyedJagged | ExpectedJagged
+
+# The number of rows named more than `LONG_RUN` times, and the count of the most frequent one.
+Runs = tuple[int, int]
 
 # Bytes of a number of an optimizer's state.
 STATE_BYTES = 4
@@ -31,6 +34,25 @@ STATE_BYTES = 4
 WEIGHT_BYTES = 4
 # Bytes of the index of an id's bag.
 BAG_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PricedPiece:
+    """A piece of one table: `table` is its number in the model, `kernel` decides the memory in which rows are priced.
+
+    `keys` consecutive keys, those of the table's features, name its rows.
+    """
+
+    table: int
+    rows: range
+    columns: range
+    kernel: ComputeKernel = DEFAULT_KERNEL
+    keys: int = 1
+
+    @property
+    def elements(self) -> int:
+        """The number of elements: rows times columns."""
+        return len(self.rows) * len(self.columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,20 +138,31 @@ class RowPrices:
         )
 
     def _bags(self, features: Features) -> Bags | None:
-        """Describe the bags of one pass; None if some rows are not on the GPU, or kernels are not fbgemm's."""
-        if not self._is_fbgemms:
+        """Describe the bags of one pass for fbgemm's laws; None if rows are not on the GPU, or there are no ids."""
+        if not (self._is_fbgemms and self.pieces) or any(piece.kernel.is_in_host for piece in self.pieces):
             return None
-        return bags_of(
-            self.pieces,
-            self._ids_of_pieces(features),
-            samples=samples_of(features),
-            named=self._count_named_rows,
-            runs=self._runs,
-            dtype=self.dtype,
-            result=self.travels_as,
-            is_pooled=not self.unpooled,
-            is_weighted=features.weights is not None,
-        )
+        samples, parts = samples_of(features), []
+        for piece, counts in zip(self.pieces, self._ids_of_pieces(features), strict=True):
+            count, unique = round(sum(counts)), self._count_named_rows(piece, counts)
+            long_runs, longest = self._runs(piece.table) or _equal_runs(count, unique)
+            parts.append(
+                Bags(
+                    tables=len(counts),
+                    rows=len(piece.rows),
+                    dim=len(piece.columns),
+                    bags=samples,
+                    ids=count,
+                    unique=max(round(unique), 1 if count else 0),
+                    long_runs=long_runs,
+                    longest=longest,
+                    weight_dtype=_name(self.dtype),
+                    output_dtype=_name(self.travels_as),
+                    pooled=not self.unpooled,
+                    weighted=features.weights is not None,
+                )
+            )
+        every = mix_bags(parts)
+        return every if every.ids else None
 
     def _backward(self, features: Features, optimizer: str) -> tuple[Operation, ...]:
         bags = self._bags(features) if self._sorts else None
@@ -151,7 +184,7 @@ class RowPrices:
         assert self.cache is not None, "some pieces have a cache"
         pieces = zip(self.pieces, self._ids_of_pieces(features), strict=True)
         ids = [counts for piece, counts in pieces if piece.kernel.is_cached]
-        return self.cache.fill_kernel(ids, str(self.dtype).removeprefix("torch."))
+        return self.cache.fill_kernel(ids, _name(self.dtype))
 
     def update_kernel(self, features: Features) -> Kernel:
         """Return the kernel of an update, which reads ids' gradients, and reads and writes rows; once each if sorted.
@@ -175,7 +208,7 @@ class RowPrices:
             written=rows + ordering,
             host_read=hosted,
             host_written=hosted,
-            operations=self._backward(features, fbgemms_name(self.optimizer)),
+            operations=self._backward(features, optim_type(self.optimizer).lower().removeprefix("exact_")),
         )
 
     def _row_bytes(self, piece: PricedPiece, dim: int) -> tuple[int, int]:
@@ -252,7 +285,7 @@ class RowPrices:
             bytes_reread=float(reread),
             host_read=float(host_read),
             host_written=float(host_written),
-            dtype=str(self.dtype).removeprefix("torch."),
+            dtype=_name(self.dtype),
             launches=launches if self.pieces else 0,
             operations=operations,
         )
@@ -279,6 +312,16 @@ class RowPrices:
         if self.unpooled:
             return (round(self._count_touched(features).found),)
         return samples_of(features), sum(self.dims)
+
+
+def _equal_runs(ids: int, named: float) -> Runs:
+    """Return the runs of rows that are named equally often."""
+    mean = ids / named if named else 0.0
+    return (round(named) if mean > LONG_RUN else 0), max(1, round(mean + 3 * mean**0.5))
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def samples_of(features: Features) -> int:

@@ -17,12 +17,11 @@ from scenarios.config.scenario import Ids, Optimizer, OptimizerKind
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.workloads.dlrm.tables import embedding, embedding_fbgemm
 from scenarios.workloads.dlrm.tables.caching import CachedPiece, RowCache
-from scenarios.workloads.dlrm.tables.described import PricedPiece
 from scenarios.workloads.dlrm.tables.embedding import Rows
 from scenarios.workloads.dlrm.tables.embedding_fbgemm import FbgemmRows
 from scenarios.workloads.dlrm.tables.embedding_torch import Named
 from scenarios.workloads.dlrm.tables.flat import FlatRows
-from scenarios.workloads.dlrm.tables.prices import RowPrices
+from scenarios.workloads.dlrm.tables.prices import PricedPiece, RowPrices
 from tests.lanes import examples
 from tests.scenarios.workloads.dlrm.tables.test_caching import table
 

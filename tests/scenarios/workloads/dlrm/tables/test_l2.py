@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scenarios.config.scenario import Feature, Ids, Table
 from scenarios.workloads.dlrm.batches import draw_bags
 from scenarios.workloads.dlrm.ids.distinct import distinct_rows, expected_ids
-from scenarios.workloads.dlrm.tables.l2 import count_fetched_rows
+from scenarios.workloads.dlrm.tables.caching import count_fetched_rows
 from tests.scenarios.workloads.dlrm.tables.test_caching import LAWS, ROWS, table
 from tests.sim.test_dlrm_steps import training
 from tests.small import GPU, change, cluster, model_of
