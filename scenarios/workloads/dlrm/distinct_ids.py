@@ -18,7 +18,6 @@ from torch import Tensor
 
 from scenarios.do_nothing import do_nothing
 from scenarios.quantized.codec import PLAIN, QuantizedComms
-from scenarios.seam.group import Group
 from scenarios.seam.kernel import Kernel, together
 from scenarios.seam.rank import Rank
 from scenarios.seam.roles import IDS
@@ -27,8 +26,8 @@ from scenarios.sparse.feature_exchange import Sending, permute_kernel
 from scenarios.sparse.groups import TableGroup
 from scenarios.sparse.input_dist import LABEL as INPUT_LABEL
 from scenarios.sparse.keyed_jagged import KeyedJagged, cat, send_to_device
-from scenarios.sparse.sequences import SequenceGroup, SequenceWay, sequence_input_dist
-from scenarios.sparse.tables import ShardedTable, layouts
+from scenarios.sparse.sequences import SequenceGroup, SequenceWay, build_sequence_groups
+from scenarios.sparse.tables import ShardedTable
 from scenarios.workloads.dlrm.tables.caching import KEY_BYTES, SORT_PASSES
 from scenarios.workloads.dlrm.tables.embedding import kernels_of
 from scenarios.workloads.dlrm.tables.embedding_torch import Named, Places, RankRows
@@ -225,28 +224,14 @@ def build_distinct_groups(
     sorts: bool = False,
     l2_bytes: float = 0.0,
 ) -> tuple[DistinctGroup, ...]:
-    """Build one group per sharding type, like `build_groups`.
+    """Build one group per sharding type, like `build_sequence_groups`.
 
     Raises:
         ValueError: shards are not laid out as their sharding type requires, or such tables do not support that type.
     """
-    world = Group("world", tuple(range(world_size)))
-    groups = []
-    for layout in layouts(tables, world_size, local_world_size):
-        prefix = label.replace("{sharding_type}", layout.sharding_type)
-        groups.append(
-            DistinctGroup(
-                layout=layout,
-                columns=layout.sending_order,
-                label=prefix,
-                input_dist=sequence_input_dist(layout, world, prefix + INPUT_LABEL),
-                longest=tuple(piece.rows for piece in layout.sending_order),
-                codecs=codecs,
-                sorts=sorts,
-                l2_bytes=l2_bytes,
-            )
-        )
-    return tuple(groups)
+    longest = {table.name: table.rows for table in tables}
+    groups = build_sequence_groups(tables, longest, world_size, local_world_size, label=label, codecs=codecs)
+    return tuple(DistinctGroup(**_values(group), sorts=sorts, l2_bytes=l2_bytes) for group in groups)
 
 
 def _distinct_kernel(ids: float) -> Kernel:
@@ -273,6 +258,6 @@ def distinct_ids(features: KeyedJagged) -> tuple[KeyedJagged, list[Tensor]]:
     return distinct, [places for _, places in found]
 
 
-def _values(made: Sending | SequenceWay) -> dict[str, Any]:
+def _values(made: Sending | SequenceWay | SequenceGroup) -> dict[str, Any]:
     """Return the fields of a dataclass, to construct a derived one."""
     return {one.name: getattr(made, one.name) for one in fields(made)}

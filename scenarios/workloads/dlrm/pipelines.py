@@ -21,23 +21,8 @@ from scenarios.config.scenario.step import Ahead, StageName
 from scenarios.seam.backend import Work
 from scenarios.seam.rank import Rank
 from scenarios.seam.roles import COPY
-from scenarios.workloads.dlrm.loader import Drawer, MicroBatch, loader_of
+from scenarios.workloads.dlrm.loader import Batches, Drawer, MicroBatch
 from scenarios.workloads.dlrm.sparse_part import SparsePart
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """The parts of a training loop: one rank's batches, its tables, and the passes over one batch.
-
-    `train(batch, between)` awaits `between` after the forward pass; `sync(step)` ends a step.
-    """
-
-    scenario: Scenario
-    rank: Rank
-    drawer: Drawer
-    sparse: SparsePart
-    train: Callable[[MicroBatch, Callable[[], Awaitable[None]]], Awaitable[None]]
-    sync: Callable[[int], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +43,30 @@ _STREAMS: Mapping[StageName, str] = {"copy": "memcpy", "exchange": "data_dist", 
 
 
 class Loop:
-    """One rank's training loop: its steps, and the stages that run concurrently."""
+    """One rank's training loop: its steps, and the stages that run concurrently.
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts, self._rank = parts, parts.rank
-        pipeline = Recommender.of(parts.scenario.workload).pipeline
+    `train(batch, between)` awaits `between` after the forward pass; `sync(step)` ends a step.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        rank: Rank,
+        drawer: Drawer,
+        sparse: SparsePart,
+        *,
+        train: Callable[[MicroBatch, Callable[[], Awaitable[None]]], Awaitable[None]],
+        sync: Callable[[int], Awaitable[None]],
+    ) -> None:
+        self._rank, self._drawer, self._sparse, self._train_on, self._sync = rank, drawer, sparse, train, sync
+        self._copies, pipeline = scenario.copies_batches, Recommender.of(scenario.workload).pipeline
         self._micro_batches = pipeline.accumulation
         self._before, self._between = self._stages(pipeline.stages.before), self._stages(pipeline.stages.between)
         every = [*self._before, *self._between]
         self._filling = sorted(every, key=lambda stage: -stage.ahead)  # a batch passes stages further ahead first
         self._depth = max((stage.ahead for stage in every), default=0)
-        taken = parts.scenario.run.steps * self._micro_batches + self._depth
-        self._loader = loader_of(parts.scenario, parts.drawer, parts.rank, taken)
+        taken = scenario.run.steps * self._micro_batches + self._depth
+        self._loader = Batches(scenario, drawer, rank, taken)
         self._flight: list[MicroBatch] = []  # the first batch is the trained one
         self._begun: list[tuple[int, Work[MicroBatch]]] = []  # by index in `_flight`
 
@@ -87,7 +84,7 @@ class Loop:
             with self._rank.step(step):
                 for _ in range(self._micro_batches):
                     await self._train()
-                await self._parts.sync(step)
+                await self._sync(step)
         await self._settle()
         await self._loader.close()
 
@@ -101,7 +98,7 @@ class Loop:
         self._flight.append(self._loader.take())
         self._loader.begin()
         await self._begin(self._before)
-        await self._parts.train(self._flight[0], partial(self._begin, self._between))
+        await self._train_on(self._flight[0], partial(self._begin, self._between))
         for place, work in self._begun:
             self._flight[place] = await work
         self._begun = []
@@ -117,35 +114,34 @@ class Loop:
                 self._flight[stage.ahead] = await run
 
     def _stages(self, chosen: Ahead) -> list[Stage]:
-        copies = self._parts.scenario.copies_batches
-        return [self._stage(name, ahead) for name, ahead in chosen if copies or name != "copy"]
+        return [self._stage(name, ahead) for name, ahead in chosen if self._copies or name != "copy"]
 
     def _stage(self, name: StageName, ahead: int) -> Stage:
         """Open a stage's stream; rows are looked up, and the trained batch is copied, on the main stream."""
         is_beside = name in _STREAMS and (name, ahead) != ("copy", 0)
         rank = self._rank.stream(_STREAMS[name]) if is_beside else self._rank
         if name == "exchange":
-            rank = self._parts.sparse.on_sharding_group(rank)
+            rank = self._sparse.on_sharding_group(rank)
         runs = {"copy": self._copy, "exchange": self._exchange, "fill": self._fill, "look_up": self._look_up}
         return Stage(ahead, rank, is_beside, runs[name])
 
     async def _copy(self, rank: Rank, batch: MicroBatch) -> MicroBatch:
         """Copy a batch from host memory to the GPU; on the main stream like `batch.to(device)`."""
-        drawer = self._parts.drawer
+        drawer = self._drawer
         return await rank.compute(drawer.copy_kernel(batch), drawer.copy, batch, label="data.copy", role=COPY)
 
     async def _exchange(self, rank: Rank, batch: MicroBatch) -> MicroBatch:
         """Send ids to the ranks that look them up."""
-        looked = await self._parts.sparse.exchange(rank, batch.features)
+        looked = await self._sparse.exchange(rank, batch.features)
         return replace(batch, features={}, looked=looked)
 
     async def _fill(self, rank: Rank, batch: MicroBatch) -> MicroBatch:
         """Fetch the rows that caches miss."""
-        await self._parts.sparse.fill(rank, batch.looked)
+        await self._sparse.fill(rank, batch.looked)
         return batch
 
     async def _look_up(self, _: Rank, batch: MicroBatch) -> MicroBatch:
         """Look up rows and begin to send them home."""
-        sparse = self._parts.sparse.forward(batch.features, batch.looked, is_last=batch.is_last)
+        sparse = self._sparse.forward(batch.features, batch.looked, is_last=batch.is_last)
         await sparse.look_up()
         return replace(batch, sparse=sparse)

@@ -94,9 +94,7 @@ def test_a_tail_by_frequency_is_summed_exactly(rows: int, exponent: float, block
 @examples(12)
 @given(rows=st.integers(1 << 18, 1 << 20), exponent=EXPONENTS, blocks=st.integers(2, 600), name=NAMES)
 @example(rows=1 << 18, exponent=100.0, blocks=7, name="t")
-def test_blocks_of_large_shuffled_tables_are_nearly_sums(
-    rows: int, exponent: float, blocks: int, name: str
-) -> None:
+def test_blocks_of_large_shuffled_tables_are_nearly_sums(rows: int, exponent: float, blocks: int, name: str) -> None:
     one = table(rows, Ids(kind="zipf", exponent=exponent), name=name)
     off = np.abs(block_shares(one, blocks) - by_block(every_row(one), blocks)).max()
     assert off < 0.15 / blocks  # the largest of 400 draws was 0.075
