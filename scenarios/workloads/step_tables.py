@@ -8,12 +8,14 @@ from scenarios.config.scenario import (
     LEAST_POWERSGD_START,
     Buckets,
     Compression,
+    Data,
     DenseParallel,
     Launching,
     Pipeline,
     QComms,
     Replication,
 )
+from scenarios.config.toml.hardware.sections import ClusterSection
 from scenarios.config.toml.look import Look
 from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.program_spec import ScenarioTable
@@ -213,3 +215,45 @@ def check_qcomms_dtype(dtype: str | None, document: Document, look: Look) -> Non
     for key in ("forward_precision", "backward_precision"):
         if getattr(section, key) not in (None, "fp32"):
             look.mistakes.add(("qcomms", key), f"'fp32' with model.dtype = '{dtype}', for only float32 is quantized")
+
+
+def check_host_path(reason: str, document: Document, mistakes: Mistakes) -> None:
+    """Add a missing rate to host memory for GPUs that use it."""
+    cluster = document.cluster or ClusterSection()
+    inside, device = cluster.inside, document.device
+    has_path = device is not None and device.has_own_memory
+    if has_path and inside is not None and inside.kind in ("nvlink", "nvlink_mesh") and inside.host_rate is None:
+        wanted = f"a GPU's rate to its host's memory, such as '25 GB/s' over PCIe 4.0, because {reason}"
+        mistakes.missing(("cluster", "inside", "host_rate"), wanted)
+
+
+def _check_data(section: Any, document: Document, look: Look) -> None:
+    if section.samples_per_s is None and look.mistakes.sound(("data", "samples_per_s")):
+        look.refuse(("data",), section, ("per", "prefetch"), "without samples_per_s")
+    if section.copies:
+        check_host_path("data.copies = true", document, look.mistakes)
+
+
+def _data(document: Document, mistakes: Mistakes) -> Data:
+    """Build the data, with rates per rank."""
+    section = DATA.of(document)
+    if section is None or section.per != "host":
+        return DATA.build(document)
+    return DATA.build(document, samples_per_s=section.samples_per_s / have(have(document.cluster).gpus_per_host))
+
+
+DATA = ScenarioTable(
+    key="data",
+    values=Data,
+    about="How batches reach a rank. Default: they are on its GPU when a step begins.",
+    check=_check_data,
+    make=_data,
+)
+
+
+def check_data(document: Document, look: Look) -> None:
+    """Add a mistake for a pipeline of copies if batches are not copied."""
+    pipeline, section = PIPELINE.of(document), DATA.of(document)
+    copies = section is not None and section.copies
+    if pipeline is not None and pipeline.kind == "base" and not copies and look.mistakes.sound(("data", "copies")):
+        look.mistakes.add(("pipeline", "kind"), "no 'base', which copies batches ahead, without data.copies = true")

@@ -34,7 +34,6 @@ from scenarios.given_file import content
 from scenarios.planner.plan_file import GivenTable, read_plan
 from scenarios.sharding_kind import DEFAULT_TYPES, ShardingKind, ShardingType, may_cut_rows
 from scenarios.workloads.dlrm.checks import MODEL, SHARDING, own_types
-from scenarios.workloads.dlrm.data_table import DATA, check_data
 from scenarios.workloads.dlrm.ids.file import read_bags
 from scenarios.workloads.dlrm.optimizer_checks import check_precision
 from scenarios.workloads.effort import Effort
@@ -42,11 +41,13 @@ from scenarios.workloads.locate import import_named
 from scenarios.workloads.step_tables import (
     BUCKETS,
     COMPRESSION,
+    DATA,
     DENSE_PARALLEL,
     LAUNCHING,
     PIPELINE,
     QCOMMS,
     REPLICATION,
+    check_data,
     check_qcomms_dtype,
     sharding_shape,
     why_each_shard,

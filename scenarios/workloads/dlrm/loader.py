@@ -152,7 +152,7 @@ def _zeros(count: int) -> npt.NDArray[np.int64]:
 
 
 class Batches:
-    """The batches on which a rank trains, in order; all ranks must make theirs in the same order of their calls.
+    """The batches on which a rank trains; all ranks must make theirs at the same place in the order of their calls.
 
     Without a rate in `[data]` they are drawn between steps, in no simulated time. A data loader has a stream of its own
     and loads one batch after the other, `prefetch` batches ahead, and each step ends with a wait for it: a step takes

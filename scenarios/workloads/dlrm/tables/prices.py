@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import mul
+from typing import Any
 
 import torch
 
@@ -130,9 +131,9 @@ class RowPrices:
         return self._kernel(
             "embedding_lookup",
             flops=touched.elements,
-            read=touched.naming_bytes + size * (touched.elements - touched.hosted),
-            written=self.travels_as.itemsize * touched.found,
-            reread=self._reread(features),
+            bytes_read=touched.naming_bytes + size * (touched.elements - touched.hosted),
+            bytes_written=self.travels_as.itemsize * touched.found,
+            bytes_reread=self._reread(features),
             host_read=size * touched.hosted,
             operations=() if (bags := self._bags(features)) is None else (BagsForward(bags=bags),),
         )
@@ -204,8 +205,8 @@ class RowPrices:
         return self._kernel(
             "embedding_update",
             flops=self._update_flops(touched.elements, moved),
-            read=read + ordering + rows,
-            written=rows + ordering,
+            bytes_read=read + ordering + rows,
+            bytes_written=rows + ordering,
             host_read=hosted,
             host_written=hosted,
             operations=self._backward(features, optim_type(self.optimizer).lower().removeprefix("exact_")),
@@ -250,8 +251,8 @@ class RowPrices:
         return self._kernel(
             "embedding_update",
             flops=touched.elements,
-            read=touched.naming_bytes + read,
-            written=written,
+            bytes_read=touched.naming_bytes + read,
+            bytes_written=written,
             launches=2,
             operations=self._backward(features, "none"),
         )
@@ -261,34 +262,17 @@ class RowPrices:
         elements, size = self.elements, self._element_bytes
         state = float(sum(len(piece.rows) * self.optimizer.state_bytes(len(piece.columns)) for piece in self.pieces))
         flops = STEP_FLOPS.get(self.optimizer.kind, 2 if self.optimizer.kind == "sgd" else 5) * elements
-        return self._kernel("optimizer", flops=flops, read=2 * size * elements + state, written=size * elements + state)
+        return self._kernel(
+            "optimizer", flops=flops, bytes_read=2 * size * elements + state, bytes_written=size * elements + state
+        )
 
     def _kernel(
-        self,
-        kind: str,
-        *,
-        flops: float,
-        read: float,
-        written: float,
-        reread: float = 0.0,
-        host_read: float = 0.0,
-        host_written: float = 0.0,
-        launches: int = 1,
-        operations: tuple[Operation, ...] = (),
+        self, kind: str, *, launches: int = 1, operations: tuple[Operation, ...] = (), **amounts: float
     ) -> Kernel:
         """Return the kernel of a pass over all pieces; without pieces it has no launches."""
-        return Kernel(
-            kind=kind,
-            flops=float(flops),
-            bytes_read=float(read),
-            bytes_written=float(written),
-            bytes_reread=float(reread),
-            host_read=float(host_read),
-            host_written=float(host_written),
-            dtype=_name(self.dtype),
-            launches=launches if self.pieces else 0,
-            operations=operations,
-        )
+        floats: dict[str, Any] = {name: float(amount) for name, amount in amounts.items()}
+        launches = launches if self.pieces else 0
+        return Kernel(kind=kind, dtype=_name(self.dtype), launches=launches, operations=operations, **floats)
 
     def _count_touched(self, features: Features) -> _Touched:
         per_key, bags = features.length_per_key(), _bags_of(features)

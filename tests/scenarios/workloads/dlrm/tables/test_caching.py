@@ -92,10 +92,8 @@ def predict(cache: RowCache) -> tuple[float, float]:
 @pytest.mark.parametrize("law", LAWS)
 def test_misses_are_those_of_a_simulated_lru_cache(law: str, load_factor: float) -> None:
     one = table(*LAWS[law])
-    named, missed = draw((one,), round(load_factor * ROWS))
-    expected = predict(cache_of(one, load_factor=load_factor))
-    assert expected[0] == pytest.approx(named, rel=ERROR)
-    assert expected[1] == pytest.approx(missed, rel=ERROR)
+    drawn = draw((one,), round(load_factor * ROWS))
+    assert predict(cache_of(one, load_factor=load_factor)) == pytest.approx(drawn, rel=ERROR)
 
 
 @pytest.mark.parametrize("load_factor", [0.15, 0.4])
@@ -104,10 +102,8 @@ def test_features_of_a_table_share_its_rows(load_factor: float) -> None:
     laws = (*LAWS.values(),)[:2]
     features = tuple(Feature(name=f"f{at}", ids=ids, ids_per_sample=length) for at, (ids, length) in enumerate(laws))
     one = table(Ids(), sum(length for _, length in laws), features=features)
-    named, missed = draw((one,), round(load_factor * ROWS))
-    expected = predict(cache_of(one, load_factor=load_factor))
-    assert expected[0] == pytest.approx(named, rel=ERROR)
-    assert expected[1] == pytest.approx(missed, rel=ERROR)
+    drawn = draw((one,), round(load_factor * ROWS))
+    assert predict(cache_of(one, load_factor=load_factor)) == pytest.approx(drawn, rel=ERROR)
 
 
 def test_tables_of_a_module_share_the_cache() -> None:
@@ -207,14 +203,3 @@ def test_more_room_fetches_fewer_rows_and_none_less_than_once(law: str, ids: flo
     found = count_fetched_rows(one, rows, [ids], room)
     assert distinct_rows(one, rows, [ids]) * (1 - 1e-3) <= found <= ids
     assert count_fetched_rows(one, rows, [ids], room * more) <= found * (1 + 1e-3)
-
-
-@pytest.mark.parametrize("room", [500, 4_000])
-@pytest.mark.parametrize("law", LAWS)
-def test_features_of_one_law_are_one_with_the_ids_of_both(law: str, room: int) -> None:
-    ids, length = LAWS[law]
-    features = tuple(Feature(name=f"f{at}", ids=ids, ids_per_sample=length) for at in range(2))
-    both = table(Ids(), 2 * length, features=features)
-    given_ids = expected_ids(both, range(ROWS), SAMPLES_OF_L2)
-    one = count_fetched_rows(table(ids, length), range(ROWS), [sum(given_ids)], room)
-    assert count_fetched_rows(both, range(ROWS), given_ids, room) == pytest.approx(one)

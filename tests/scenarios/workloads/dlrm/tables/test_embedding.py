@@ -330,16 +330,6 @@ def test_a_cache_is_filled_on_the_stream_that_asks_for_it(on_gpu: Any, monkeypat
     assert module.fetched == [([3, 1, 2], [0, 2, 3], None), ([3, 1, 2], [0, 2, 3], main)]
 
 
-def test_rows_without_a_cache_are_not_fetched(on_gpu: Any) -> None:
-    rows = FbgemmRows(
-        RowPrices([PricedPiece(table=0, rows=range(4), columns=range(8))], torch.float32, optimizer=OPTIMIZERS[0]),
-        CUDA,
-        looks_ahead=True,
-    )
-    rows.fill(Named(torch.tensor([3]), torch.tensor([1])))
-    assert not rows._modules[0].fetched
-
-
 # The compiled code
 
 
