@@ -69,7 +69,7 @@ WAITING = (
 COMPILING = (
     "scenarios/quantized/test_codec.py",
     "scenarios/sparse/test_bucketize.py",
-    "scenarios/workloads/dlrm/tables/test_embedding_cpu.py",
+    "scenarios/workloads/dlrm/tables/test_embedding.py",
     "sim/engine/test_max_min_compiled.py",
 )
 # Modules that take longest, in seconds of a core from 45 down to 10: they go first, so that workers end together.

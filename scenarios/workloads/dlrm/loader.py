@@ -151,52 +151,29 @@ def _zeros(count: int) -> npt.NDArray[np.int64]:
     return _UNREAD[0][:count]
 
 
-class DrawnBatches:
-    """Batches that are always ready: they are drawn between steps, in no simulated time."""
+class Batches:
+    """The batches on which a rank trains; all ranks must make theirs at the same place in the order of their calls.
 
-    def __init__(self, drawer: Drawer) -> None:
-        self._drawer = drawer
-        self._ready: deque[MicroBatch] = deque()
-
-    async def fill(self, count: int) -> list[MicroBatch]:
-        """Return the first `count` batches."""
-        return [self._drawer.draw(number) for number in range(count)]
-
-    def prepare(self, numbers: range) -> None:
-        """Draw the next batches, of these numbers, before a step."""
-        self._ready.extend(self._drawer.draw(number) for number in numbers)
-
-    def begin(self) -> None:
-        """Allow one more batch to be loaded."""
-
-    async def wait(self) -> None:
-        """Wait until the next batch is ready."""
-
-    def take(self) -> MicroBatch:
-        """Return the next batch."""
-        return self._ready.popleft()
-
-    async def close(self) -> None:
-        """Wait for loading that was begun and is no longer needed."""
-
-
-class Loader(DrawnBatches):
-    """Batches of a data loader on a stream of its own: one after the other, each of which takes `lasts_ns`.
-
-    The loader is `prefetch` batches ahead, and each step ends with a wait for it: a step takes at least as long as
-    loading its batches. The run takes the first `taken` batches: only these are drawn, and only they and the one after
-    them are loaded ahead.
+    Without a rate in `[data]` they are drawn between steps, in no simulated time. A data loader has a stream of its own
+    and loads one batch after the other, `prefetch` batches ahead, and each step ends with a wait for it: a step takes
+    at least as long as loading its batches. The run takes the first `taken` batches: only these are drawn, and only
+    they and the one after them are loaded ahead.
     """
 
-    def __init__(self, drawer: Drawer, rank: Rank, *, lasts_ns: int, prefetch: int, taken: int) -> None:
-        super().__init__(drawer)
-        self._rank, self._prefetch, self._taken = rank.stream("loader"), min(prefetch, taken + 1), taken
-        self._cost = Kernel(kind=LOADING, lasts_ns=lasts_ns, launches=0, dtype="")
+    def __init__(self, scenario: Scenario, drawer: Drawer, rank: Rank, taken: int) -> None:
+        data = Recommender.of(scenario.workload).data
+        self._drawer, self._taken, self._prefetch = drawer, taken, min(data.prefetch, taken + 1)
+        self._cost: Kernel | None = None
+        if data.samples_per_s is not None:
+            self._rank, lasts_ns = rank.stream("loader"), round(1e9 * scenario.run.batch_size / data.samples_per_s)
+            self._cost = Kernel(kind=LOADING, lasts_ns=max(1, lasts_ns), launches=0, dtype="")
         self._begun = 0
+        self._ready: deque[MicroBatch] = deque()
         self._coming: deque[Work[MicroBatch | None]] = deque()
 
     async def fill(self, count: int) -> list[MicroBatch]:
-        """Return the first `count` batches, and wait until the one after them is ready, too."""
+        """Return the first `count` batches; wait until a loader has the one after them, too."""
+        self.prepare(range(count))
         for _ in range(count + self._prefetch):
             self.begin()
         for _ in range(count + 1):
@@ -204,39 +181,36 @@ class Loader(DrawnBatches):
         return [self.take() for _ in range(count)]
 
     def prepare(self, numbers: range) -> None:
-        """Do nothing: the loader draws batches itself."""
+        """Draw the next batches, of these numbers, before a step, unless a loader does."""
+        if self._cost is None:
+            self._ready.extend(self._drawer.draw(number) for number in numbers)
 
     def begin(self) -> None:
-        """Begin to load the next batch."""
-        self._coming.append(self._rank.spawn(self._load(self._begun)))
-        self._begun += 1
+        """Let a loader begin to load the next batch."""
+        if self._cost is not None:
+            self._coming.append(self._rank.spawn(self._load(self._cost, self._begun)))
+            self._begun += 1
 
     async def wait(self) -> None:
-        """Wait for the batch that was begun first."""
-        batch = await self._coming.popleft()
-        if batch is not None:
+        """Wait until a loader has the batch that was begun first."""
+        if self._coming and (batch := await self._coming.popleft()) is not None:
             self._ready.append(batch)
 
+    def take(self) -> MicroBatch:
+        """Return the next batch."""
+        return self._ready.popleft()
+
     async def close(self) -> None:
-        """Wait for all batches that were begun."""
+        """Wait for all batches that a loader has begun."""
         while self._coming:
             await self._coming.popleft()
 
-    async def _load(self, number: int) -> MicroBatch | None:
-        return await self._rank.compute(self._cost, self._draw, number, label="data.load", role=LOAD)
+    async def _load(self, cost: Kernel, number: int) -> MicroBatch | None:
+        return await self._rank.compute(cost, self._draw, number, label="data.load", role=LOAD)
 
     def _draw(self, number: int) -> MicroBatch | None:
         """Draw the batch of that number; None if the run does not take it, which is loaded as in a longer run."""
         return self._drawer.draw(number) if number < self._taken else None
-
-
-def loader_of(scenario: Scenario, drawer: Drawer, rank: Rank, taken: int) -> DrawnBatches:
-    """Return the source of the `taken` batches that a rank trains on; all ranks must call this in the same order."""
-    data = Recommender.of(scenario.workload).data
-    if data.samples_per_s is None:
-        return DrawnBatches(drawer)
-    lasts_ns = max(1, round(1e9 * scenario.run.batch_size / data.samples_per_s))
-    return Loader(drawer, rank, lasts_ns=lasts_ns, prefetch=data.prefetch, taken=taken)
 
 
 def move_batch(batch: MicroBatch, move: Callable[[Tensor], Tensor]) -> MicroBatch:
