@@ -24,11 +24,17 @@ from scenarios.workloads.script.gpu.kernels import FUSED, as_laid_out
 from scenarios.workloads.script.gpu.known_values import META, Shadows, is_meta
 from scenarios.workloads.script.gpu.repeated import Repeated, key_of
 from scenarios.workloads.script.gpu.tensors import HostCopies, mark_pinned
-from scenarios.workloads.script.gpu.values.computed import NOT_KNOWN, ValueComputer, is_view
-from scenarios.workloads.script.gpu.values.counted import SENTENCE, even_bags, even_counts
+from scenarios.workloads.script.gpu.values.computed import (
+    EVENLY,
+    NOT_KNOWN,
+    ValueComputer,
+    even_bags,
+    even_counts,
+    is_view,
+)
 from scenarios.workloads.script.gpu.values.sparse import Sparse, move_arguments
 from scenarios.workloads.script.gpu.values.value_reads import ValueReads, unknown_sizes
-from scenarios.workloads.script.host.calls import without_counting
+from scenarios.workloads.script.host.calls import passes_through, without_counting
 from scenarios.workloads.script.host.compiled import Call
 
 
@@ -42,6 +48,7 @@ class Meta(TorchFunctionMode):
         super().__init__()
         self._shadows, self._indexed = shadows, indexed
 
+    @passes_through
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
@@ -222,7 +229,7 @@ class OnGpu(TorchDispatchMode):
         values = self._computed.of(func, args, kwargs, result) if decides else NOT_KNOWN
         if values is NOT_KNOWN and (counts := self._counts(func, args, kwargs, result)) is not None:
             values = counts
-            self._asked.say(SENTENCE)
+            self._asked.say(EVENLY)
         if failed is not None:
             result = self._in_its_place(failed, func, args, values)
         made = tensors_in(result)

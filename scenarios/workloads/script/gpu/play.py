@@ -14,7 +14,6 @@ import torch
 import torch._dynamo
 
 from scenarios.modules.cuda_autocast import autocast_here, autocast_on_meta
-from scenarios.workloads.script.gpu.checkpoints import name_operators_of_gpus
 from scenarios.workloads.script.gpu.cuda.driver import Current
 from scenarios.workloads.script.gpu.cuda.generators import make_generators
 from scenarios.workloads.script.gpu.cuda.properties import SeenGpu
@@ -25,15 +24,14 @@ from scenarios.workloads.script.gpu.fakes import find_shapes_of_dtensors, leave_
 from scenarios.workloads.script.gpu.fbgemm_bags import watch_bags
 from scenarios.workloads.script.gpu.flex_attention import FlexAttention
 from scenarios.workloads.script.gpu.functional import Functional
-from scenarios.workloads.script.gpu.kernels import kernels_of_gpus
+from scenarios.workloads.script.gpu.kernels import kernels_of_gpus, name_operators_of_gpus
 from scenarios.workloads.script.gpu.known_values import Shadows
 from scenarios.workloads.script.gpu.memory.memory import DeviceMemory, workspace_bytes
 from scenarios.workloads.script.gpu.parameters import keep_parameters
 from scenarios.workloads.script.gpu.storages import Storages
 from scenarios.workloads.script.gpu.tensors import HostCopies, move_tensors, print_tensors
 from scenarios.workloads.script.gpu.triton_kernels import TritonKernels
-from scenarios.workloads.script.gpu.values.computed import ValueComputer
-from scenarios.workloads.script.gpu.values.drawn import draw_at_once
+from scenarios.workloads.script.gpu.values.computed import ValueComputer, draw_at_once
 from scenarios.workloads.script.gpu.values.sparse import make_sparse_anew
 from scenarios.workloads.script.gpu.values.value_reads import ValueReads
 from scenarios.workloads.script.process.labels import Labels

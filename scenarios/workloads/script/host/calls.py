@@ -19,15 +19,14 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Profile = Callable[[FrameType, str, Any], None]
 # A function's call counts; only calls within it may count; neither counts.
 _COUNTED, _PASSED_THROUGH, _SIMULATION = range(3)
-# Python code that runs only because the GPU is simulated: this project's (`_CALLING_OTHERS` call functions of scripts
-# or of libraries in turn), torch's around modes, and calls of finalizers, which the simulation attaches to each tensor.
-_CALLING_OTHERS = frozenset({"__torch_function__", "recorded", "forward", "watched", "advance"})
+# Python code that runs only because the GPU is simulated: this project's (`passes_through` marks what calls scripts or
+# libraries in turn), torch's around modes, and calls of finalizers, which the simulation attaches to each tensor.
+_PASSING = {weakref.finalize.__call__.__code__}
 _OF_MODES = (
     *("torch/_library/simple_registry.py", "torch/_compile.py", "torch/_dynamo/eval_frame.py", "torch/overrides.py"),
     *("torch/utils/_python_dispatch.py", "torch/compiler/__init__.py"),
 )
 _OF_PYTHON = ("call", "return")  # events of Python functions; the others belong to C functions
-_FINALIZER = weakref.finalize.__call__.__code__
 _OURS = tuple(f"{Path(__file__).parents[4] / room}/" for room in ("scenarios", "sim"))
 
 
@@ -82,6 +81,12 @@ def _counting(counter: HostCounter, stretches: Stretches) -> _Profile:
     return count
 
 
+def passes_through(function: _Function) -> _Function:
+    """Decorate a function of the simulation that calls the script or a library: what it calls counts."""
+    _PASSING.add(function.__code__)
+    return function
+
+
 def without_counting(function: _Function) -> _Function:
     """Decorate a function of the simulation to run without the profile function, which would ignore its many events."""
 
@@ -103,10 +108,8 @@ class _Kinds(dict[CodeType, int]):
     """A cache of how a function's calls count, by its code object."""
 
     def __missing__(self, code: CodeType) -> int:
-        if code.co_filename.startswith(_OURS):
-            kind = _PASSED_THROUGH if code.co_name in _CALLING_OTHERS else _SIMULATION
+        if code in _PASSING or code.co_filename.endswith(_OF_MODES):
+            self[code] = _PASSED_THROUGH
         else:
-            is_around = code.co_filename.endswith(_OF_MODES) or code is _FINALIZER
-            kind = _PASSED_THROUGH if is_around else _COUNTED
-        self[code] = kind
-        return kind
+            self[code] = _SIMULATION if code.co_filename.startswith(_OURS) else _COUNTED
+        return self[code]

@@ -41,9 +41,8 @@ from scenarios.workloads.recording.events.work import (
 from scenarios.workloads.recording.packed import Packed
 from scenarios.workloads.script.gpu.known_values import Shadows, is_meta
 from scenarios.workloads.script.gpu.storages import Storages
-from scenarios.workloads.script.host.as_compiled import AsCompiled
 from scenarios.workloads.script.host.calls import CountedCalls
-from scenarios.workloads.script.host.compiled import Call, Compiled
+from scenarios.workloads.script.host.compiled import AsCompiled, Call, Compiled
 from scenarios.workloads.script.host.measured import Stretches
 from scenarios.workloads.script.host.polls import Polls
 from scenarios.workloads.script.host.through_host import through_host

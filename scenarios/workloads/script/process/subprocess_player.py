@@ -19,20 +19,18 @@ from scenarios.workloads.recording.events.notes import RecordMetric, ScriptEnd, 
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.gpu.cuda.properties import SeenGpu
 from scenarios.workloads.script.gpu.cuda.smi import install_smi
-from scenarios.workloads.script.host.left_out import LeftOut
-from scenarios.workloads.script.host.loading import watch_loaders
+from scenarios.workloads.script.host.calls import passes_through
+from scenarios.workloads.script.host.loading import LeftOut, watch_loaders
 from scenarios.workloads.script.host.on_cpu import OnCpu
-from scenarios.workloads.script.meeting.agents import install_agents
 from scenarios.workloads.script.meeting.commands import watch_commands
 from scenarios.workloads.script.meeting.guard import NO_RPC
-from scenarios.workloads.script.meeting.mains import run_as_main
+from scenarios.workloads.script.meeting.launchers import install_agents, install_spawn, run_as_main
 from scenarios.workloads.script.meeting.pools import install_pools
 from scenarios.workloads.script.meeting.processes import Processes
 from scenarios.workloads.script.meeting.rank_warnings import show_once
 from scenarios.workloads.script.meeting.seats import Seats
-from scenarios.workloads.script.meeting.spawned import install_spawn
 from scenarios.workloads.script.meeting.store import simulate_stores
-from scenarios.workloads.script.process.children import stand_alone
+from scenarios.workloads.script.process.children import answer_into, stand_alone
 from scenarios.workloads.script.process.errors import error_message, place_of, tell_exit
 from scenarios.workloads.script.process.gradients import watch_gradients
 from scenarios.workloads.script.process.groups import install
@@ -40,7 +38,6 @@ from scenarios.workloads.script.process.labels import Labels
 from scenarios.workloads.script.process.marks import Marks, Replaced
 from scenarios.workloads.script.process.patched_save import keep_apart
 from scenarios.workloads.script.process.simulated import SimulatedLink
-from scenarios.workloads.script.process.stands import answer_into
 from scenarios.workloads.script.process.torchrec_plan import use_plan
 from scenarios.workloads.script.process.wants_cuda import refuse_cuda
 from scenarios.workloads.script.requests import ScriptLink
@@ -82,8 +79,6 @@ def main(connection: Connection, script: Script, env: Mapping[str, str], folder:
             Labels(link.computed.turn)
         if isinstance(on_cpu, OnCpu):
             watch_loaders(link, on_cpu)
-        else:
-            on_cpu.watch()
         rpc.init_rpc = partial(_refuse_rpc, link)
         if script.is_on_default and gpu is None:
             refuse_cuda(link)
@@ -146,6 +141,7 @@ def _record_losses(link: ScriptLink) -> Replaced:
     backward = torch.Tensor.backward
     inside: list[torch.Tensor] = []
 
+    @passes_through
     def record(self: torch.Tensor, *args: Any, **more: Any) -> None:
         # A torch function mode calls this a second time for the same tensor.
         has_values = not (self.is_meta or isinstance(self, FakeTensor))

@@ -10,8 +10,7 @@ from scenarios.seam.errors import ProgramError
 from scenarios.workloads.recording.events.event import Request
 from scenarios.workloads.recording.events.notes import ScriptEnd, StepEnd
 from scenarios.workloads.recording.lines import Logs, RankLog
-from scenarios.workloads.script.recording.likeness import difference
-from scenarios.workloads.script.recording.replay import Families, replays_of_two
+from scenarios.workloads.script.recording.replay import Families, difference, replays_of_two
 from scenarios.workloads.script.recording.single_rank import Alone, SentByRanks, WaitingFor
 from scenarios.workloads.script.runner import LivePlayer
 
