@@ -120,13 +120,9 @@ class Mail:
         self._counts = Counter[Hashable]()
 
     def post(self, call: IssueCall, here: int, members: Sequence[int], number: int) -> Hashable | None:
-        """Store what a rank sends by a call; return the key for `take` of what the rank receives, None for a send.
+        """Store what a rank `here` sends by a call; return the key for `take` of what it receives, None for a send.
 
-        Args:
-            call: a send, receive or scatter.
-            here: the rank that issued the call.
-            members: the ranks of the call's group.
-            number: distinguishes groups of identical `members`.
+        `number` distinguishes groups of identical `members`.
         """
         is_scatter, group = call.verb == "scatter", (tuple(members), number)
         if call.verb == "send":

@@ -58,9 +58,8 @@ class BagsOnGpu:
 
         def make(bags: Any, embedding_specs: Any, feature_table_map: Any = None, *args: Any, **more: Any) -> None:
             begin(bags, embedding_specs, feature_table_map, *args, **more)
-            bags.feature_table_map = list(
-                feature_table_map or range(len(embedding_specs))
-            )  # dense bags do not store it
+            # Dense bags do not store it.
+            bags.feature_table_map = list(feature_table_map or range(len(embedding_specs)))
 
         if "Dense" in kind.__name__:
             kind.__init__ = make
@@ -162,15 +161,8 @@ class _ModuleBags:
     ) -> Tensor:
         """Return the result of the module's forward pass.
 
-        The module is an argument, not stored: a reference would keep its tables' memory alive.
-
-        Args:
-            module: the bags.
-            indices: the ids.
-            offsets: where each bag begins in `indices`.
-            weights: weights per id, or None.
-            batches: samples of each feature from each rank if features have different batch sizes (VBE); the result is
-                flat then.
+        The module is an argument, not stored: a reference would keep its tables' memory alive. `batches` are samples of
+        each feature from each rank if features have different batch sizes (VBE); the result is flat then.
         """
         if self._link.shadows is not None and self._link.shadows.has_all:
             raise RuntimeError("fbgemm's tables have no values on simulated GPUs: expected --play record")

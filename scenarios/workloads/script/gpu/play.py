@@ -58,11 +58,11 @@ def on_gpu(gpu: SeenGpu, link: SimulatedLink) -> Iterator[None]:
     flex = FlexAttention(shadows, link.launch, lambda: link.compiled.is_running)
     flex.install()
 
-    transfers = HostCopies(link.launch, lambda: link.synchronize(link.stream), link.staged)
+    transfers = HostCopies(link)
     print_tensors(shadows, transfers.wait)
     asked = ValueReads(shadows, _say, link.step)
     computed = ValueComputer(shadows, asked.say, lambda: torch.cuda.default_generators[indexed("cuda").index])
-    link.storages = Storages(shadows, transfers, asked.say)
+    link.filing = Storages(shadows, transfers, asked.say).filing
     draw_at_once(shadows)
     make_sparse_anew(shadows)
     TritonKernels(shadows, gpu, link.launch, _say).watch()
@@ -70,9 +70,7 @@ def on_gpu(gpu: SeenGpu, link: SimulatedLink) -> Iterator[None]:
 
     @contextmanager
     def modes() -> Iterator[None]:
-        on_gpu = OnGpu(
-            shadows, functional, flex, link.launch, transfers, computed, asked, link.on_cpu, link.count_dispatch
-        )
+        on_gpu = OnGpu(link, shadows, functional, flex, transfers, computed, asked)
         with autocast_here(), Meta(shadows, indexed), on_gpu:
             yield
 

@@ -14,8 +14,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.data import _utils, dataloader
 
 from scenarios.workloads.recording.events.notes import LoadedBatch, NoteLeftOut
-from scenarios.workloads.script.host.calls import passes_through
-from scenarios.workloads.script.host.measured import turns_of
+from scenarios.workloads.script.host.calls import passes_through, turns_of
 from scenarios.workloads.script.host.on_cpu import OnCpu
 from scenarios.workloads.script.process.simulated import SimulatedLink
 from scenarios.workloads.script.users_lines import users_line

@@ -139,9 +139,7 @@ class _PlayedProcess:
     def turn(self, steps: int, *, is_last: bool = False) -> bool:
         """Answer the pending request if possible, then log the next request; return whether this advanced the process.
 
-        Args:
-            steps: how many steps to run after the first.
-            is_last: whether a request that still waits for other ranks is answered all the same.
+        With `is_last` a request that still waits for other ranks is answered all the same.
         """
         if self.is_over or not self._is_answered(is_last):
             return False

@@ -177,12 +177,9 @@ def script_calls_of(recorded: Recorded, rank: int, step: int) -> dict[int, list[
 
 
 def difference(expected: Replay, found: Replay, *, steps: int | None = None) -> str | None:
-    """Return a phrase about where two ranks part; None if their requests are identical.
+    """Return a phrase about where two ranks part, in all or the first `steps`; None if their requests are identical.
 
-    Args:
-        expected: the first rank's requests, translated to the second rank's groups.
-        found: the second rank's requests.
-        steps: compare until the end of this many steps; None: until the end of the script.
+    The first rank's requests are `expected`, translated to the second rank's groups.
 
     Raises:
         ProgramError: the second rank is in no group that corresponds to one of the first rank.

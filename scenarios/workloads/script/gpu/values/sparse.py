@@ -93,9 +93,8 @@ class Sparse:
             return func(*args, **kwargs)
         if name in _PARTS:
             found = self._adopt(_PARTS[name](args[0]))
-            return (
-                found if name.startswith("_") else _aten.alias.default(found)
-            )  # autograd turns this into a view, but only once
+            # Autograd turns this into a view, but only once.
+            return found if name.startswith("_") else _aten.alias.default(found)
         with self._run():
             if func is _BAGS_BACK:
                 return self._bags_back(*args)

@@ -14,9 +14,8 @@ from torch.utils.data import DataLoader, Dataset, _utils, dataloader
 
 from scenarios.config.host_costs import LOOP_TURNS
 from scenarios.modules.describing.host import HostCounter
-from scenarios.workloads.script.host.calls import CountedCalls
+from scenarios.workloads.script.host.calls import CountedCalls, Stretches, turn_ns, turns_of
 from scenarios.workloads.script.host.loading import watch_loaders
-from scenarios.workloads.script.host.measured import Stretches, turn_ns, turns_of
 
 
 def loop(turns: int) -> int:
