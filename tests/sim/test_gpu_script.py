@@ -90,8 +90,7 @@ def test_kernels_are_priced_and_gathers_of_sharded_parameters_overlap_them() -> 
 @pytest.mark.supports("convolutions, `channels_last`", "GPUs")
 def test_convolutions_keep_channels_last(tmp_path: Path) -> None:
     """`to(memory_format=...)` moves a tensor on its GPU, and cuDNN takes the layout of the input or of the weight."""
-    file = tmp_path / "layouts.py"
-    file.write_text(
+    (file := tmp_path / "layouts.py").write_text(
         """import torch
 from torch import nn
 last = {"memory_format": torch.channels_last}
@@ -127,8 +126,7 @@ assert given.grad.is_contiguous(**last)
     ],
 )
 def test_reading_an_uncomputed_value_raises_one_sentence(line: str, sentence: str, tmp_path: Path) -> None:
-    file = tmp_path / "decides.py"
-    file.write_text(f"import torch\nx = torch.randn(8, device='cuda')\n{line}\n")
+    (file := tmp_path / "decides.py").write_text(f"import torch\nx = torch.randn(8, device='cuda')\n{line}\n")
     with pytest.raises(ProgramError, match=rf"decides\.py:3: {sentence}"):
         play_script(file, ranks=(1, 1))
 

@@ -31,8 +31,7 @@ def play_script(path: Path, *args: str, hosts: int = 2, gpus: int = 1, **overrid
 
 
 def bad(folder: Path, body: str) -> Path:
-    file = folder / "bad.py"
-    file.write_text(
+    (file := folder / "bad.py").write_text(
         f"import time\nimport torch\nimport torch.distributed as dist\ndist.init_process_group('gloo')\n{body}"
     )
     return file
@@ -131,8 +130,7 @@ def test_a_bad_script_raises_one_sentence(body: str, sentence: str, tmp_path: Pa
 
 
 def test_a_rank_that_is_killed_while_answers_are_on_their_way_is_the_same_sentence(tmp_path: Path) -> None:
-    file = tmp_path / "killed.py"
-    file.write_text(
+    (file := tmp_path / "killed.py").write_text(
         "import os\nimport torch\nx = torch.ones(8, device='cuda')\n"
         "for _ in range(12):\n    x.add_(1).sum().item()\nos.kill(os.getpid(), 9)\n"
     )
