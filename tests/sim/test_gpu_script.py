@@ -9,7 +9,7 @@ import pytest
 
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.trace import Recording
-from scenarios.workloads.script.command import scenario_of
+from scenarios.workloads.script.command import load_given
 from tests.sim.unjudged import simulate_unjudged
 from tests.small import with_free_host
 
@@ -27,7 +27,7 @@ def play_script(
     has_free_host: bool = False,
 ) -> Recording:
     overrides = {"profile": profile, "steps": steps, "timeout": "60 s", "payload": payload}
-    made = scenario_of(path, args, overrides, *ranks)
+    made = load_given(path, overrides, args=args, hosts=ranks[0], gpus_per_host=ranks[1])
     return simulate_unjudged(with_free_host(made) if has_free_host else made)
 
 

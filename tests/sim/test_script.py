@@ -14,7 +14,7 @@ from scenarios.config.load import load
 from scenarios.config.scenario import Scenario
 from scenarios.seam.errors import CollectiveError, DeadlockError, ProgramError, ScenarioError
 from scenarios.seam.trace import Recording
-from scenarios.workloads.script.command import scenario_of, split_at_script
+from scenarios.workloads.script.command import load_given, split_at_script
 from tests.sim.unjudged import simulate_unjudged
 
 ROOT = Path(__file__).parents[2]
@@ -22,7 +22,8 @@ SCRIPTS = ROOT / "tests" / "data" / "scripts"
 
 
 def scenario(path: Path, *args: str, hosts: int = 2, gpus: int = 1, **overrides: object) -> Scenario:
-    return scenario_of(path, args, {"profile": "emulated_200mbit", "timeout": "20 s", **overrides}, hosts, gpus)
+    overrides = {"profile": "emulated_200mbit", "timeout": "20 s", **overrides}
+    return load_given(path, overrides, args=args, hosts=hosts, gpus_per_host=gpus)
 
 
 def play_script(path: Path, *args: str, hosts: int = 2, gpus: int = 1, **overrides: object) -> Recording:

@@ -32,7 +32,6 @@ from scenarios.workloads.script.gpu.storages import Storages
 from scenarios.workloads.script.gpu.tensors import HostCopies, move_tensors, print_tensors
 from scenarios.workloads.script.gpu.triton_kernels import TritonKernels
 from scenarios.workloads.script.gpu.values.computed import ValueComputer, draw_at_once
-from scenarios.workloads.script.gpu.values.sparse import make_sparse_anew
 from scenarios.workloads.script.gpu.values.value_reads import ValueReads
 from scenarios.workloads.script.process.labels import Labels
 from scenarios.workloads.script.process.simulated import SimulatedLink
@@ -64,7 +63,6 @@ def on_gpu(gpu: SeenGpu, link: SimulatedLink) -> Iterator[None]:
     computed = ValueComputer(shadows, asked.say, lambda: torch.cuda.default_generators[indexed("cuda").index])
     link.filing = Storages(shadows, transfers, asked.say).filing
     draw_at_once(shadows)
-    make_sparse_anew(shadows)
     TritonKernels(shadows, gpu, link.launch, _say).watch()
     name_operators_of_gpus()
 
