@@ -45,8 +45,7 @@ BY_HAND = "for _ in range(7):\n    backward()\n    by_hand()\n"
 
 
 def script(folder: Path, body: str, head: str = HEAD) -> Path:
-    file = folder / "train.py"
-    file.write_text(head.lstrip() + body)
+    (file := folder / "train.py").write_text(head.lstrip() + body)
     return file
 
 

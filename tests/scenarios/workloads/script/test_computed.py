@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import torch
 from torch import Tensor
 
-from scenarios.workloads.script.gpu.values.counted import even_bags
+from scenarios.workloads.script.gpu.values.computed import even_bags
 
 NAMES = ("lengths", "indices", "bucketize_pos", "sequence", "block_sizes", "my_size")
 

@@ -8,8 +8,7 @@ import pytest
 
 from scenarios.workloads.recording.events.waits import Query, Sleep, SynchronizeEvent
 from scenarios.workloads.recording.lines import parse_line
-from scenarios.workloads.script.recording.likeness import difference
-from scenarios.workloads.script.recording.replay import GroupsByFamily, Replay
+from scenarios.workloads.script.recording.replay import GroupsByFamily, Replay, difference
 
 LOOK, WAIT, STEP = ["query", "event", 0], ["synchronize_event", 0], ["step"]
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import gc
 import sys
 import threading
-from types import FrameType
+from contextlib import nullcontext
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
+from torch.utils.data import DataLoader, Dataset, _utils, dataloader
 
 from scenarios.config.host_costs import LOOP_TURNS
 from scenarios.modules.describing.host import HostCounter
-from scenarios.workloads.script.host.calls import CountedCalls
-from scenarios.workloads.script.host.measured import Stretches, turn_ns, turns_of
+from scenarios.workloads.script.host.calls import CountedCalls, Stretches, turn_ns, turns_of
+from scenarios.workloads.script.host.loading import watch_loaders
 
 
 def loop(turns: int) -> int:
@@ -40,6 +42,19 @@ def collected_elsewhere(threads: int) -> None:
         thread = threading.Thread(target=gc.collect)
         thread.start()
         thread.join()
+
+
+class Samples(Dataset[int]):
+    def __len__(self) -> int:
+        return 1_000
+
+    def __getitem__(self, place: int) -> int:
+        return place
+
+
+def load(batch_size: int) -> None:
+    for _ in DataLoader(Samples(), batch_size):
+        pass
 
 
 @pytest.fixture
@@ -87,3 +102,14 @@ def test_garbage_collected_in_another_thread_is_not_measured(measured: Any) -> N
     """Else all CPU time of this thread since it began would be a stretch: the other thread's clock is new."""
     found, _ = measured(collected_elsewhere, 3)
     assert turns_of(sum(found.values())) < 1_000 * LOOP_TURNS
+
+
+def test_calls_of_a_data_set_are_counted(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loader's method is the simulation's, which is not counted; what it calls is the script's."""
+    own, workers = dataloader._SingleProcessDataLoaderIter, dataloader._MultiProcessingDataLoaderIter
+    patched = ((own, "_next_data"), (workers, "_process_data"), (workers, "_reset"), (_utils.worker, "_worker_loop"))
+    for owner, name in patched:
+        monkeypatch.setattr(owner, name, getattr(owner, name))  # restored afterwards
+    on_cpu: Any = SimpleNamespace(loading=nullcontext)
+    watch_loaders(on_cpu, on_cpu)
+    assert measured(load, 100)[1] >= 1_000

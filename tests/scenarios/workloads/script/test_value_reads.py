@@ -7,7 +7,7 @@ import sys
 from functools import partial
 from itertools import count, cycle, repeat
 
-from scenarios.workloads.script.gpu.values.loops import loop_around
+from scenarios.workloads.script.gpu.values.value_reads import loop_around
 
 
 def asks() -> bool:
