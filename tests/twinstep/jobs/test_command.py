@@ -140,7 +140,7 @@ def test_python_predicts_the_same_job(folder: Path) -> None:
 
 def test_a_scenario_without_a_job_has_the_failures_of_a_known_cluster() -> None:
     profile: Any = {"cluster.profile": "dgx_h100", "cluster.gpus_per_host": 8, "run.library": "nccl"}
-    job = twinstep.job("powersgd_4x2_3g", days=30, **profile)
+    job = twinstep.job("powersgd_4x2_3g", days=1, **profile)
     assert job.head["failure_rates"]["profile"] == "llama3_h100"
     assert job.head["step_source"] == "predicted"
 
