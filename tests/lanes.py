@@ -91,7 +91,7 @@ WAITING = ("real", "test_")
 COMPILING = (
     "scenarios/quantized/test_codec.py",
     "scenarios/sparse/test_bucketize.py",
-    "scenarios/workloads/dlrm/tables/test_embedding_cpu.py",
+    "scenarios/workloads/dlrm/tables/test_embedding.py",
     "sim/engine/test_max_min_compiled.py",
 )
 # Modules that take longest, in seconds of a core from 70 down to 9: they go first, so that workers end together.

@@ -10,7 +10,7 @@ import pytest
 
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.trace import Recording
-from scenarios.workloads.script.command import scenario_of
+from scenarios.workloads.script.command import load_given
 from tests.sim.unjudged import simulate_unjudged
 from tests.small import with_free_host
 
@@ -28,7 +28,7 @@ def play_script(
     has_free_host: bool = False,
 ) -> Recording:
     overrides = {"profile": profile, "steps": steps, "timeout": "60 s", "payload": payload}
-    made = scenario_of(path, args, overrides, *ranks)
+    made = load_given(path, overrides, args=args, hosts=ranks[0], gpus_per_host=ranks[1])
     return simulate_unjudged(with_free_host(made) if has_free_host else made)
 
 
@@ -91,8 +91,7 @@ def test_kernels_are_priced_and_gathers_of_sharded_parameters_overlap_them() -> 
 @pytest.mark.supports("convolutions, `channels_last`", "GPUs")
 def test_convolutions_keep_channels_last(tmp_path: Path) -> None:
     """`to(memory_format=...)` moves a tensor on its GPU, and cuDNN takes the layout of the input or of the weight."""
-    file = tmp_path / "layouts.py"
-    file.write_text(
+    (file := tmp_path / "layouts.py").write_text(
         """import torch
 from torch import nn
 last = {"memory_format": torch.channels_last}
@@ -128,8 +127,7 @@ assert given.grad.is_contiguous(**last)
     ],
 )
 def test_reading_an_uncomputed_value_raises_one_sentence(line: str, sentence: str, tmp_path: Path) -> None:
-    file = tmp_path / "decides.py"
-    file.write_text(f"import torch\nx = torch.randn(8, device='cuda')\n{line}\n")
+    (file := tmp_path / "decides.py").write_text(f"import torch\nx = torch.randn(8, device='cuda')\n{line}\n")
     with pytest.raises(ProgramError, match=rf"decides\.py:3: {sentence}"):
         play_script(file, ranks=(1, 1))
 

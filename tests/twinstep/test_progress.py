@@ -9,8 +9,7 @@ import sys
 import pytest
 
 from sim.run import RunProgress
-from twinstep.phases import Phases
-from twinstep.progress import Interrupt, ProgressBar
+from twinstep.progress import Interrupt, Phases, ProgressBar
 
 
 class Terminal(io.StringIO):
