@@ -68,7 +68,7 @@ class Outcome:
     def check(self, value: Any, where: str) -> None:
         status = value.get("status") if isinstance(value, dict) else None
         one_of(*OUTCOMES).check(status, f"{where}.status")
-        OUTCOMES[status].check(value, where)
+        OUTCOMES[str(status)].check(value, where)
 
 
 CASE = Fields(
