@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,19 @@ from reports.job import folder as job_folder
 from sim.job.sample import sample
 from tests.commands import command
 from tests.twinstep.jobs.small import JOB, write
+from tests.twinstep.studies.players import play_in_this_process
 from twinstep.__main__ import main
 from twinstep.jobs.job_models import JobModels
 from twinstep.jobs.job_steps import given_steps
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_looks() -> Iterator[None]:
+    """Compare intervals, sizes and changes by few jobs each."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sim.job.sample._LOOK", 2)
+        patch.setattr("sim.job.sample._LOOKED", 500)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -138,9 +149,9 @@ def test_python_predicts_the_same_job(folder: Path) -> None:
         twinstep.job(file, samples=1, days=2)
 
 
-def test_a_scenario_without_a_job_has_the_failures_of_a_known_cluster() -> None:
-    profile: Any = {"cluster.profile": "dgx_h100", "cluster.gpus_per_host": 8, "run.library": "nccl"}
-    job = twinstep.job("powersgd_4x2_3g", days=1, **profile)
+def test_a_scenario_without_a_job_has_the_failures_of_a_known_cluster(tmp_path: Path) -> None:
+    small = 'program = "powersgd"\ncluster = {profile = "dgx_h100", hosts = 2}\ngradients.shapes = [[64, 64], [64]]\n'
+    job = twinstep.job(write(tmp_path, small), days=30)
     assert job.head["failure_rates"]["profile"] == "llama3_h100"
     assert job.head["step_source"] == "predicted"
 
@@ -181,7 +192,8 @@ def test_changes_of_incremental_checkpoints_have_their_own_best_intervals(tmp_pa
     assert quick.writing.blocks_s[1] < model.writing.blocks_s[1] / 2
 
 
-def test_a_study_ranks_jobs_by_price_with_failures(tmp_path: Path) -> None:
+def test_a_study_ranks_jobs_by_price_with_failures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    play_in_this_process(monkeypatch)
     write(tmp_path)
     study = tmp_path / "spares.toml"
     study.write_text(
