@@ -57,9 +57,8 @@ from scenarios.workloads.script.meeting.rank_warnings import print_counts
 from scenarios.workloads.script.meeting.stores import AskStore, Meeting, Stores
 from scenarios.workloads.script.outcome import Outcome, Outcomes, memory_of
 from scenarios.workloads.script.plan_from_script import ScriptPlan, rate_plans
-from scenarios.workloads.script.recording.classes import Classes
+from scenarios.workloads.script.recording.classes import Classes, Hint, note_classes, rank_classes
 from scenarios.workloads.script.recording.few import MOST_PROCESSES, Few
-from scenarios.workloads.script.recording.hints import Hint, note_classes, rank_classes
 from scenarios.workloads.script.recording.replay import Replay, Replays
 from scenarios.workloads.script.replica_exchange import ScriptExchange
 from scenarios.workloads.script.runner import Doing, LivePlayer, ProcessStart
@@ -324,18 +323,15 @@ class _Played:
     async def _wait(self, number: int, stream: int) -> list[Packed]:
         """Wait for a call and return its outputs."""
         if number in self._exchanged:
+            assert self._exchange is not None, "calls are exchanged"
             self._exchanged.remove(number)
-            await self._wait_for_gradients(stream)
+            for work in self._exchange.take():
+                if self._is_on_gpu:
+                    self._streams.after(stream, work)
+                else:
+                    await work
             return []
         return await self._calls.wait(number, stream)
-
-    async def _wait_for_gradients(self, stream: int) -> None:
-        assert self._exchange is not None, "calls are exchanged"
-        for work in self._exchange.take():
-            if self._is_on_gpu:
-                self._streams.after(stream, work)
-            else:
-                await work
 
     async def _next_step(self) -> bool:
         """End the current step and begin the next one; return False if there are to be no more."""

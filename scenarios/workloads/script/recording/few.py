@@ -6,11 +6,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from types import TracebackType
 
-from scenarios.seam.errors import ProgramError
 from scenarios.workloads.recording.events.event import Request
 from scenarios.workloads.recording.events.notes import ScriptEnd, StepEnd
 from scenarios.workloads.recording.lines import Logs, RankLog
-from scenarios.workloads.script.recording.replay import Families, difference, replays_of_two
+from scenarios.workloads.script.recording.replay import Families, where_ranks_part
 from scenarios.workloads.script.recording.single_rank import Alone, SentByRanks, WaitingFor
 from scenarios.workloads.script.runner import LivePlayer
 
@@ -102,11 +101,8 @@ class Few:
     def difference(self, one: int, two: int, *, to_end: bool = False) -> str | None:
         """Return where two ranks part, in their first step or (`to_end`) anywhere; None if they do not."""
         if to_end or (one, two) not in self._differences:
-            try:
-                both = replays_of_two(self.logs, one, two, self.world_size)
-                self._differences[one, two] = difference(*both, steps=None if to_end else 1)
-            except ProgramError as error:
-                self._differences[one, two] = str(error)
+            steps = None if to_end else 1
+            self._differences[one, two] = where_ranks_part(self.logs, one, two, self.world_size, steps=steps)
         return self._differences[one, two]
 
     def _start(self, rank: int) -> _PlayedProcess:

@@ -12,7 +12,7 @@ import torch
 from scenarios.seam.errors import ProgramError
 from scenarios.workloads.recording.events.calls import IssueCall
 from scenarios.workloads.recording.packed import Packed
-from scenarios.workloads.script.recording.classes import Classes
+from scenarios.workloads.script.recording.classes import Classes, rank_classes
 from scenarios.workloads.script.recording.few import Few
 from scenarios.workloads.script.recording.replay import Families
 from scenarios.workloads.script.recording.single_rank import Alone, SentByRanks
@@ -168,3 +168,24 @@ def test_a_rank_is_in_the_group_that_its_mesh_has_for_it(is_by_turns: bool) -> N
     assert made.groups[made.like(first_row, 3) or 0] == [2, 3]
     assert made.groups[made.like(first_column, 3) or 0] == [1, 3]
     assert made.like(0, 3) == 0
+
+
+@pytest.mark.parametrize(
+    ("recorded_by", "classes"),
+    [
+        ([0, 1, 2], ()),
+        ([0, 0, 0], ((0, 3, "0-2"),)),
+        ([0, 1, 1, 1, 4], ((0, 1, "0"), (1, 3, "1-3"), (4, 1, "4"))),
+        ([0, 1, 1, 1] * 3, ((0, 3, "0-8 in steps of 4"), (1, 9, "1-3, 5-7, 9-11"))),
+        ([0, 1, 2, 3, 4, 0], ((0, 2, "0, 5"), *((rank, 1, str(rank)) for rank in range(1, 5)))),
+        (
+            [0, 1, 1] * 12,
+            (
+                (0, 12, "0-33 in steps of 3"),
+                (1, 24, f"{', '.join(f'{first}-{first + 1}' for first in range(1, 25, 3))}, 4 more ranges"),
+            ),
+        ),
+    ],
+)
+def test_classes_are_ranges_of_ranks(recorded_by: list[int], classes: tuple[tuple[int, int, str], ...]) -> None:
+    assert rank_classes(recorded_by) == classes
