@@ -312,8 +312,8 @@ class _Played:
                 self._exchange.begin(request)
             case NoteLeftOut() | NoteCpuWork() | LoadedBatch():
                 self._beside.hear(request, is_in_step=self._step is not None)
-            case AskStore(stored):
-                return await self._program.stores.meet(self._rank, stored)
+            case AskStore():
+                return await self._program.stores.meet(self._rank, request)
             case MemoryPeak(peak_bytes):
                 self._program.note_memory(self._rank.rank, request.kind, peak_bytes)
             case RecordMetric(name, value) if self._step is not None:
