@@ -25,31 +25,15 @@ from scenarios.seam.rank import Rank
 from scenarios.workloads.effort import Effort
 from scenarios.workloads.recording.events.calls import IssueCall, NewGroup, ReplicaGradients, WaitCall
 from scenarios.workloads.recording.events.event import Request
-from scenarios.workloads.recording.events.notes import (
-    FoundPlan,
-    LoadedBatch,
-    MemoryPeak,
-    NoteCpuWork,
-    NoteLeftOut,
-    RecordMetric,
-    ScriptEnd,
-    StepEnd,
-)
-from scenarios.workloads.recording.events.waits import (
-    Elapsed,
-    Query,
-    Sleep,
-    Synchronize,
-    SynchronizeCall,
-    SynchronizeEvent,
-)
+from scenarios.workloads.recording.events.notes import FoundPlan, MemoryPeak, RecordMetric, ScriptEnd, StepEnd
+from scenarios.workloads.recording.events.waits import Elapsed, HostWait, Sleep
 from scenarios.workloads.recording.events.work import ComputeOnCpu, GradientReady, Label, Spent, part_of
 from scenarios.workloads.recording.file import NAME, read
 from scenarios.workloads.recording.hardware import cpu_flops_per_s
 from scenarios.workloads.recording.lines import Logs, RankLog
 from scenarios.workloads.recording.packed import Packed, nothing
 from scenarios.workloads.recording.recorded import Recorded
-from scenarios.workloads.script.beside_gpu import BesideGpu
+from scenarios.workloads.script.beside_gpu import BesideGpu, OfHost
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.environment import Seat
 from scenarios.workloads.script.further_groups import recorded_host_classes
@@ -304,13 +288,13 @@ class _Played:
                 return await self._wait(number, stream)
             case NewGroup(ranks):
                 return self._calls.make_group(ranks, self._program.host_classes)
-            case Synchronize() | SynchronizeEvent() | SynchronizeCall() | Elapsed() | Query() | Sleep():
+            case _ if isinstance(request, HostWait):
                 return await self._streams.wait(request, self._calls.works, self._calls.on_host)
             case FoundPlan(found):
                 self._program.place(found)
             case ReplicaGradients() if self._exchange is not None:
                 self._exchange.begin(request)
-            case NoteLeftOut() | NoteCpuWork() | LoadedBatch():
+            case _ if isinstance(request, OfHost):
                 self._beside.hear(request, is_in_step=self._step is not None)
             case AskStore():
                 return await self._program.stores.meet(self._rank, request)
