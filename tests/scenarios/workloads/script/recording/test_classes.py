@@ -89,11 +89,7 @@ def rows_of(rank: int, size: int = 512, rows: int = 50368) -> int:
     ids=["even", "first", "host", "both", "last", "50368", "50432", "first50368", "mesh", "pp", "pptp", "pp0", "hand"],
 )
 def test_classes_are_found_of_few_ranks(
-    does: Callable[[int], Hashable],
-    size: int,
-    groups: list[range],
-    messages: list[tuple[int, int]],
-    most: int,
+    does: Callable[[int], Hashable], size: int, groups: list[range], messages: list[tuple[int, int]], most: int
 ) -> None:
     """Stages whose ranks send each other messages are all played; elsewhere few ranks tell the others."""
     few = Told(does, size, groups, messages)
