@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -132,27 +133,25 @@ def test_reading_an_uncomputed_value_raises_one_sentence(line: str, sentence: st
 
 
 @pytest.mark.parametrize(
-    ("name", "args"),
+    ("name", "args", "hosts"),
     [
-        ("transformer_ddp", []),
-        pytest.param("transformer_fsdp2", ["--hybrid"], marks=pytest.mark.slow),
-        pytest.param("tensor_parallel", [], marks=pytest.mark.slow),
-        pytest.param("local_sgd", [], marks=pytest.mark.slow),
+        ("transformer_ddp", [], 1),
+        pytest.param("transformer_fsdp2", ["--hybrid"], 2, marks=pytest.mark.slow),
+        pytest.param("tensor_parallel", [], 2, marks=pytest.mark.slow),
+        pytest.param("local_sgd", [], 2, marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.supports("local SGD: PostLocalSGDOptimizer, PeriodicModelAverager", "GPUs")
 @pytest.mark.supports("`--play live`: losses of real training", "GPUs")
-def test_a_live_gpu_script_trains_as_on_cpus(name: str, args: list[str]) -> None:
+def test_a_live_gpu_script_trains_as_on_cpus(name: str, args: list[str], hosts: int) -> None:
     """Losses are those of values, kernels those of the profile's GPU."""
-    file = EXAMPLES / f"{name}.py"
-    live, on_cpus = (
-        play_script(file, *args, profile=profile, payload="values") for profile in ("dgx_h100", "emulated_200mbit")
-    )
+    run = partial(play_script, EXAMPLES / f"{name}.py", *args, ranks=(hosts, 2))
+    live, on_cpus = (run(profile=profile, payload="values") for profile in ("dgx_h100", "emulated_200mbit"))
     losses, expected = ([(one.rank, one.step, one.value) for one in run.metrics] for run in (live, on_cpus))
     assert [each[:2] for each in losses] == [each[:2] for each in expected]
     assert [each[2] for each in losses] == pytest.approx([each[2] for each in expected], rel=1e-5)
-    for rank in range(4):
+    for rank in range(2 * hosts):
         assert calls(live, rank) == calls(on_cpus, rank)
-    by_sizes = play_script(file, *args)
+    by_sizes = run()
     flops, same = (sum(span.flops for span in run.spans if span.step == 1) for run in (live, by_sizes))
     assert flops == pytest.approx(same)

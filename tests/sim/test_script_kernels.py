@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
 
 from scenarios.seam.errors import ProgramError
-from scenarios.workloads.script import forking
+from scenarios.workloads.build import build
 from scenarios.workloads.script.gpu.cuda.properties import SeenGpu, install_smi
 from tests.sim.test_gpu_script import ROOT, SCRIPTS, play_script
 from tests.sim.test_script_recording import keep, make, play
@@ -122,11 +120,10 @@ def test_a_captured_callable_is_one_launch_a_pass() -> None:
 
 
 @pytest.fixture
-def triton(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Put Triton's interface on the path, also of the server that forks ranks, which no later test may use."""
+def triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put Triton's interface on the path of ranks; their server, which later tests share, starts without it."""
+    build(make(SCRIPTS / "smi.py", world=(1, 1), profile="dgx_h100"))
     monkeypatch.syspath_prepend(str(ROOT / "tests" / "data" / "stand_ins"))
-    yield
-    forking._leave(forkserver._forkserver)  # type: ignore[attr-defined]
 
 
 @pytest.mark.usefixtures("triton")

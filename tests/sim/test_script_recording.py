@@ -129,7 +129,7 @@ def by_rank(spans: list[Span], rank: int) -> list[Any]:
 @pytest.mark.parametrize(
     ("name", "args"),
     [
-        ("transformer_fsdp2", ["--hybrid"]),
+        ("transformer_fsdp2", ["--hybrid", "--layers", "1"]),
         pytest.param("transformer_ddp", [], marks=pytest.mark.slow),
         pytest.param("local_sgd", [], marks=pytest.mark.slow),
     ],

@@ -29,10 +29,10 @@ from scenarios.workloads.recording.events.notes import FoundPlan, MemoryPeak, Re
 from scenarios.workloads.recording.events.waits import Elapsed, HostWait, Sleep
 from scenarios.workloads.recording.events.work import ComputeOnCpu, GradientReady, Label, Spent, part_of
 from scenarios.workloads.recording.file import NAME, read
-from scenarios.workloads.recording.hardware import cpu_flops_per_s
 from scenarios.workloads.recording.lines import Logs, RankLog
 from scenarios.workloads.recording.packed import Packed, nothing
 from scenarios.workloads.recording.recorded import Recorded
+from scenarios.workloads.recording.recorder import cpu_flops_per_s
 from scenarios.workloads.script.beside_gpu import BesideGpu, OfHost
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.environment import Seat

@@ -22,9 +22,8 @@ from scenarios.config.scenario.recommender import Feature
 from scenarios.seam.operations.bags import LONG_RUN
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.workloads.dlrm.tables.caching import CachedPiece, RowCache
-from scenarios.workloads.dlrm.tables.described import PricedPiece, Runs
 from scenarios.workloads.dlrm.tables.fbgemm_limits import OPTIMIZERS
-from scenarios.workloads.dlrm.tables.prices import RowPrices, samples_of
+from scenarios.workloads.dlrm.tables.prices import PricedPiece, RowPrices, Runs, samples_of
 from scenarios.workloads.script.gpu.imported import change_imported
 from scenarios.workloads.script.gpu.values.jagged import complete_fbgemm
 from scenarios.workloads.script.host.calls import passes_through

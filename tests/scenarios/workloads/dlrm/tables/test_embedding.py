@@ -1,8 +1,12 @@
-"""Rows that fbgemm holds and trains against our own, by its build for CPUs; there it has no optimizers with moments."""
+"""Rows that torch's operators and fbgemm train, against those of the compiled code, whose rounding is torch's.
+
+fbgemm's build for CPUs has no optimizers with moments.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+from itertools import product
 from types import SimpleNamespace
 from typing import Any, Literal, get_args
 
@@ -15,22 +19,26 @@ from torch import Tensor
 from scenarios.compute_kernel import SCENARIO_KERNELS, ComputeKernel
 from scenarios.config.scenario import Ids, Optimizer, OptimizerKind
 from scenarios.sparse.keyed_jagged import KeyedJagged
-from scenarios.workloads.dlrm.tables import embedding, embedding_fbgemm
+from scenarios.workloads.dlrm.tables import embedding, embedding_cpu, embedding_fbgemm
 from scenarios.workloads.dlrm.tables.caching import CachedPiece, RowCache
-from scenarios.workloads.dlrm.tables.described import PricedPiece
 from scenarios.workloads.dlrm.tables.embedding import Rows
 from scenarios.workloads.dlrm.tables.embedding_fbgemm import FbgemmRows
-from scenarios.workloads.dlrm.tables.embedding_torch import Named
+from scenarios.workloads.dlrm.tables.embedding_torch import Named, Places, RankRows
 from scenarios.workloads.dlrm.tables.flat import FlatRows
-from scenarios.workloads.dlrm.tables.prices import RowPrices
+from scenarios.workloads.dlrm.tables.prices import PricedPiece, RowPrices
 from tests.lanes import examples
 from tests.scenarios.workloads.dlrm.tables.test_caching import table
 
-pytestmark = pytest.mark.usefixtures("fbgemm")
-
+Library = Literal["torch", "fbgemm"]
+of_fbgemm = pytest.mark.usefixtures("fbgemm")
 CPU, CUDA = torch.device("cpu"), torch.device("cuda", 0)
-# Of a sum of some ten numbers below 1, rounded to float32 in whatever order; to float16, once for each step.
-CLOSE = {torch.float32: 1e-6, torch.float16: 2e-3}
+# Of a sum of some ten numbers below 1, rounded to float32 in whatever order; to halves, once for each step.
+CLOSE = {torch.float32: 1e-6, torch.float16: 2e-3, torch.float64: 1e-6, torch.bfloat16: 0.02}
+# Of rows, and of what is looked up; each further pair takes seconds to compile.
+OF_TORCH = [
+    *((each, each) for each in CLOSE),
+    (torch.float32, torch.bfloat16),
+]
 OPTIMIZERS = (
     Optimizer(kind="sgd", learning_rate=0.5),
     Optimizer(kind="adagrad", learning_rate=0.5, eps=0.1),
@@ -38,6 +46,13 @@ OPTIMIZERS = (
 )
 WITH_MOMENTS = tuple(Optimizer(kind=kind) for kind in get_args(OptimizerKind) if kind not in ("sgd", "adagrad"))
 Bag = Literal["pooled", "weighted", "sequence"]
+
+
+@pytest.fixture(scope="module", params=["torch", "fbgemm"])
+def library(request: pytest.FixtureRequest) -> Any:
+    if request.param == "fbgemm":
+        request.getfixturevalue("fbgemm")
+    return request.param
 
 
 class Case:
@@ -63,7 +78,7 @@ class Case:
             for each in self.batches
         ]
 
-    def rows(self, library: Literal["numba", "fbgemm"], *, is_copy: bool = False) -> Rows:
+    def rows(self, library: Literal["numba", "torch", "fbgemm"], *, is_copy: bool = False) -> Rows:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(embedding, "library_of", lambda device: library)
             return Rows(self.prices, 3, CPU, is_copy=is_copy)
@@ -82,12 +97,15 @@ class Case:
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> Case:
+def cases(draw: st.DrawFn, library: Library) -> Case:
+    """Cases that a library takes: fbgemm reads rows 4 elements at a time, and has fewer dtypes."""
+    unit, dtypes = (1, OF_TORCH) if library == "torch" else (4, list(product([torch.float32, torch.float16], repeat=2)))
+    dtype, travels_as = draw(st.sampled_from(dtypes))
     pieces = [
         PricedPiece(
             table=number,
             rows=range(start := draw(st.integers(0, 3)), start + draw(st.integers(0, 6))),
-            columns=range(0, 4 * draw(st.integers(1, 3))),
+            columns=range(unit * draw(st.integers(1, 9 // unit + 1))),
             keys=draw(st.integers(1, 3)),
         )
         for number in range(draw(st.integers(1, 3)))
@@ -96,9 +114,9 @@ def cases(draw: st.DrawFn) -> Case:
         pieces,
         optimizer=draw(st.sampled_from(OPTIMIZERS)),
         bag=draw(st.sampled_from(get_args(Bag))),
-        dtype=draw(st.sampled_from(list(CLOSE))),
-        travels_as=draw(st.sampled_from(list(CLOSE))),
-        ids_dtype=draw(st.sampled_from([torch.int32, torch.int64])),
+        dtype=dtype,
+        travels_as=travels_as,
+        ids_dtype=torch.int64 if library == "torch" else draw(st.sampled_from([torch.int32, torch.int64])),
         seed=draw(st.integers(0, 99)),
     )
 
@@ -114,10 +132,11 @@ def close_rows(ours: Rows, theirs: Rows, tolerance: float = CLOSE[torch.float32]
 
 
 @examples(40)
-@given(cases())
-def test_fbgemm_trains_rows_as_ours(case: Case) -> None:
-    ours, theirs = case.rows("numba"), case.rows("fbgemm")
-    assert isinstance(theirs._held, FbgemmRows)
+@given(data=st.data())
+def test_libraries_train_rows_alike(data: st.DataObject, library: Library) -> None:
+    case = data.draw(cases(library))
+    ours, theirs = case.rows("numba"), case.rows(library)
+    assert isinstance(theirs._held, FbgemmRows) == (library == "fbgemm")
     close_rows(ours, theirs)
     for features, gradient in zip(case.batches, case.gradients, strict=True):
         close(theirs.look_up(features), ours.look_up(features), case.tolerance)
@@ -126,6 +145,7 @@ def test_fbgemm_trains_rows_as_ours(case: Case) -> None:
         close_rows(ours, theirs, case.tolerance)
 
 
+@of_fbgemm
 @pytest.mark.parametrize("bag", get_args(Bag))
 def test_a_batch_may_be_looked_up_before_the_one_before_is_updated(bag: Bag) -> None:
     case = Case([PricedPiece(table=0, rows=range(4), columns=range(8))], optimizer=OPTIMIZERS[1], bag=bag)
@@ -140,6 +160,7 @@ def test_a_batch_may_be_looked_up_before_the_one_before_is_updated(bag: Bag) -> 
     assert not rows[1]._held._left, "nothing is kept of what has been updated"  # type: ignore[union-attr]
 
 
+@of_fbgemm
 def test_rows_that_nobody_looked_up_are_updated_too() -> None:
     case = Case([PricedPiece(table=0, rows=range(4), columns=range(8))])
     rows = [case.rows("numba"), case.rows("fbgemm")]
@@ -150,10 +171,11 @@ def test_rows_that_nobody_looked_up_are_updated_too() -> None:
 
 @pytest.mark.filterwarnings("ignore:fbgemm..dense_embedding_codegen_lookup_function")
 @examples(50)
-@given(cases(), st.sampled_from([*OPTIMIZERS, *WITH_MOMENTS]))
-def test_gradients_of_copies_are_summed_as_ours(case: Case, optimizer: Optimizer) -> None:
+@given(data=st.data(), optimizer=st.sampled_from([*OPTIMIZERS, *WITH_MOMENTS]))
+def test_libraries_sum_gradients_of_copies_alike(data: st.DataObject, optimizer: Optimizer, library: Library) -> None:
+    case = data.draw(cases(library))
     case.prices.optimizer = optimizer
-    ours, theirs = case.rows("numba", is_copy=True), case.rows("fbgemm", is_copy=True)
+    ours, theirs = case.rows("numba", is_copy=True), case.rows(library, is_copy=True)
     assert isinstance(theirs._held, FlatRows)
     for features, gradient in zip(case.batches, case.gradients, strict=True):
         close(theirs.look_up(features), ours.look_up(features), case.tolerance)
@@ -164,6 +186,7 @@ def test_gradients_of_copies_are_summed_as_ours(case: Case, optimizer: Optimizer
         close_rows(ours, theirs, case.tolerance)
 
 
+@of_fbgemm
 def test_weights_and_states_are_fbgemms_own() -> None:
     """A checkpoint that writes to them, or an average of replicas, is what is trained on."""
     case = Case([PricedPiece(table=0, rows=range(4), columns=range(8))], optimizer=OPTIMIZERS[1])
@@ -174,6 +197,7 @@ def test_weights_and_states_are_fbgemms_own() -> None:
     assert torch.equal(found, 2.0 * lengths[:, None].expand_as(found))
 
 
+@of_fbgemm
 def test_an_id_that_is_no_row_is_refused() -> None:
     rows = Case([PricedPiece(table=0, rows=range(4), columns=range(8))]).rows("fbgemm")
     features = KeyedJagged(keys=("a",), values=torch.tensor([4]), lengths=torch.tensor([1]), stride=1)
@@ -181,6 +205,7 @@ def test_an_id_that_is_no_row_is_refused() -> None:
         rows.look_up(features)
 
 
+@of_fbgemm
 @pytest.mark.parametrize(
     ("dim", "dtype", "is_taken"),
     [(8, torch.float32, True), (6, torch.float32, False), (1028, torch.float32, False), (8, torch.bfloat16, False)],
@@ -192,6 +217,7 @@ def test_rows_that_fbgemm_does_not_take_are_looked_up_by_torch(dim: int, dtype: 
     assert rows.look_up(case.batches[0]).shape == (5, dim)
 
 
+@of_fbgemm
 @pytest.mark.parametrize("optimizer", [*OPTIMIZERS, *WITH_MOMENTS], ids=str)
 @pytest.mark.parametrize("weight_decay", [0.0, 0.01])
 def test_lamb_is_not_fbgemms_where_it_divides_by_0(optimizer: Optimizer, weight_decay: float) -> None:
@@ -215,7 +241,7 @@ class Made:
 
 
 @pytest.fixture
-def on_gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
+def on_gpu(fbgemm: None, monkeypatch: pytest.MonkeyPatch) -> Any:
     """fbgemm's names, without its tables: there is no GPU on which they would lie."""
     names = SimpleNamespace(**vars(embedding_fbgemm._fbgemm()))
     names.SplitTableBatchedEmbeddingBagsCodegen = Made
@@ -304,11 +330,36 @@ def test_a_cache_is_filled_on_the_stream_that_asks_for_it(on_gpu: Any, monkeypat
     assert module.fetched == [([3, 1, 2], [0, 2, 3], None), ([3, 1, 2], [0, 2, 3], main)]
 
 
-def test_rows_without_a_cache_are_not_fetched(on_gpu: Any) -> None:
-    rows = FbgemmRows(
-        RowPrices([PricedPiece(table=0, rows=range(4), columns=range(8))], torch.float32, optimizer=OPTIMIZERS[0]),
-        CUDA,
-        looks_ahead=True,
+# The compiled code
+
+
+@given(st.lists(st.floats(width=32), min_size=1, max_size=50), st.sampled_from([torch.bfloat16, torch.float16]))
+def test_halves_are_rounded_as_torch_does(values: list[float], dtype: torch.dtype) -> None:
+    """A row of zeros to which the numbers are added, and stored."""
+    given_values = torch.tensor(values, dtype=torch.float32)
+    stored = torch.zeros(len(values), dtype=dtype)
+    rows = RankRows(stored, Places.of([1], [len(values)]), torch.zeros(0))
+    embedding_cpu.add(rows, Named(torch.tensor([0]), torch.tensor([1])), given_values.view(1, -1), 1.0)
+    torch.testing.assert_close(stored, given_values.to(dtype), rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_every_half_is_kept_as_it_is(dtype: torch.dtype) -> None:
+    every = torch.arange(1 << 16, dtype=torch.int32).to(torch.uint16).view(dtype)
+    rows = RankRows(every, Places.of([1], [len(every)]), torch.zeros(0))
+    found = embedding_cpu.look_up(rows, Named(torch.tensor([0]), torch.tensor([1])), 1, every.dtype)
+    torch.testing.assert_close(found[0], every, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("bad", [3, -1, 1 << 40])
+def test_compiled_code_names_an_id_that_is_no_row(bad: int) -> None:
+    rows = RankRows(torch.zeros(24), Places.of([9, 3], [2, 2]), torch.zeros(12))
+    named, gradient = Named(torch.tensor([8, 2, bad]), torch.tensor([1, 0, 1, 1])), torch.zeros(2, 4)
+    calls = (
+        lambda: embedding_cpu.look_up(rows, named, 2, torch.float32),
+        lambda: embedding_cpu.add(rows, named, gradient, 1.0),
+        lambda: embedding_cpu.adagrad(rows, named, gradient, 1.0),
     )
-    rows.fill(Named(torch.tensor([3]), torch.tensor([1])))
-    assert not rows._modules[0].fetched
+    for call in calls:
+        with pytest.raises(IndexError, match=rf"ids\[2\] = {bad}: expected a row of its table"):
+            call()

@@ -1,4 +1,4 @@
-"""Faults that begin and end during the run: what lies within is slow, what lies outside is not."""
+"""Faults of the whole run, or of a part of it: what lies within is slow by its speed, and nothing else is."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scenarios.config.faults import NOMINAL, Fault, GpuPart, LeafPart, NicPart, Pace, Part
-from scenarios.config.hardware import Network
+from scenarios.config.hardware import Cluster, Network, Nics
 from scenarios.do_nothing import do_nothing
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Recording
 from sim.clock import Clock
+from sim.engine.fabric import Fabric
 from sim.engine.flow_bundle import MOST_SINGLE, Bundle
 from sim.engine.machine import Machine
+from sim.engine.slow_start import slow_start
 from sim.hosts.cores import Cores, HostCores, Thread, Wakes
 from sim.run import simulate
 from tests.sim.engine.test_machine import ends
@@ -29,6 +31,8 @@ from tests.small import CORE, GPU, TCP, Play, cluster, scenario
 
 MS = 1_000_000
 TEN_MS = Kernel(kind="test", flops=1e11)  # on the tests' GPU
+ARITHMETIC = Kernel(kind="test", flops=1e10)  # 1 ms
+MEMORY = Kernel(kind="test", bytes_read=1e9)  # 1 ms
 GPU_1 = GpuPart(0, 1)
 
 # When a fault of half the speed begins and ends, and when 10 ms of work end that begin at 0.
@@ -258,3 +262,68 @@ def test_work_takes_the_time_in_which_it_is_done(given_faults: list[Fault], from
         expected = np.prod([one.speed for one in given_faults if one.begin_ns <= t_ns < (one.end_ns or np.inf)])
         assert pace.speed_at(t_ns) == pytest.approx(expected)
     assert pace.mean(2000) == pytest.approx(pace.work_ns(0, 2000) / 2000)
+
+
+@pytest.mark.parametrize("kernel", [ARITHMETIC, MEMORY])
+def test_a_slow_gpu_also_shares_with_nccls_channels(kernel: Kernel) -> None:
+    made = machine(GPU_1, (0, None), speed=0.25)
+    for rank in range(2):
+        made.occupy(made.fabric.arithmetic[rank], 0.5)
+        made.occupy(made.fabric.memory[rank], 0.5e12)
+    assert ends(made, made.kernel(0, kernel), made.kernel(1, kernel)) == [2 * MS, 8 * MS]
+
+
+def test_a_measured_time_holds_for_a_gpu_at_nominal_speed() -> None:
+    made = machine(GPU_1, (0, None), speed=0.25)
+    assert ends(made, *(made.kernel(rank, MEMORY, measured_ns=3 * MS) for rank in range(2))) == [3 * MS, 12 * MS]
+
+
+def per_s(fabric: Fabric) -> dict[str, float]:
+    return {row.link: row.bytes_per_s for row in fabric.rows()}
+
+
+def slower(on: Cluster, faults: tuple[Fault, ...]) -> dict[str, float]:
+    """The links that are slower than without a fault, and the share of their rate that they have."""
+    whole, found = per_s(Fabric(on)), per_s(Fabric(dataclasses.replace(on, faults=faults)))
+    return {link: rate / whole[link] for link, rate in found.items() if rate != whole[link]}
+
+
+def test_a_slow_nic_is_slow_in_both_directions_and_no_other_is() -> None:
+    assert slower(cluster(3, 2), (Fault(NicPart(1, 0), 0.25),)) == {"host1.nic0.out": 0.25, "host1.nic0.in": 0.25}
+
+
+def test_a_slow_leaf_has_slow_uplinks_and_whole_nics() -> None:
+    network = Network(kind="leaf_spine", hosts_per_leaf=2, oversubscription=2.0)
+    found = slower(cluster(5, 2, network=network), (Fault(LeafPart(2), 0.5),))
+    assert found == {"leaf2.uplinks.out": 0.5, "leaf2.uplinks.in": 0.5}
+
+
+def test_a_slow_nic_slows_every_gpu_that_it_serves() -> None:
+    nics = Nics(per="host", count=2, link=cluster().host.nics.link, initial_window_bytes=1000)
+    fabric = Fabric(cluster(2, 4, nics=nics, faults=(Fault(NicPart(0, 1), 0.5),)))
+    assert [fabric.path(rank, 4).bytes_per_ns for rank in range(4)] == [1.25, 0.625, 1.25, 0.625]
+    assert [fabric.path(4, rank).bytes_per_ns for rank in range(4)] == [1.25, 0.625, 1.25, 0.625]
+    whole, slow = (slow_start(fabric, rank, 4) for rank in range(2))
+    assert whole is not None
+    assert slow is not None
+    assert 0 < slow.lost_ns(1e6, 0) < whole.lost_ns(1e6, 0)  # a window is wide enough sooner
+
+
+def reduce_all(faults: tuple[Fault, ...], fidelity: str, library: str) -> Recording:
+    """All-reduces of 64 MiB on four hosts."""
+
+    async def play(rank: Rank) -> None:
+        await rank.all_reduce(torch.empty(1 << 24, device="meta"))
+
+    on = cluster(4, 1, faults=faults)
+    return simulate(scenario(on, library=library, fidelity=fidelity, payload="sizes"), Play(play))
+
+
+@pytest.mark.parametrize("library", ["gloo", "nccl"])
+@pytest.mark.parametrize("fidelity", ["flows", "links"])
+def test_a_ring_takes_the_time_of_its_slow_nic_and_nccl_does_not_know(fidelity: str, library: str) -> None:
+    whole, slow = (reduce_all(slow, fidelity, library).spans for slow in ((), (Fault(NicPart(2, 0), 0.25),)))
+    assert slow[0].end_ns == pytest.approx(4 * whole[0].end_ns, rel=0.02)
+    assert [span.formula_ns for span in slow] == [span.formula_ns for span in whole]
+    if library == "nccl":
+        assert slow[0].formula_ns > 0
