@@ -9,7 +9,7 @@ step of an optimizer is over: setting up and the first step belong to no step, a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from copy import copy
 from itertools import chain, groupby
 from typing import Any, cast
@@ -201,7 +201,7 @@ class ScriptProgram(Program):
             return LivePlayer(self._start, self.script, Seat(rank, world_size, gpus), self.scenario, self.doing)
 
         self.doing.say("recording ranks", f"finding classes of {world_size} ranks")
-        with Few(begin, self._logs, world_size, steps) as few:
+        with closing(Few(begin, self._logs, world_size, steps)) as few:
             found = Classes(few, gpus).find()
         note_classes(found)
         self.doing.say("simulating", "")

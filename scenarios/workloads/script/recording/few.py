@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from types import TracebackType
 
 from scenarios.workloads.recording.events.event import Request
 from scenarios.workloads.recording.events.notes import ScriptEnd, StepEnd
@@ -18,7 +17,7 @@ MOST_PROCESSES = 64
 
 
 class Few:
-    """A few running ranks of a world; a context manager that ends their processes."""
+    """A few running ranks of a world."""
 
     def __init__(self, begin: Callable[[int], LivePlayer], logs: Logs, world_size: int, steps: int) -> None:
         """Prepare a world of `world_size` ranks. `begin` starts a rank's process; `steps`: how many steps to run."""
@@ -27,10 +26,8 @@ class Few:
         self._sent = SentByRanks(self._may_send)
         self._differences: dict[tuple[int, int], str | None] = {}
 
-    def __enter__(self) -> Few:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def close(self) -> None:
+        """End the processes."""
         for played in self._of.values():
             played.player.close()
 
