@@ -23,10 +23,10 @@ from scenarios.seam.rank import Rank
 from scenarios.seam.roles import IDS
 from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
 from scenarios.sparse.feature_exchange import Sending, permute_kernel
-from scenarios.sparse.groups import TableGroup
+from scenarios.sparse.groups import TableGroup, fields_of_groups
 from scenarios.sparse.input_dist import LABEL as INPUT_LABEL
-from scenarios.sparse.keyed_jagged import KeyedJagged, cat, send_to_device
-from scenarios.sparse.sequences import SequenceGroup, SequenceWay, build_sequence_groups
+from scenarios.sparse.keyed_jagged import KeyedJagged, cat, send_to_device, take_chunks
+from scenarios.sparse.sequences import SequenceGroup, SequenceWay
 from scenarios.sparse.tables import ShardedTable
 from scenarios.workloads.dlrm.tables.caching import KEY_BYTES, SORT_PASSES
 from scenarios.workloads.dlrm.tables.embedding import kernels_of
@@ -94,17 +94,17 @@ class DistinctGroup(SequenceGroup):
         own = features.select(names)
         kernel = _distinct_kernel(float(own.values.numel()))
         distinct, places = await rank.compute(
-            kernel, distinct_ids, own, label=f"{self.label}{INPUT_LABEL}.distinct", role=IDS
+            kernel, distinct_ids, own, rank.rank, label=f"{self.label}{INPUT_LABEL}.distinct", role=IDS
         )
         # Not super().prepare: slots=True makes another class, which zero-argument super() does not know.
         sending = await SequenceGroup.prepare(self, rank, distinct)
         order = own.positions(self.features)
-        ids, lengths = own.length_per_key(), own.lengths.view(len(names), -1)
+        ids = own.length_per_key()
         bags = OriginalBags(
             batch=features.stride,
             ids=tuple(float(ids[key]) for key in order),
-            lengths=lengths[order].reshape(-1),
-            places=tuple(places[key] for key in order),
+            lengths=take_chunks(own.lengths, own.stride_per_key, order),
+            places=tuple(places[key] for key in order) if places else (),
         )
         return DistinctSending(**_values(sending), bags=bags)
 
@@ -229,9 +229,11 @@ def build_distinct_groups(
     Raises:
         ValueError: shards are not laid out as their sharding type requires, or such tables do not support that type.
     """
-    longest = {table.name: table.rows for table in tables}
-    groups = build_sequence_groups(tables, longest, world_size, local_world_size, label=label, codecs=codecs)
-    return tuple(DistinctGroup(**_values(group), sorts=sorts, l2_bytes=l2_bytes) for group in groups)
+    fields = fields_of_groups(tables, world_size, local_world_size, label=label, codecs=codecs, is_pooled=False)
+    return tuple(
+        DistinctGroup(**each, longest=tuple(one.rows for one in each["columns"]), sorts=sorts, l2_bytes=l2_bytes)
+        for each in fields
+    )
 
 
 def _distinct_kernel(ids: float) -> Kernel:
@@ -242,8 +244,16 @@ def _distinct_kernel(ids: float) -> Kernel:
     )
 
 
-def distinct_ids(features: KeyedJagged) -> tuple[KeyedJagged, list[Tensor]]:
-    """Return one bag of each key's distinct ids in ascending order, and by key the index of each id among them."""
+def distinct_ids(features: KeyedJagged, rank: int) -> tuple[KeyedJagged, list[Tensor]]:
+    """Return one bag of each key's distinct ids in ascending order, and by key the index of each id among them.
+
+    Counted ids have no indices, and are those of the given global rank.
+    """
+    if features.counted is not None:
+        counted = features.counted.distinct(features.keys)
+        own = counted.of_rank(rank)
+        values, lengths = features.values.new_empty(sum(own)), features.lengths.new_empty(len(own))
+        return replace(features, values=values, lengths=lengths, stride=1, ids_per_key=own, counted=counted), []
     found = [
         torch.unique(ids, return_inverse=True) for ids in features.values.split_with_sizes(features.length_per_key())
     ]

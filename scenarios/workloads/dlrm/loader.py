@@ -6,12 +6,10 @@ A real run draws batches on the host and copies them; on CPUs, and without value
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -22,9 +20,9 @@ from scenarios.seam.rank import Rank
 from scenarios.seam.roles import LOAD
 from scenarios.seam.trace import COPYING, LOADING
 from scenarios.sparse.expected import ExpectedJagged
-from scenarios.sparse.groups import TableGroup
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.workloads.dlrm.batches import Dense, draw_bags, draw_dense, draw_weights
+from scenarios.workloads.dlrm.ids.counts import IdCounter
 from scenarios.workloads.dlrm.sparse_part import Batch, Looked, SparsePass
 
 
@@ -45,19 +43,18 @@ class MicroBatch:
 class Drawer:
     """A source of one rank's micro-batches by number, with the cost of copying each.
 
-    `expected` are the features of every rank, if they are not drawn.
+    Without values, ids are only counted. `expected` are the features of every rank, if they are not drawn.
     """
 
     def __init__(
         self,
         scenario: Scenario,
-        groups: Iterable[TableGroup],
         rank: Rank,
+        counter: IdCounter,
         expected: Mapping[Bag, ExpectedJagged] | None = None,
     ) -> None:
         self._scenario, self._workload = scenario, Recommender.of(scenario.workload)
-        self._model, self._rank, self._expected = self._workload.model, rank, expected
-        self._read = {name for group in groups if group.reads_ids for name in group.features}
+        self._model, self._rank, self._counter, self._expected = self._workload.model, rank, counter, expected
         self._numbers = {table.name: number for number, table in enumerate(self._model.tables)}
         self._lengths_dtype: torch.dtype = getattr(torch, self._model.lengths_dtype)
         self._is_staged = scenario.copies_batches and rank.device.type == "cuda"
@@ -66,10 +63,16 @@ class Drawer:
         self._control_device = host if self._is_staged else rank.control_device
 
     def draw(self, number: int) -> MicroBatch:
-        """Draw this rank's micro-batch of that number; ids are real even without payload, because they decide sizes."""
+        """Draw this rank's micro-batch of that number."""
         dense = draw_dense(self._scenario, self._model, self._rank.rank, number, device=self._device)
         if self._expected is not None:
             features: Batch = self._expected
+        elif self._device.type == "meta":
+            dtypes = getattr(torch, self._model.ids_dtype), self._lengths_dtype
+            features = {
+                bag: self._counter.features(tables, self._rank.rank, number, weighted=bag == "weighted", dtypes=dtypes)
+                for bag, tables in self._model.bags.items()
+            }
         else:
             features = {bag: self._draw_ids(bag, tables, number) for bag, tables in self._model.bags.items()}
         count = self._workload.pipeline.accumulation
@@ -98,33 +101,26 @@ class Drawer:
         return Kernel(kind=COPYING, host_read=size, bytes_written=size, launches=launches, dtype="")
 
     def _draw_ids(self, bag: Bag, tables: Sequence[Table], batch: int) -> KeyedJagged:
-        """Draw features; without payload, ids that no exchange reads are zeros: only their number matters."""
-        scenario, rank, has_payload = self._scenario, self._rank, self._device.type != "meta"
-        keys, lengths, weights, counts, read = [], [], [], list[int](), []
-        each = ((table, place, one) for table in tables for place, one in enumerate(table.by_feature))
-        for table, place, feature in each:
-            number, reads = self._numbers[table.name], has_payload or feature.name in self._read
-            drawn = draw_bags(scenario, number, rank.rank, batch, feature=place, with_ids=reads)
-            count = int(drawn.lengths.sum())
-            read.append(drawn.ids if reads else drawn.ids[:0])
+        scenario, rank, model = self._scenario, self._rank.rank, self._model
+        keys, lengths, weights, counts, ids = [], [], [], list[int](), []
+        each = (
+            (self._numbers[table.name], place, one) for table in tables for place, one in enumerate(table.by_feature)
+        )
+        for number, place, feature in each:
+            drawn = draw_bags(scenario, number, rank, batch, feature=place)
             keys.append(feature.name)
+            ids.append(drawn.ids)
             lengths.append(drawn.lengths)
-            counts.append(count)
+            counts.append(len(drawn.ids))
             if bag == "weighted":
-                weights.append(
-                    draw_weights(scenario, number, rank.rank, batch, count, feature=place)
-                    if has_payload
-                    else np.zeros(count, np.float32)
-                )
-        device = self._device if has_payload else self._control_device
-        ids = np.zeros(sum(counts), np.int64) if any(map(len, read)) else _zeros(sum(counts))
-        for end, own in zip(accumulate(counts), read, strict=True):
-            ids[end - len(own) : end] = own
+                weights.append(draw_weights(scenario, number, rank, batch, counts[-1], feature=place))
         return KeyedJagged(
             keys=tuple(keys),
-            values=torch.from_numpy(ids).to(device, getattr(torch, self._model.ids_dtype)),
-            lengths=torch.from_numpy(np.concatenate(lengths, dtype=self._model.lengths_dtype)).to(self._control_device),
-            weights=torch.from_numpy(np.concatenate(weights)).to(device) if weights else None,
+            values=torch.from_numpy(np.concatenate(ids, dtype=np.int64)).to(
+                self._device, getattr(torch, model.ids_dtype)
+            ),
+            lengths=torch.from_numpy(np.concatenate(lengths, dtype=model.lengths_dtype)).to(self._control_device),
+            weights=torch.from_numpy(np.concatenate(weights)).to(self._device) if weights else None,
             stride=scenario.run.batch_size,
             ids_per_key=tuple(counts),
         )
@@ -139,16 +135,6 @@ class Drawer:
         else:
             lengths = list(given.lengths.view(len(given.keys), -1).to(device))
         return replace(batch, dense=replace(batch.dense, lengths=lengths))
-
-
-_UNREAD = [np.zeros(1 << 16, np.int64)]
-
-
-def _zeros(count: int) -> npt.NDArray[np.int64]:
-    """Return zeros that all callers share, because filling megabytes for each batch takes longer than drawing it."""
-    if len(_UNREAD[0]) < count:
-        _UNREAD[0] = np.zeros(count, np.int64)
-    return _UNREAD[0][:count]
 
 
 class Batches:

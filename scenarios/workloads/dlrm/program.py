@@ -49,6 +49,7 @@ from scenarios.sparse.tables import tables_of_plan
 from scenarios.workloads.dlrm.config import step_effort
 from scenarios.workloads.dlrm.dense import Columns, Embeddings, build_dense, check_losses, tell_errors_of
 from scenarios.workloads.dlrm.distinct_ids import build_distinct_groups
+from scenarios.workloads.dlrm.ids.counts import IdCounter
 from scenarios.workloads.dlrm.loader import Drawer, MicroBatch
 from scenarios.workloads.dlrm.memory import (
     expected_features,
@@ -95,6 +96,7 @@ class DlrmProgram(Program):
         else:
             self.plan = _on_all_ranks(plan, scenario)
             self.memory = memory_rows(scenario, self.plan, parts)
+        self.counter = IdCounter(scenario)
         self.placed = GroupedTables(groups=self.groups, bags=bags, expected=expected)
 
     def _trace(self) -> tuple[MemoryPart, ...]:
@@ -159,7 +161,7 @@ class _Replica:
         self._columns, self._dtype = program.columns, getattr(torch, self._model.dtype)
         self._micro_batches = Recommender.of(scenario.workload).pipeline.accumulation
         self._losses: list[dict[str, Tensor]] = []  # by micro-batch of this step
-        drawer = Drawer(scenario, program.groups, rank, program.features)
+        drawer = Drawer(scenario, rank, program.counter, program.features)
         self.loop = Loop(scenario, rank, drawer, self._sparse, train=self._train, sync=self._sync)
 
     async def _sync(self, step: int) -> None:

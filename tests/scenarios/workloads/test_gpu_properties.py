@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from scenarios.config.scenario import Scenario
-from scenarios.workloads.script.command import scenario_of
+from scenarios.workloads.script.command import load_given
 from scenarios.workloads.script.gpu.cuda.torch_cuda import answers_of_gpu
 from scenarios.workloads.script.gpu.memory.memory import DeviceMemory
 from scenarios.workloads.script.runner import gpu_properties
@@ -38,7 +38,7 @@ PUBLISHED = {profile: figures for figures, profiles in PROFILES_OF.items() for p
 
 
 def scenario(profile: str) -> Scenario:
-    return scenario_of(Path(__file__), (), {"profile": profile}, 1, 1)
+    return load_given(Path(__file__), {"profile": profile}, hosts=1, gpus_per_host=1)
 
 
 def torch_cuda(made: Scenario) -> dict[str, Any]:
