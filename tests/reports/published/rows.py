@@ -16,7 +16,7 @@ MIB = 2**20
 
 def row(**changes: Any) -> PublishedRow:
     """An all-reduce of 1 MiB on a host of 8 GPUs, unless changed."""
-    known = {
+    known: dict[str, Any] = {
         "file": "m.csv", "line": 2, "source": "s", "op": "all_reduce", "library": "nccl", "gpu": "H100", "nodes": 1,
         "gpus_per_node": 8, "size_bytes": MIB, "link_gbit_per_s": None, "one_way_delay_ms": None, "time_us": 100.0,
         "quality": "",

@@ -194,7 +194,9 @@ def test_every_section_says_what_it_has_wherever_it_is_shown(
     name: str, make: Callable[[Path], Any], tmp_path: Path
 ) -> None:
     report, of = report_of(name), make(tmp_path)
-    page = render.html(Page(title="", about=[], sections=draw_sections(report, of)))
+    drawn = draw_sections(report, of)
+    assert [one.name for one in drawn if bool(one.blocks) == bool(one.absent)] == []
+    page = render.html(Page(title="", about=[], sections=drawn))
     keys = [*report.data(of)]
     for section in report.sections:
         assert section.title
