@@ -196,13 +196,6 @@ def test_dtypes_are_fixed_even_of_no_rows(file):
     assert math.isnan(some["formula_us"][0])
 
 
-def test_a_time_that_is_none_is_our_own_mistake(file):
-    rows = collectives.read(file(csv_text([ROW]))).rows
-    nothing = Prediction(predicted_us=0.0, formula_us=None, algorithm="", protocol="", profile="")
-    with pytest.raises(AssertionError, match=r"predicted 0\.0 us"):
-        collectives.join(rows, lambda row, profile: nothing)
-
-
 def test_written_tables_can_be_read_again(file):
     rows = collectives.read(file(csv_text([ROW, ROW | {"gpu": "B300", "link_gbit_per_s": ""}]))).rows
     out = Path("out.csv")
