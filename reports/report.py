@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from reports.analysis.step_breakdown import parts_of_step, steady_kept
 from reports.job.folder import JobRun
+from reports.job.real_job import RealJob
 from reports.page import FOLDER, PAGE_FILE
 from reports.run import FRAMES, Run
 from reports.sections.comparison import Comparison
@@ -166,8 +167,8 @@ def write_study(folder: Path, out: Path | None = None) -> Path:
     return path
 
 
-def write_job(job: JobRun, folder: Path, out: Path | None = None) -> Path:
-    """Write the page of a job of days to its folder, or to `out` as NAME.html.
+def write_job(job: JobRun | RealJob, folder: Path, out: Path | None = None) -> Path:
+    """Write the page of a predicted or a real job to its folder, or to `out` as NAME.html.
 
     Raises:
         ReportError: the disk refuses.

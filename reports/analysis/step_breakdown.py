@@ -65,6 +65,12 @@ def step_time_ns(run: Run) -> float:
     return float(timed_steps(run)["step_ns"].median()) if period is None or not period.steps else period.mean_ns
 
 
+def mean_step_ns(run: Run) -> float:
+    """Return the mean time of a run's steps, of which many take so many times as long; nan if no rank completed one."""
+    period = sync_period(run)
+    return float(timed_steps(run)["step_ns"].mean()) if period is None or not period.steps else period.mean_ns
+
+
 def unrecorded_steps(run: Run) -> pd.DataFrame:
     """Return the `timed_steps` that were timed with the recording off; no rows where they are not used."""
     found = steady_steps(run.unrecorded_steps)
