@@ -10,7 +10,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -85,14 +85,14 @@ def _run(options: argparse.Namespace) -> int:
         return check_files(options.files, runs_code=not options.no_code)
     if options.command in ("planner", "plan"):
         return print_plan(options.file, options.out, options.module)
-    printed = {"list": list_library, "schema": print_schema, "keys": print_keys}
+    printed: dict[str, Callable[[], None]] = {
+        "list": list_library,
+        "profiles": lambda: list_profiles(options.files),
+        "profile": lambda: print_profile(options.name),
+        "schema": print_schema,
+        "keys": print_keys,
+    }
     with report_mistakes():
-        if options.command == "profiles":
-            list_profiles(options.files)
-            return 0
-        if options.command == "profile":
-            print_profile(options.name)
-            return 0
         printed[options.command]()
     return 0
 
