@@ -23,8 +23,7 @@ import pandas as pd
 
 from benchmarks import eager_steps, published_memory, published_scripts
 from benchmarks.eager_steps import step_ms
-from reports.analysis.prediction.grounds import GROUNDS, grounds
-from reports.analysis.prediction.measured_steps import FILE, measured_steps
+from reports.analysis.prediction.measured_steps import FILE, GROUNDS, grounds, measured_steps
 from reports.analysis.prediction.uncertainty import half_width
 from reports.published import steps
 from reports.run import Run

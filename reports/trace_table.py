@@ -14,8 +14,7 @@ from reports.kineto.trace_file import TraceFile
 from reports.store import replace
 from reports.terminal.text import percent, printable
 from scenarios.kernel_tables.file import Origin, write_table
-from scenarios.kernel_tables.merged import merge_rows
-from scenarios.kernel_tables.row import MeasuredOperator
+from scenarios.kernel_tables.row import MeasuredOperator, merge_rows
 from scenarios.seam.operations.as_json import operations_of
 
 # Rows, their origin, and one sentence for each coverage note.

@@ -223,10 +223,10 @@ def _print_failure_profiles() -> None:
 
 def print_profile(name: str) -> None:
     """Print the file of a ready hardware or failure profile, as a template for a profile file."""
-    from scenarios.config.catalogue import failure_profile_file, profile_file
+    from scenarios.config.catalogue import failure_profiles, profile_file
     from scenarios.config.load import load_profile
 
-    path = failure_profile_file(name)
+    path = profile_file(name, failure_profiles)
     if not path:
         load_profile(name)  # reports mistakes in the name
         path = profile_file(name) or name

@@ -180,7 +180,7 @@ def _profile(name: str) -> Cluster:
 
     names = [known for known in profile_names() if known != TEMPLATE]
     if not name.endswith(".toml") and name not in names:
-        raise ValueError(f"expected {expected_profile(name, but=TEMPLATE)}")
+        raise ValueError(f"expected {expected_profile(name, names)}")
     return load_profile(name)
 
 

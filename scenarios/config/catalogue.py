@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
@@ -51,12 +52,12 @@ def expected_scenario(missing: str) -> str:
     return "a scenario in TOML"
 
 
-def expected_profile(given: str, *, but: str = "") -> str:
-    """Return what a profile's name is expected to be: names near the given one, else all except `but`, or a path."""
-    names = [name for name in profile_names() if name != but]
-    near = get_close_matches(given, names)
-    known = f"a profile such as {', '.join(near)}" if near else f"one of {', '.join(names)}"
-    return f"{known}, or a path that ends in .toml"
+def expected_profile(given: str, names: Iterable[str]) -> str:
+    """Return what a profile's name is expected to be: a name near the given one, else one of `names`, or a path."""
+    known = list(names)
+    near = get_close_matches(given, known)
+    listed = f"a profile such as {', '.join(near)}" if near else f"one of {', '.join(known)}"
+    return f"{listed}, or a path that ends in .toml"
 
 
 def profile_files() -> tuple[Path, ...]:
@@ -67,11 +68,6 @@ def profile_files() -> tuple[Path, ...]:
 def failure_profiles() -> tuple[Path, ...]:
     """Return the files of the ready failure profiles, sorted by name."""
     return tuple(sorted((_PACKAGE / "profiles" / "failures").glob("*.toml")))
-
-
-def failure_profile_file(name: str) -> str:
-    """Return the file of a ready failure profile, or "" if none has that name."""
-    return next((os.path.normpath(path) for path in failure_profiles() if path.stem == name), "")
 
 
 def kernel_tables() -> tuple[Path, ...]:
@@ -108,6 +104,6 @@ def profile_names() -> tuple[str, ...]:
     return tuple(path.stem for path in profile_files())
 
 
-def profile_file(name: str) -> str | None:
-    """Return the file of a ready profile, or None if no profile has that name."""
-    return next((os.path.normpath(path) for path in profile_files() if path.stem == name), None)
+def profile_file(name: str, files: Callable[[], Iterable[Path]] = profile_files) -> str | None:
+    """Return the file of a ready profile, or None if none of `files` has that name."""
+    return next((os.path.normpath(path) for path in files() if path.stem == name), None)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from scenarios.config.host_costs import Eager
 from scenarios.config.kernel_kinds import EFFICIENCY, FLOP_RATES, LAUNCHES, RAMPS
-from scenarios.config.keys import Key, one_or_list, tenths_of, version_of
+from scenarios.config.keys import ALWAYS, Key, one_or_list, tenths_of, version_of
 from scenarios.config.toml.values import (
     Count,
     Efficient,
@@ -61,32 +61,22 @@ class Gpu:
 
     name: Annotated[Name, "Name of the GPU in reports. Default: its kind."]
     kind: Annotated[Literal["cuda", "cpu"], "'cuda', or 'cpu' for a process on the host's cores. Required."]
-    memory_bytes: Annotated[
-        Size, Key("memory", "Memory of one GPU as torch reports it, such as '79.1 GiB' for an H100. Required.")
-    ]
+    memory_bytes: Annotated[Size, "Memory of one GPU as torch reports it, such as '79.1 GiB' for an H100. Required."]
     context_bytes: Annotated[
         Size | None,
-        Key(
-            "context",
-            "Memory that the CUDA context of a process takes. Default: by compute capability, such as 550 MiB for"
-            " '9.0'; source: assumed, between pytorch issues 28394 and 107667, TorchRec pull requests 3580 and 3770.",
-        ),
+        "Memory that the CUDA context of a process takes. Default: by compute capability, such as 550 MiB for"
+        " '9.0'; source: assumed, between pytorch issues 28394 and 107667, TorchRec pull requests 3580 and 3770.",
     ] = None
     fragmentation: Annotated[
         Reserve | None,
         "Memory that torch's caching allocator holds in addition to tensors, as a share of their bytes. Default 0.05;"
         " source: assumed, between 1 % and 50 % in TorchRec pull requests 3480 and 3770.",
     ] = None
-    memory_bytes_per_s: Annotated[
-        Rate, Key("memory_rate", "Peak rate of the GPU's memory, such as '3.35 TB/s'. Required.")
-    ]
+    memory_bytes_per_s: Annotated[Rate, "Peak rate of the GPU's memory, such as '3.35 TB/s'. Required."]
     l2_bytes: Annotated[
         Size | None,
-        Key(
-            "l2",
-            "Size of the L2 cache, such as '50 MB': repeated lookups of an embedding row read the row from L2."
-            " Default: no cache for rooflines, 4 MB for laws; source: assumed.",
-        ),
+        "Size of the L2 cache, such as '50 MB': repeated lookups of an embedding row read the row from L2."
+        " Default: no cache for rooflines, 4 MB for laws; source: assumed.",
     ] = None
     l2_partitions: Annotated[
         Count,
@@ -95,37 +85,29 @@ class Gpu:
     ] = 1
     l2_bytes_per_s: Annotated[
         Rate | None,
-        Key(
-            "l2_rate",
-            "Peak rate of the L2 cache. Default: no limit for rooflines, an estimate from the clock for laws;"
-            " source: 5,120 bytes a clock of an A100 and H100 (A100 white paper).",
-        ),
+        "Peak rate of the L2 cache. Default: no limit for rooflines, an estimate from the clock for laws;"
+        " source: 5,120 bytes a clock of an A100 and H100 (A100 white paper).",
     ] = None
     launch_ns: Annotated[
         Latency,
-        Key(
-            "launch",
-            "Host time to launch one kernel, such as '4 us'. A 'cuda' GPU executes earlier kernels meanwhile. Default"
-            " '0 ns'.",
-            always=True,
-        ),
+        "Host time to launch one kernel, such as '4 us'. A 'cuda' GPU executes earlier kernels meanwhile. Default"
+        " '0 ns'.",
+        ALWAYS,
     ] = 0
     launches_ns: Annotated[
         Mapping[str, Latency],
-        Key("launches", "Launch time by kind of kernel. Default: `launch` for all.", names=LAUNCHES),
+        "Launch time by kind of kernel. Default: `launch` for all.",
+        Key(names=LAUNCHES),
     ] = field(default_factory=dict, hash=False)
     ramp_ns: Annotated[
         Latency,
-        Key(
-            "ramp",
-            "Fixed GPU time of each kernel beyond its work, while the GPU fills and drains. A kernel whose work takes"
-            " as long as its ramp reaches half of `efficiency`. Default '0 ns'.",
-            always=True,
-        ),
+        "Fixed GPU time of each kernel beyond its work, while the GPU fills and drains. A kernel whose work takes"
+        " as long as its ramp reaches half of `efficiency`. Default '0 ns'.",
+        ALWAYS,
     ] = 0
-    ramps_ns: Annotated[
-        Mapping[str, Latency], Key("ramps", "Ramp by kind of kernel. Default: `ramp` for all.", names=RAMPS)
-    ] = field(default_factory=dict, hash=False)
+    ramps_ns: Annotated[Mapping[str, Latency], "Ramp by kind of kernel. Default: `ramp` for all.", Key(names=RAMPS)] = (
+        field(default_factory=dict, hash=False)
+    )
     eager: Annotated[
         Eager,
         "Host times of PyTorch and Python between launches, for 'cuda' GPUs without launching.cuda_graphs."
@@ -138,10 +120,9 @@ class Gpu:
     ] = ()
     compute_capability: Annotated[
         int,
+        "NVIDIA's compute capability, such as '9.0'. NCCL's choices depend on it, and scripts on simulated GPUs"
+        " see it. Default '9.0'.",
         Key(
-            "compute_capability",
-            "NVIDIA's compute capability, such as '9.0'. NCCL's choices depend on it, and scripts on simulated GPUs"
-            " see it. Default '9.0'.",
             accepts=Literal["7.0", "7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "10.3", "12.0"],
             read=tenths_of,
             write=version_of,
@@ -160,7 +141,7 @@ class Gpu:
         " RTX 6000.",
     ] = None
     flops_per_s: Annotated[
-        Mapping[str, FlopRate], Key("flops", "Peak arithmetic rate by dtype. Required.", names=FLOP_RATES)
+        Mapping[str, FlopRate], "Peak arithmetic rate by dtype. Required.", Key(names=FLOP_RATES)
     ] = field(hash=False)
     flash_attention: Annotated[
         Literal[1, 2],
@@ -176,18 +157,16 @@ class Gpu:
     ] = "laws"
     kernel_tables: Annotated[
         KernelTables,
-        Key(
-            "kernel_table",
-            "Table of measured operators that corrects the laws: the name of a ready table such as 'h200_sxm', a name"
-            " from `pip install \"twinstep[tables]\"` such as 'aiconfigurator/h200_sxm', or the path of a Parquet file"
-            " or of a torch.profiler trace (twinstep docs kernels). In a list, later tables take precedence. Default:"
-            " laws alone.",
-            write=one_or_list,
-        ),
+        "Table of measured operators that corrects the laws: the name of a ready table such as 'h200_sxm', a name"
+        " from `pip install \"twinstep[tables]\"` such as 'aiconfigurator/h200_sxm', or the path of a Parquet file"
+        " or of a torch.profiler trace (twinstep docs kernels). In a list, later tables take precedence. Default:"
+        " laws alone.",
+        Key("kernel_table", write=one_or_list),
     ] = ()
     efficiency: Annotated[
         Mapping[str, Efficient],
-        Key("efficiency", "Share of both peak rates that kernels reach. Default 1 for all.", names=EFFICIENCY),
+        "Share of both peak rates that kernels reach. Default 1 for all.",
+        Key(names=EFFICIENCY),
     ] = field(default_factory=dict, hash=False)
 
     @property

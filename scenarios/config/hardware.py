@@ -14,7 +14,7 @@ from scenarios.config.faults import NOMINAL, Fault, LeafPart, NicPart, Pace, Par
 from scenarios.config.gpu import Gpu
 from scenarios.config.host_costs import Tcp
 from scenarios.config.interconnect import DEFAULT_NETWORK, SUMMARIES, WITH_LEAVES, NetworkKind
-from scenarios.config.keys import Inline, Key
+from scenarios.config.keys import ALWAYS, Inline, Key
 from scenarios.config.toml.values import (
     AtLeastOne,
     Cores,
@@ -70,21 +70,15 @@ class Inside:
     link: Annotated[
         Link,
         Inline(
-            bytes_per_s=Key(
-                "rate",
-                "Rate of one GPU in each direction, such as '450 GB/s'; with 'nvlink_mesh' the rate of one NVLink."
-                " Required.",
-            ),
-            latency_ns=Key("latency", "One-way latency between two GPUs, such as '1 us'. Required."),
+            bytes_per_s="Rate of one GPU in each direction, such as '450 GB/s'; with 'nvlink_mesh' the rate of one"
+            " NVLink. Required.",
+            latency_ns="One-way latency between two GPUs, such as '1 us'. Required.",
         ),
     ]
     bridge_bytes_per_s: Annotated[
         Rate | None,
-        Key(
-            "bridge_rate",
-            "Rate in each direction that all GPUs of the host share. Required by 'pcie' and 'memory', not used by"
-            " 'nvlink'. With 'nvlink_mesh', pairs of GPUs without an NVLink share it.",
-        ),
+        "Rate in each direction that all GPUs of the host share. Required by 'pcie' and 'memory', not used by"
+        " 'nvlink'. With 'nvlink_mesh', pairs of GPUs without an NVLink share it.",
     ] = None
     links: Annotated[
         tuple[tuple[NvLinks, ...], ...],
@@ -99,11 +93,8 @@ class Inside:
 
     host_bytes_per_s: Annotated[
         Rate | None,
-        Key(
-            "host_rate",
-            "Rate of a GPU to and from its host's memory in each direction, such as '25 GB/s'. Required by tables"
-            " with rows in host memory; 'pcie' and 'memory' use `rate` and `bridge_rate` instead.",
-        ),
+        "Rate of a GPU to and from its host's memory in each direction, such as '25 GB/s'. Required by tables"
+        " with rows in host memory; 'pcie' and 'memory' use `rate` and `bridge_rate` instead.",
     ] = None
     gpus_per_host_link: Annotated[
         Machines,
@@ -139,38 +130,26 @@ class Nics:
     link: Annotated[
         Link,
         Inline(
-            bytes_per_s=Key("rate", "Rate of one interface in each direction, such as '400 Gbit/s'. Required."),
-            latency_ns=Key("latency", "Latency of one interface, such as '1 us'. Required."),
-            burst_bytes=Key(
-                "burst",
-                "Bytes that a traffic shaper (tc tbf) on a network link passes at once after a pause, such as '16 KiB'."
-                " Default: no shaper.",
-            ),
+            bytes_per_s="Rate of one interface in each direction, such as '400 Gbit/s'. Required.",
+            latency_ns="Latency of one interface, such as '1 us'. Required.",
+            burst_bytes="Bytes that a traffic shaper (tc tbf) on a network link passes at once after a pause, such as"
+            " '16 KiB'. Default: no shaper.",
         ),
     ]
     connection_bytes_per_s: Annotated[
         Rate | None,
-        Key(
-            "connection_rate",
-            "Maximal rate of one TCP connection, such as '5 Gbit/s'. NCCL opens several connections. Default: the"
-            " links' rate.",
-        ),
+        "Maximal rate of one TCP connection, such as '5 Gbit/s'. NCCL opens several connections. Default: the"
+        " links' rate.",
     ] = None
     window_bytes: Annotated[
         Size | None,
-        Key(
-            "window",
-            "Maximal bytes in flight of one TCP connection, such as '2.5 MB'. NCCL opens several connections."
-            " Default: no limit.",
-        ),
+        "Maximal bytes in flight of one TCP connection, such as '2.5 MB'. NCCL opens several connections."
+        " Default: no limit.",
     ] = None
     initial_window_bytes: Annotated[
         Size | None,
-        Key(
-            "initial_window",
-            "Bytes that a TCP connection sends before the first acknowledgement, such as '14600 B'. The amount"
-            " doubles with each round trip. Default: no slow start.",
-        ),
+        "Bytes that a TCP connection sends before the first acknowledgement, such as '14600 B'. The amount"
+        " doubles with each round trip. Default: no slow start.",
     ] = None
 
 
@@ -178,12 +157,12 @@ class Nics:
 class Host:
     """One machine: its GPUs are alike."""
 
-    gpus: Annotated[Machines, Key("gpus_per_host", "GPUs per host, one rank each. Required.")]
+    gpus: Annotated[Machines, "GPUs per host, one rank each. Required.", Key("gpus_per_host")]
     gpu: Annotated[Gpu, "The GPU. Required."]
     inside: Annotated[Inside, "Links between the GPUs of a host. Required."]
-    nics: Annotated[Nics, Key("nic", "The host's network interfaces. Required.", title="NicSection")]
+    nics: Annotated[Nics, "The host's network interfaces. Required.", Key("nic", title="NicSection")]
     cores: Annotated[Cores, "CPU cores of one host. Required."]
-    memory_bytes: Annotated[Size, Key("host_memory", "Memory of one host, such as '2 TiB'. Required.")]
+    memory_bytes: Annotated[Size, "Memory of one host, such as '2 TiB'. Required.", Key("host_memory")]
 
     @property
     def shared_gpu_bytes_per_s(self) -> float:
@@ -212,10 +191,8 @@ class Network:
     switches. Switches reduce the data of NCCL's all-reduces if `sharp`.
     """
 
-    kind: Annotated[NetworkKind, Key("kind", f"{SUMMARIES}. Default '{DEFAULT_NETWORK}'.", always=True)] = (
-        DEFAULT_NETWORK
-    )
-    latency_ns: Annotated[Latency, Key("latency", "Latency of one switch. Default '0 ns'.", always=True)] = 0
+    kind: Annotated[NetworkKind, f"{SUMMARIES}. Default '{DEFAULT_NETWORK}'.", ALWAYS] = DEFAULT_NETWORK
+    latency_ns: Annotated[Latency, "Latency of one switch. Default '0 ns'.", ALWAYS] = 0
     hosts_per_leaf: Annotated[
         Machines | None,
         f"Hosts per leaf switch; the last leaf may have fewer. Required by {WITH_LEAVES}.",
@@ -274,68 +251,47 @@ class Cluster:
     """
 
     profile: Annotated[
-        str, Key(doc="Name of a ready profile, or a path that ends in .toml. Default: none.", accepts=Profile)
+        str, "Name of a ready profile, or a path that ends in .toml. Default: none.", Key(accepts=Profile)
     ]
     hosts: Annotated[Machines, "Number of hosts. Required."]
     host: Annotated[Host, Inline()]
     network: Annotated[Network, "The network between the hosts. Default: one ideal switch."]
     payload_share: Annotated[
         Payload,
-        Key(
-            "payload_share",
-            "Share of a network link's rate that is left for payload after headers. Default 1.",
-            always=True,
-        ),
+        "Share of a network link's rate that is left for payload after headers. Default 1.",
+        ALWAYS,
     ] = 1.0
     nccl_efficiency: Annotated[
         Efficient,
-        Key(
-            "nccl_efficiency",
-            "Share of the links' total rate that NCCL's pipelined collectives reach. Default 1.",
-            always=True,
-        ),
+        "Share of the links' total rate that NCCL's pipelined collectives reach. Default 1.",
+        ALWAYS,
     ] = 1.0
     nccl_start_ns: Annotated[
         Latency,
-        Key(
-            "nccl_start",
-            "Maximal start time of NCCL's collectives over several hosts, in addition to NCCL's own latencies. Trees"
-            " over nodes take a time per level instead. Starts within a host scale with this value. Default '32 us';"
-            " source: fitted to LLMCompass's all-reduces of 8 B to 8 GiB on 4 A100s.",
-            always=True,
-        ),
+        "Maximal start time of NCCL's collectives over several hosts, in addition to NCCL's own latencies. Trees"
+        " over nodes take a time per level instead. Starts within a host scale with this value. Default '32 us';"
+        " source: fitted to LLMCompass's all-reduces of 8 B to 8 GiB on 4 A100s.",
+        ALWAYS,
     ] = NCCL_START_NS
-    nccl_floor_ns: Annotated[
-        Latency, Key("nccl_floor", "Minimal time of NCCL's collectives of any size. Default '0 ns'.", always=True)
-    ] = 0
+    nccl_floor_ns: Annotated[Latency, "Minimal time of NCCL's collectives of any size. Default '0 ns'.", ALWAYS] = 0
     nccl_sockets: Annotated[Count, "TCP connections that NCCL opens between each two ranks. Default 1."] = 1
     nccl_p2p_share: Annotated[
         Efficient,
-        Key(
-            "nccl_p2p_share",
-            "Share of NCCL's nominal NVLink rate that its point-to-point exchanges reach. Default 0.88; source:"
-            " NVIDIA's all-to-all on 8 A100s (GTC25 S72583).",
-            always=True,
-        ),
+        "Share of NCCL's nominal NVLink rate that its point-to-point exchanges reach. Default 0.88; source:"
+        " NVIDIA's all-to-all on 8 A100s (GTC25 S72583).",
+        ALWAYS,
     ] = NCCL_P2P_SHARE
     core_bytes_per_s: Annotated[
         Rate | None,
-        Key(
-            "core_rate",
-            "Rate at which a core reads and writes host memory where gloo reduces for GPUs, such as '3 GB/s'."
-            " Default: no limit.",
-        ),
+        "Rate at which a core reads and writes host memory where gloo reduces for GPUs, such as '3 GB/s'."
+        " Default: no limit.",
     ] = None
     tcp: Annotated[Tcp | None, "Costs of gloo's messages on the hosts. Default: no costs."] = None
     cost: Annotated[Cost | None, "Price and power of a GPU. Default: unknown."] = None
     hosts_share_cores: Annotated[
         bool,
-        Key(
-            "hosts_share_cores",
-            "Whether all hosts are emulated on one machine and share its cores. Default false.",
-            always=True,
-            after="cores",
-        ),
+        "Whether all hosts are emulated on one machine and share its cores. Default false.",
+        Key(always=True, after="cores"),
     ] = False
     faults: tuple[Fault, ...] = ()
 

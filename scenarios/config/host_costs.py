@@ -16,9 +16,9 @@ _FITTED = "fitted to step times of ten scripts on one H200 (torch 2.11, TorchRec
 _ASSUMED = "assumed; `python -m benchmarks.cpu_operators` measures a machine's"
 
 
-def _host(name: str, doc: str, default: str, source: str = _FITTED) -> Key:
+def _host(doc: str, default: str, source: str = _FITTED) -> Key:
     """Return the key of a host's cost, with the source of its default."""
-    return Key(name, f"{doc} Default '{default}'; source: {source}.", always=True)
+    return Key(doc=f"{doc} Default '{default}'; source: {source}.", always=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,38 +38,20 @@ class Tcp:
     `stay_share` of the cases.
     """
 
-    queue_bytes: Annotated[
-        Size, Key("queue", "Bytes of one connection that its interface may queue, such as '128 KiB'. Required.")
-    ]
-    send_buffer_bytes: Annotated[
-        Size, Key("send_buffer", "Bytes that a socket accepts beyond the acknowledged ones. Required.")
-    ]
+    queue_bytes: Annotated[Size, "Bytes of one connection that its interface may queue, such as '128 KiB'. Required."]
+    send_buffer_bytes: Annotated[Size, "Bytes that a socket accepts beyond the acknowledged ones. Required."]
     acknowledged_share: Annotated[
-        Acknowledged, Key("acknowledgements", "Bytes of acknowledgements per byte of payload. Required.")
+        Acknowledged, "Bytes of acknowledgements per byte of payload. Required.", Key("acknowledgements")
     ]
-    send_bytes_per_s: Annotated[
-        Rate, Key("send_rate", "Rate at which one core writes to sockets, such as '2 GB/s'. Required.")
-    ]
-    receive_bytes_per_s: Annotated[
-        Rate, Key("receive_rate", "Rate at which one core reads from sockets, such as '1.5 GB/s'. Required.")
-    ]
+    send_bytes_per_s: Annotated[Rate, "Rate at which one core writes to sockets, such as '2 GB/s'. Required."]
+    receive_bytes_per_s: Annotated[Rate, "Rate at which one core reads from sockets, such as '1.5 GB/s'. Required."]
     message_ns: Annotated[
         Latency,
-        Key(
-            "message",
-            "Core time to read a message, in addition to its bytes, or to resume after a wait, such as '5 us'."
-            " Required.",
-        ),
+        "Core time to read a message, in addition to its bytes, or to resume after a wait, such as '5 us'. Required.",
     ]
-    post_ns: Annotated[
-        Latency, Key("post", "Core time to write a message, in addition to its bytes, such as '5 us'. Required.")
-    ]
-    issue_ns: Annotated[
-        Latency, Key("issue", "Core time before an operation begins to send, such as '15 us'. Required.")
-    ]
-    wake_ns: Annotated[
-        Latency, Key("wake", "Mean time until a woken thread runs on an idle core, such as '30 us'. Required.")
-    ]
+    post_ns: Annotated[Latency, "Core time to write a message, in addition to its bytes, such as '5 us'. Required."]
+    issue_ns: Annotated[Latency, "Core time before an operation begins to send, such as '15 us'. Required."]
+    wake_ns: Annotated[Latency, "Mean time until a woken thread runs on an idle core, such as '30 us'. Required."]
     wake_spread: Annotated[
         Quantiles,
         "Quantiles of `wake` divided by its mean, equally spaced from minimum to maximum, such as [0.6, 1, 4]."
@@ -79,20 +61,16 @@ class Tcp:
         Quantiles, "Quantiles of `issue` divided by its mean, as in `wake_spread`. Default: no variation."
     ] = ()
     nap_ns: Annotated[
-        Latency, Key("nap", "Idle time of a core below which a thread wakes up in `wake_soon`. Default 0: never.")
+        Latency, "Idle time of a core below which a thread wakes up in `wake_soon`. Default 0: never."
     ] = 0
     wake_soon_ns: Annotated[
         Latency,
-        Key("wake_soon", "Time until a woken thread runs on a core that was idle for less than `nap`. Default 0."),
+        "Time until a woken thread runs on a core that was idle for less than `nap`. Default 0.",
     ] = 0
-    verb_ns: Annotated[
-        Latency, Key("verb", "Core time of a computation in addition to its kernel, such as '80 us'. Default 0.")
-    ] = 0
-    cold_ns: Annotated[
-        Latency, Key("cold", "Time added to `issue` after a computation of the same step. Default 0.")
-    ] = 0
+    verb_ns: Annotated[Latency, "Core time of a computation in addition to its kernel, such as '80 us'. Default 0."] = 0
+    cold_ns: Annotated[Latency, "Time added to `issue` after a computation of the same step. Default 0."] = 0
     spin_ns: Annotated[
-        Latency, Key("spin", "Maximal time that a thread spins on a lock whose owner waits for a core. Default 0.")
+        Latency, "Maximal time that a thread spins on a lock whose owner waits for a core. Default 0."
     ] = 0
     spin_share: Annotated[
         Acknowledged,
@@ -124,44 +102,36 @@ class Eager:
     `cluster.gpu.launch`. Work on CPU tensors is priced by two rates.
     """
 
-    dispatch_ns: Annotated[Latency, _host("dispatch", "Time to dispatch an operator, including views.", "1.2 us")] = (
-        1_200
-    )
-    operator_ns: Annotated[
-        Latency, _host("operator", "Additional time of an operator that launches kernels.", "8 us")
-    ] = 8_000
+    dispatch_ns: Annotated[Latency, _host("Time to dispatch an operator, including views.", "1.2 us")] = 1_200
+    operator_ns: Annotated[Latency, _host("Additional time of an operator that launches kernels.", "8 us")] = 8_000
     product_ns: Annotated[
         Latency,
         _host(
-            "product",
             "Additional time of a matrix product, a convolution or attention, whose library chooses a kernel.",
             "15 us",
         ),
     ] = 15_000
     pass_ns: Annotated[
         Latency,
-        _host("pass", "Time to begin a backward pass, when autograd's engine starts.", "100 us"),
+        _host("Time to begin a backward pass, when autograd's engine starts.", "100 us"),
     ] = 100_000
-    node_ns: Annotated[Latency, _host("node", "Time of an autograd node in a backward pass.", "16 us")] = 16_000
+    node_ns: Annotated[Latency, _host("Time of an autograd node in a backward pass.", "16 us")] = 16_000
     gradient_ns: Annotated[
         Latency,
-        _host("gradient", "Additional time of a node that accumulates a parameter's gradient.", "4 us"),
+        _host("Additional time of a node that accumulates a parameter's gradient.", "4 us"),
     ] = 4_000
-    bags_ns: Annotated[Latency, _host("bags", "Time of a pass through fbgemm's table-batched embeddings.", "50 us")] = (
-        50_000
-    )
+    bags_ns: Annotated[Latency, _host("Time of a pass through fbgemm's table-batched embeddings.", "50 us")] = 50_000
     call_ns: Annotated[
         Latency,
-        _host("call", "Time of a Python function call, including the function's own work.", "1.25 us"),
+        _host("Time of a Python function call, including the function's own work.", "1.25 us"),
     ] = 1_250
     collective_ns: Annotated[
         Latency,
-        _host("collective", "Time to issue a collective through torch.distributed.", "80 us"),
+        _host("Time to issue a collective through torch.distributed.", "80 us"),
     ] = 80_000
     cpu_bytes_per_s: Annotated[
         Rate,
         _host(
-            "cpu_rate",
             "Rate at which a core reads and writes for operators on CPU tensors and for copies of pageable memory.",
             "12 GB/s",
             _ASSUMED,
@@ -169,12 +139,11 @@ class Eager:
     ] = 12e9
     cpu_flops_per_s: Annotated[
         FlopRate,
-        _host("cpu_flops", "Rate of a core in matrix products on CPU tensors.", "100 GFLOP/s", _ASSUMED),
+        _host("Rate of a core in matrix products on CPU tensors.", "100 GFLOP/s", _ASSUMED),
     ] = 100e9
     loop_ns: Annotated[
         Latency,
         _host(
-            "loop",
             "Time of a Python loop that sums the numbers below 10,000. Host work measured on another "
             "machine, such as data loading, is scaled by it.",
             "250 us",

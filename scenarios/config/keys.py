@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -27,13 +28,14 @@ REST = "*"  # stands for a key's name: the mapping takes all keys of the table t
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Key:
-    """Field metadata: the TOML key and its meaning; a bare string is the meaning of a key of the field's name.
+    """Field metadata: the TOML key; a string beside it, or alone, is the key's meaning.
 
-    The field's type defines what the key accepts unless `accepts` does; then `read` and `write` convert. `names` is for
-    mappings. A calibration writes a key if it differs from the field's default, or `always`. `after`: the key behind
-    which this one stands, if not behind the previous field. `title`: the name of the value's table in schemas.
-    `or_file`: a file may be named in the array's place, whose items stand there before the key is read. A class's
-    `file_keys` are keys of its table that become no field, but affect others.
+    Without a `name` the key has the field's, less its unit (`usual_name`). The field's type defines what the key
+    accepts unless `accepts` does; then `read` and `write` convert. `names` is for mappings. A calibration writes a key
+    if it differs from the field's default, or `always`. `after`: the key behind which this one stands, if not behind
+    the previous field. `title`: the name of the value's table in schemas. `or_file`: a file may be named in the array's
+    place, whose items stand there before the key is read. A class's `file_keys` are keys of its table that become no
+    field, but affect others.
     """
 
     name: str = ""
@@ -48,6 +50,9 @@ class Key:
     or_file: bool = False
 
 
+ALWAYS = Key(always=True)
+
+
 class OnlyWith:
     """Field metadata: the values that other keys of the table must have; with any others the key is refused."""
 
@@ -58,10 +63,11 @@ class OnlyWith:
 class Inline:
     """Field metadata: the keys of a nested value stand in the table of the value around it.
 
-    `keys` are the keys of the nested fields, by field name; without any, those that the nested class declares.
+    `keys` are the meanings of the nested fields' keys, by field; without any, the keys are those that the nested class
+    declares.
     """
 
-    def __init__(self, **keys: Key) -> None:
+    def __init__(self, **keys: str) -> None:
         self.keys = keys
 
 
@@ -104,8 +110,8 @@ def conditional(kind: Any) -> tuple[Declared, ...]:
     return tuple(one for one in keys if one.where or (one.table is not None and conditional(one.table)))
 
 
-def _declare(kind: Any, keys: Mapping[str, Key] | None = None) -> Iterator[Declared]:
-    """Yield a dataclass's keys in the order of its fields; `keys` replace those that the fields declare."""
+def _declare(kind: Any, meanings: Mapping[str, str] | None = None) -> Iterator[Declared]:
+    """Yield a dataclass's keys in the order of its fields; `meanings` replace those that the fields declare."""
     for key in getattr(kind, "file_keys", ()):
         yield Declared(path=(), key=key, hint=key.accepts, default=None)
     hints = get_type_hints(kind, include_extras=True)
@@ -118,7 +124,7 @@ def _declare(kind: Any, keys: Mapping[str, Key] | None = None) -> Iterator[Decla
             for inner in _declare(bare, inline.keys or None):
                 yield dataclasses.replace(inner, path=(one.name, *inner.path))
             continue
-        key = keys.get(one.name) if keys else _key_of(one.name, marks)
+        key = _key_of(one.name, [meanings.get(one.name)] if meanings else marks)
         if key is not None:
             factory = one.default_factory
             default = one.default if factory is dataclasses.MISSING else factory()
@@ -128,10 +134,17 @@ def _declare(kind: Any, keys: Mapping[str, Key] | None = None) -> Iterator[Decla
 
 def _key_of(name: str, marks: Sequence[object]) -> Key | None:
     """Return the key that a field's metadata declares; None if it declares none."""
-    key = next((mark for mark in marks if isinstance(mark, (Key, str))), None)
-    if isinstance(key, str):
-        return Key(name, key)
-    return key if key is None or key.name else dataclasses.replace(key, name=name)
+    key = next((mark for mark in marks if isinstance(mark, Key)), None)
+    doc = next((mark for mark in marks if isinstance(mark, str)), key.doc if key else "")
+    if key is None and not doc:
+        return None
+    return dataclasses.replace(key or Key(), name=key.name if key and key.name else usual_name(name), doc=doc)
+
+
+def usual_name(field_name: str) -> str:
+    """Return a field's name without its unit: "launch" for launch_ns, "l2_rate" for l2_bytes_per_s."""
+    rate = re.sub(r"(^|_)bytes_per_s$", r"\1rate", field_name).replace("flops_per_s", "flops")
+    return rate if rate.endswith("_per_s") else re.sub(r"_(bytes|ns|s)$", "", rate)
 
 
 def _strip_marks(hint: Any) -> Any:

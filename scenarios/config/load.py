@@ -6,11 +6,11 @@ import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from scenarios.config.catalogue import scenario_file
 from scenarios.config.hardware import Cluster
 from scenarios.config.overrides.overrides import Overrides
-from scenarios.config.overrides.own_keys import own_keys
 from scenarios.config.overrides.short_names import OVERRIDES
 from scenarios.config.provenance import KnownErrors, Measured, come_from
 from scenarios.config.scenario import Scenario, Source
@@ -22,16 +22,19 @@ from scenarios.config.toml.hardware.build import build_cluster
 from scenarios.config.toml.hardware.kernel_table import with_kernel_tables
 from scenarios.config.toml.hardware.own_figures import BETWEEN_HOSTS, SWITCHES, own_figures
 from scenarios.config.toml.include import read_profile_tree, read_tree
+from scenarios.config.toml.job.failure_profile import PROFILE_KEY, known_failures
 from scenarios.config.toml.mistakes import Mistakes, report_mistakes
 from scenarios.config.toml.program_spec import ProgramSpec
 from scenarios.config.toml.section import have
 from scenarios.config.toml.sections import Document
-from scenarios.config.toml.tree import KeyPath, Tree
+from scenarios.config.toml.tree import KeyPath, Tree, leaves
 from scenarios.workloads import locate
 
 __all__ = ["OVERRIDES", "load", "load_measured", "load_profile", "report_mistakes"]
 
 _KEYS_NAMED = 4
+_TIMES = ("run", "compute_times")
+_FILES = (("cluster", "profile"), ("cluster", "gpu", "kernel_table"), _TIMES)
 SCRIPT = "script"  # the program that runs a user's script
 
 
@@ -61,6 +64,10 @@ def load(
     errors = _known_errors(measured, sets_figures=bool(set(counting) - SWITCHES))
     folder, sources = _code(mistakes.tree, have(program))
     cluster = _with_own_prices(made.cluster, mistakes.tree)
+    if made.job is not None and "failures" not in mistakes.tree.values["job"]:
+        known = known_failures(cluster.host.gpu)
+        if known is not None:
+            return load(path, {**(overrides or {}), PROFILE_KEY: known}, overrides_file=overrides_file)
     return dataclasses.replace(
         made,
         cluster=cluster,
@@ -69,7 +76,7 @@ def load(
         known_errors=errors,
         sources=sources,
         named_in=folder,
-        own_keys=own_keys(mistakes.tree),
+        own_keys=_own_keys(mistakes.tree),
     )
 
 
@@ -117,6 +124,27 @@ def _find_code_beside(tree: Tree, program: ProgramSpec) -> str | None:
     except LookupError:
         return None
     return named if isinstance(named, str) else None
+
+
+def _own_keys(tree: Tree) -> dict[str, dict[str, Any]]:
+    """Return the keys of [run], and those of [cluster] beside its profile, for recordings; files as absolute paths."""
+    own = [*tree.beside_profile, *tree.within_profile] if tree.profile else leaves(tree.values["cluster"])
+    found: dict[Any, Any] = {"cluster": {}, "run": {}}
+    for path in [("run", key) for key in tree.values.get("run", ())] + [("cluster", *path) for path in own]:
+        table, value = found, dict[Any, Any](tree.values)
+        for key in path[:-1]:
+            table, value = table.setdefault(key, {}), value[key]
+        table[path[-1]] = _absolute(tree, path, value[path[-1]]) if path in _FILES else value[path[-1]]
+    return found
+
+
+def _absolute(tree: Tree, path: KeyPath, names: Any) -> Any:
+    """Return ready names as they are, and files' paths, which are relative to the file that has them, as absolute."""
+    if isinstance(names, list):
+        return [_absolute(tree, (*path, index), name) for index, name in enumerate(names)]
+    file = os.path.join(os.path.dirname(tree.origin(path)), names)
+    is_file = os.path.isfile(file) and (path == _TIMES or "." in names)
+    return os.path.abspath(file) if is_file else names
 
 
 def _known_errors(measured: Measured | None, *, sets_figures: bool) -> KnownErrors:

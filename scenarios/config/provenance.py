@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from scenarios.config.keys import Key
+from scenarios.config.keys import ALWAYS, Key
 from scenarios.config.toml.values import Duration, Error, Machines, Size, Text
 
 
@@ -18,20 +18,17 @@ class ErrorGroup:
     """
 
     name: Annotated[Text, "What the parameters describe: a kind of kernel or of link. Required."]
-    median_error: Annotated[Error, Key("median_error", "Median of predicted / measured - 1. Required.", write=float)]
-    typical_error: Annotated[Error, Key("typical_error", "Median of the absolute errors. Required.", write=float)]
-    worst_error: Annotated[Error, Key("worst_error", "Largest error, with its sign. Required.", write=float)]
+    median_error: Annotated[Error, "Median of predicted / measured - 1. Required.", Key(write=float)]
+    typical_error: Annotated[Error, "Median of the absolute errors. Required.", Key(write=float)]
+    worst_error: Annotated[Error, "Largest error, with its sign. Required.", Key(write=float)]
     spread: Annotated[
         Error | None,
-        Key(
-            "spread",
-            "Interquartile range of a measurement's repeats divided by their median; the median of all measurements."
-            " Default: unknown.",
-            write=float,
-        ),
+        "Interquartile range of a measurement's repeats divided by their median; the median of all measurements."
+        " Default: unknown.",
+        Key(write=float),
     ] = None
-    least_bytes: Annotated[Size, Key("least", "Smallest measured size; smaller sizes are extrapolated. Required.")]
-    most_bytes: Annotated[Size, Key("most", "Largest measured size; larger sizes are extrapolated. Required.")]
+    least_bytes: Annotated[Size, "Smallest measured size; smaller sizes are extrapolated. Required."]
+    most_bytes: Annotated[Size, "Largest measured size; larger sizes are extrapolated. Required."]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,17 +39,18 @@ class Measured:
     """
 
     machine: Annotated[Text, "Name of the measured machine. Required."]
-    cpu: Annotated[Text, Key("cpu", "Processor of the machine. Default: unknown.", always=True)] = ""
-    kernel: Annotated[Text, Key("kernel", "Kernel of the operating system. Default: unknown.", always=True)] = ""
-    python: Annotated[Text, Key("python", "Version of Python. Default: unknown.", always=True)] = ""
-    torch: Annotated[Text, Key("torch", "Version of PyTorch. Default: unknown.", always=True)] = ""
+    cpu: Annotated[Text, "Processor of the machine. Default: unknown.", ALWAYS] = ""
+    kernel: Annotated[Text, "Kernel of the operating system. Default: unknown.", ALWAYS] = ""
+    python: Annotated[Text, "Version of Python. Default: unknown.", ALWAYS] = ""
+    torch: Annotated[Text, "Version of PyTorch. Default: unknown.", ALWAYS] = ""
     date: Annotated[Text, "ISO time of the measurement. Required."]
     command: Annotated[Text, "Command that repeats the measurement. Required."]
     ranks: Annotated[Machines, "Number of ranks. Required."]
-    duration_ns: Annotated[Duration, Key("duration", "Duration of the measurement. Default: unknown.")] = 0
+    duration_ns: Annotated[Duration, "Duration of the measurement. Default: unknown."] = 0
     groups: Annotated[
         tuple[ErrorGroup, ...],
-        Key("groups", "Groups of parameters, with their errors. Default: none.", title="GroupsSection"),
+        "Groups of parameters, with their errors. Default: none.",
+        Key(title="GroupsSection"),
     ] = ()
 
 

@@ -1,7 +1,6 @@
 """Converts quantities as users write them ("400 Gbit/s") to plain numbers, and formats numbers for people.
 
-All other code uses bytes, bytes/s, ns, flop and flop/s. Prefixes and dimensions follow pint's rules, over a vocabulary
-without `b`, so that bits must be spelt out.
+All other code uses bytes, bytes/s, ns, flop and flop/s. There is no unit `b`, so that bits must be spelt out.
 """
 
 from __future__ import annotations
@@ -10,10 +9,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pint import UnitRegistry
+from math import prod
 
 _NUMBER = (
     r"[+-]?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,2})?"  # bounded, so that no text is expensive to parse
@@ -21,45 +17,32 @@ _NUMBER = (
 _UNIT = r"[A-Za-zµμ]+(?:\s*/\s*[A-Za-zµμ]+)?"
 _WRITTEN = re.compile(rf"\s*({_NUMBER})\s*({_UNIT})\s*")
 
-_VOCABULARY = (
-    "byte = [information] = B",
-    "bit = byte / 8",
-    "second = [time] = s",
-    "minute = 60 * second = min",
-    "hour = 60 * minute = h",
-    "flop = [arithmetic] = FLOP",
-    *("nano- = 1e-9 = n-", "micro- = 1e-6 = u- = µ- = μ-", "milli- = 1e-3 = m-"),
-    *("kilo- = 1e3 = k-", "mega- = 1e6 = M-", "giga- = 1e9 = G-"),
-    *("tera- = 1e12 = T-", "peta- = 1e15 = P-", "exa- = 1e18 = E-"),
-    *(
-        "kibi- = 2**10 = Ki-",
-        "mebi- = 2**20 = Mi-",
-        "gibi- = 2**30 = Gi-",
-        "tebi- = 2**40 = Ti-",
-        "pebi- = 2**50 = Pi-",
-    ),
-)
-
-
-# The quantities of most files, in the units of the code: looked up without pint, which takes 0.1 s to import.
-COMMON = {
-    **{
-        (f"{prefix}{unit}{per}", f"{base}{per_second}"): factor * 10**power
-        for prefix, power in {"": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}.items()
-        for unit, base, factor in (
-            ("B", "byte", Fraction(1)),
-            ("bit", "byte", Fraction(1, 8)),
-            ("FLOP", "flop", Fraction(1)),
-        )
-        for per, per_second in (("", ""), ("/s", "/second"))
-    },
-    **{
-        (f"{prefix}B", "byte"): Fraction(1024**power)
-        for prefix, power in {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5}.items()
-    },
-    **{(unit, "nanosecond"): Fraction(10**power) for unit, power in {"s": 9, "ms": 6, "us": 3, "ns": 0}.items()},
-    **{(unit, "nanosecond"): Fraction(seconds * 10**9) for unit, seconds in {"min": 60, "h": 3600}.items()},
+# Factors of prefixes, and of units relative to a dimension's own.
+_PREFIXES = {
+    **dict.fromkeys(("nano", "n"), Fraction(1, 10**9)),
+    **dict.fromkeys(("micro", "u", "µ", "μ"), Fraction(1, 10**6)),
+    **dict.fromkeys(("milli", "m"), Fraction(1, 10**3)),
+    **dict.fromkeys(("kilo", "k"), Fraction(10**3)),
+    **dict.fromkeys(("mega", "M"), Fraction(10**6)),
+    **dict.fromkeys(("giga", "G"), Fraction(10**9)),
+    **dict.fromkeys(("tera", "T"), Fraction(10**12)),
+    **dict.fromkeys(("peta", "P"), Fraction(10**15)),
+    **dict.fromkeys(("exa", "E"), Fraction(10**18)),
+    **dict.fromkeys(("kibi", "Ki"), Fraction(2**10)),
+    **dict.fromkeys(("mebi", "Mi"), Fraction(2**20)),
+    **dict.fromkeys(("gibi", "Gi"), Fraction(2**30)),
+    **dict.fromkeys(("tebi", "Ti"), Fraction(2**40)),
+    **dict.fromkeys(("pebi", "Pi"), Fraction(2**50)),
 }
+_UNITS = {
+    **dict.fromkeys(("byte", "bytes", "B"), ("byte", Fraction(1))),
+    **dict.fromkeys(("bit", "bits"), ("byte", Fraction(1, 8))),
+    **dict.fromkeys(("second", "seconds", "s"), ("second", Fraction(1))),
+    **dict.fromkeys(("minute", "minutes", "min", "mins"), ("second", Fraction(60))),
+    **dict.fromkeys(("hour", "hours", "h"), ("second", Fraction(3600))),
+    **dict.fromkeys(("flop", "flops", "FLOP", "FLOPs"), ("flop", Fraction(1))),
+}
+_NAME = re.compile(f"({'|'.join(_PREFIXES)})?({'|'.join(_UNITS)})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,31 +131,21 @@ def format_ns(time_ns: float) -> str:
     return _scale(time_ns, 1000, ("ns", "us", "ms", "s"))
 
 
-@lru_cache(maxsize=1)
-def _registry() -> UnitRegistry[Fraction]:
-    from pint import UnitRegistry  # noqa: PLC0415 - takes longer to import than everything else here together
-
-    registry: UnitRegistry[Fraction] = UnitRegistry(None, non_int_type=Fraction)
-    for definition in _VOCABULARY:
-        registry.define(definition)
-    return registry
-
-
 @lru_cache(maxsize=256)
 def _factor(unit: str, target: str) -> Fraction | None:
     """Return how many `target` one `unit` is; None for an unknown unit or another dimension."""
-    return COMMON.get((unit, target)) or convert_with_pint(unit, target)
+    given, wanted = _measure(unit), _measure(target)
+    return given[1] / wanted[1] if given and wanted and given[0] == wanted[0] else None
 
 
-def convert_with_pint(unit: str, target: str) -> Fraction | None:
-    """Return how many `target` one `unit` is, by pint; None for an unknown unit or another dimension."""
-    from pint.errors import PintError  # noqa: PLC0415 - see _registry
-
-    registry = _registry()
-    try:
-        return Fraction(registry.convert(Fraction(1), registry.parse_units(unit), registry.parse_units(target)))
-    except (PintError, ValueError, OverflowError):  # the latter two for "nan" and "inf", which pint reads as numbers
+def _measure(unit: str) -> tuple[tuple[str, ...], Fraction] | None:
+    """Return the dimensions of a unit such as Gbit/s, over and under the slash, and its factor; None if unknown."""
+    names = [_NAME.fullmatch(name.strip()) for name in unit.split("/")]
+    found = [(_PREFIXES.get(name[1], 1), *_UNITS[name[2]]) for name in names if name]
+    if len(found) < len(names):
         return None
+    over, *under = [prefix * factor for prefix, _, factor in found]
+    return tuple(dimension for _, dimension, _ in found), over / prod(under)
 
 
 def _scale(number: float, base: int, units: tuple[str, ...]) -> str:

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from scenarios.kernel_tables.row import MeasuredOperator
 from scenarios.seam.operations.as_json import operations_of, text_of
-from scenarios.seam.operations.words import words
+from scenarios.seam.operations.operation import words
 
 # Has descriptions; a grid of shapes (`sim.operators.tables`) lacks this column.
 OPERATIONS = "operations"

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from scenarios.config.host_classes import HostClasses, simulated_ranks
 from scenarios.config.scenario import Scenario
 from scenarios.modules.ddp_buckets import reduction_parts
-from scenarios.modules.fully_sharded.memory import SHARDED_GRADIENTS, sharded_parts
+from scenarios.modules.fully_sharded.replica import layout_of, schedule_of
+from scenarios.modules.fully_sharded.schedule import most_held
 from scenarios.modules.trace import GRADIENTS, TEMPORARIES, Arguments, Trace, tensors_of
 from scenarios.seam import memory
 from scenarios.seam.memory import MemoryPart
@@ -23,6 +24,8 @@ from scenarios.seam.trace import ALWAYS, MemoryRow
 
 if TYPE_CHECKING:
     from scenarios.modules.module import Module
+
+_SHARDED_GRADIENTS = "gradient shards"
 
 
 def memory_rows(
@@ -51,7 +54,7 @@ def parts_of(
     traced = model.traced(arguments, late=late, accumulates=adds)
     found = [*_parts(model, traced, arguments, depth)]
     if accumulates and model.reduces_each:
-        found = [replace(part, phases=ALWAYS) if part.name == SHARDED_GRADIENTS else part for part in found]
+        found = [replace(part, phases=ALWAYS) if part.name == _SHARDED_GRADIENTS else part for part in found]
     if adds:
         found.append(MemoryPart("gradients", _gradient_bytes(traced), "forward backward", memory.GRADIENTS))
     return tuple(part for part in found if part.size_bytes)
@@ -59,7 +62,7 @@ def parts_of(
 
 def _parts(model: Module, traced: Trace, arguments: Arguments, depth: int) -> Iterator[MemoryPart]:
     if model.parallel.shards:
-        yield from sharded_parts(model, traced)
+        yield from _sharded_parts(model, traced)
     else:
         yield MemoryPart("weights", traced.state_bytes, kind=memory.WEIGHTS)
     inputs = sum(each.numel() * each.dtype.itemsize for each in tensors_of(arguments))
@@ -80,6 +83,25 @@ def _parts(model: Module, traced: Trace, arguments: Arguments, depth: int) -> It
         updated = model.updated_on(model.shard_ranks)
         yield MemoryPart("optimizer state", updated.state_bytes, kind=memory.OPTIMIZER)
         yield MemoryPart("temporaries", updated.temporary_bytes, "update", memory.BATCH)
+
+
+def _sharded_parts(model: Module, traced: Trace) -> Iterator[MemoryPart]:
+    """Yield the parts of a fully sharded module without activations: shards, and gathered units.
+
+    A gather's result exists until it is copied into parameters, which exist until their unit is sharded again. Reduced
+    gradients exist until the next reduction begins.
+    """
+    size = model.shard_ranks
+    layouts = [layout_of(traced, unit.parameters, size) for unit in model.units]
+    sharded = sum(layout.size_bytes // size for layout in layouts)
+    buffers = sum(prod(each.shape) * each.dtype.itemsize for each in traced.buffers)
+    yield MemoryPart("weights", sharded + buffers, kind=memory.WEIGHTS)
+    found = schedule_of(model, traced, reduces=True)
+    whole = [layout.size_bytes for layout in layouts]
+    for phase, most in most_held(found.actions, lambda unit: (whole[unit], whole[unit])).items():
+        yield MemoryPart("gathered units", most, phase, memory.GATHERED)
+    yield MemoryPart("reduced units", max(whole, default=0), "backward", memory.REDUCED)
+    yield MemoryPart(_SHARDED_GRADIENTS, sharded, "backward update", memory.GRADIENTS)
 
 
 def _gradient_bytes(traced: Trace) -> int:

@@ -87,7 +87,7 @@ class Trace:
         unused: indices of parameters without a gradient.
         unknown: operators that are priced by their bytes alone.
         kept_bytes: bytes that the forward pass keeps for the backward pass, by the module that created them.
-        forward_peak_bytes, backward_peak_bytes: peaks of tensors other than parameters and inputs.
+        forward_peak_bytes: the forward pass's peak of tensors other than parameters and inputs.
         held_at_peak: bytes at the backward pass's peak: of `kept_bytes`, and of GRADIENTS and TEMPORARIES.
         fuses: whether costs are those of a compiler that fuses operators.
         marks: positions of both passes at units of a fully sharded module; else empty.
@@ -108,7 +108,6 @@ class Trace:
     unknown: tuple[str, ...]
     kept_bytes: dict[str, int]
     forward_peak_bytes: int
-    backward_peak_bytes: int
     held_at_peak: dict[str, int]
     fuses: bool = False
     marks: tuple[tuple[Mark, ...], tuple[Mark, ...]] = ((), ())
@@ -263,7 +262,6 @@ def _passes(
         unknown=tuple(recorder.unknown),
         kept_bytes=kept,
         forward_peak_bytes=forward_peak,
-        backward_peak_bytes=recorder.peak_bytes,
         held_at_peak={key: size for key, size in recorder.held_at_peak.items() if size},
         marks=(tuple(marks.forward), tuple(marks.backward)),
         numbers=tuple(recorder.number_of(each) for each in parameters) if units else (),

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -21,47 +20,9 @@ from scenarios.seam.kernel import Kernel
 FLOAT_BYTES = torch.float32.itemsize
 
 
-class Codec(Protocol):
-    """A codec of exchanged elements. `row_size` elements are encoded together; only whole rows can be sent."""
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The dtype of encoded items."""
-        ...
-
-    @property
-    def row_size(self) -> int:
-        """The number of elements that are encoded together."""
-        ...
-
-    def encoded_size(self, elements: float) -> float:
-        """Return the items of `dtype` that `elements` elements become; an int if they are whole rows."""
-        ...
-
-    def encode(self, values: Tensor) -> Tensor:
-        """Encode float32 `values`; a codec of rows takes and returns flat tensors."""
-        ...
-
-    def decode(self, encoded: Tensor) -> Tensor:
-        """Decode the result of `encode` into new float32."""
-        ...
-
-    def encode_kernel(self, elements: int) -> Kernel:
-        """Price the encoding of `elements` float32."""
-        ...
-
-    def decode_kernel(self, elements: int) -> Kernel:
-        """Price the decoding of `elements` float32."""
-        ...
-
-    def load(self, device: torch.device) -> None:
-        """Compile whatever needs compilation, before any step."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HalfCodec:
-    """A codec of 16 bits an element; larger values become the largest.
+    """A codec of float32 in 16 bits an element; larger values become the largest.
 
     `loss_scale` multiplies values before encoding; decoding divides by it while values still have 16 bits, as in
     TorchRec.
@@ -76,9 +37,11 @@ class HalfCodec:
 
     @property
     def row_size(self) -> int:
+        """The number of elements that are encoded together; only whole rows can be sent."""
         return 1
 
     def encoded_size(self, elements: float) -> float:
+        """Return the items of `dtype` that `elements` elements become; an int if they are whole rows."""
         return elements
 
     def encode(self, values: Tensor) -> Tensor:
@@ -96,33 +59,27 @@ class HalfCodec:
 
     def encode_kernel(self, elements: int) -> Kernel:
         """Price the scaling, clamping and rounding of `elements`."""
-        passes = 2 if self.loss_scale is None else 3
-        return Kernel(
-            kind="elementwise",
-            flops=float(passes * elements),
-            bytes_read=float(passes * FLOAT_BYTES * elements),
-            bytes_written=float(((passes - 1) * FLOAT_BYTES + self.dtype.itemsize) * elements),
-            launches=passes,
-        )
+        return self._kernel(elements, 2, FLOAT_BYTES, self.dtype.itemsize)
 
     def decode_kernel(self, elements: int) -> Kernel:
         """Price the scaling and widening of `elements`."""
-        passes = 1 if self.loss_scale is None else 2
+        return self._kernel(elements, 1, self.dtype.itemsize, FLOAT_BYTES)
+
+    def _kernel(self, elements: int, passes: int, read_bytes: int, last_bytes: int) -> Kernel:
+        """Price passes over elements of `read_bytes`, the last into elements of `last_bytes`; scaling is one more."""
+        passes += self.loss_scale is not None
         return Kernel(
             kind="elementwise",
             flops=float(passes * elements),
-            bytes_read=float(passes * self.dtype.itemsize * elements),
-            bytes_written=float(((passes - 1) * self.dtype.itemsize + FLOAT_BYTES) * elements),
+            bytes_read=float(passes * read_bytes * elements),
+            bytes_written=float(((passes - 1) * read_bytes + last_bytes) * elements),
             launches=passes,
         )
-
-    def load(self, device: torch.device) -> None:
-        pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowCodec:
-    """A codec of rows of `row_size` elements, in one byte each, followed by two float32.
+    """A codec of flat float32 in rows of `row_size` elements, in one byte each, followed by two float32.
 
     Without `minifloat` int8: steps from a row's least to its largest element. With it fp8: the minifloat's numbers,
     scaled so that a row's largest magnitude is the largest of them. As int8 a row with a NaN is all NaN (in FBGEMM the
@@ -177,9 +134,8 @@ class RowCodec:
             bytes_written=float(FLOAT_BYTES * elements),
         )
 
-    def load(self, device: torch.device) -> None:
-        if device.type != "meta":
-            _rows(device).load()
+
+Codec = HalfCodec | RowCodec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,8 +156,8 @@ class QuantizedComms:
     def load(self, device: torch.device) -> None:
         """Compile the codecs for a device, before any step."""
         for codec in (self.all_to_all.forward, self.all_to_all.backward):
-            if codec is not None:
-                codec.load(device)
+            if isinstance(codec, RowCodec) and device.type != "meta":
+                _rows(device).load()
 
 
 PLAIN = QuantizedComms()

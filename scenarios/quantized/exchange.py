@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 
 import torch
@@ -114,8 +115,8 @@ def _decode(encoded: Tensor, codec: Codec, shape: Sequence[int], divisor: int) -
 
 def _add_division(kernel: Kernel, elements: int) -> Kernel:
     """Return the kernel with one more operator, which reads and writes all decoded elements."""
-    return Kernel(
-        kind=kernel.kind,
+    return replace(
+        kernel,
         flops=kernel.flops + elements,
         bytes_read=kernel.bytes_read + FLOAT_BYTES * elements,
         bytes_written=kernel.bytes_written + FLOAT_BYTES * elements,

@@ -85,20 +85,17 @@ class Kernel:
         """Return this kernel repeated `count` times in sequence, each priced as if alone."""
         return replace(
             self,
-            flops=self.flops * count,
-            bytes_read=self.bytes_read * count,
-            bytes_written=self.bytes_written * count,
-            bytes_reread=self.bytes_reread * count,
-            host_read=self.host_read * count,
-            host_written=self.host_written * count,
-            lasts_ns=self.lasts_ns * count,
-            launches=self.launches * count,
-            recomputed_flops=self.recomputed_flops * count,
-            count=self.count * count,
+            **{name: getattr(self, name) * count for name in (*_SUMMED, "count")},
             host=self.host.times(count) if any(self.host) else self.host,
             parts=tuple(part.times(count) for part in self.parts),
         )
 
+
+# Fields that add up where kernels run one after the other.
+_SUMMED = (
+    *("flops", "bytes_read", "bytes_written", "bytes_reread", "host_read", "host_written"),
+    *("lasts_ns", "launches", "recomputed_flops"),
+)
 
 # A kernel, or a function that makes it on demand; real runs call it after the step.
 PricedLater: TypeAlias = Kernel | Callable[[], Kernel]
@@ -124,17 +121,9 @@ def together(kernels: Iterable[Kernel], modules: Sequence[str] = ()) -> Kernel:
         dtypes[part.dtype] += part.flops
     return Kernel(
         kind=max(kinds, key=kinds.__getitem__) if any(kinds.values()) else MODULE,
-        flops=sum(part.flops for part in parts),
-        bytes_read=sum(part.bytes_read for part in parts),
-        bytes_written=sum(part.bytes_written for part in parts),
-        bytes_reread=sum(part.bytes_reread for part in parts),
-        host_read=sum(part.host_read for part in parts),
-        host_written=sum(part.host_written for part in parts),
-        lasts_ns=sum(part.lasts_ns for part in parts),
         dtype=max(dtypes, key=dtypes.__getitem__, default="float32"),
-        launches=sum(part.launches for part in parts),
         host=total(part.host for part in parts if part.host is not NO_WORK),
-        recomputed_flops=sum(part.recomputed_flops for part in parts),
+        **{name: sum([getattr(part, name) for part in parts]) for name in _SUMMED},
         parts=parts,
         layers=_layers(modules, given, counted) if any(modules) else (),
     )

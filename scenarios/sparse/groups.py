@@ -6,9 +6,9 @@ that one `ShardedGroup` serves every rank and every stream.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,12 +17,13 @@ from scenarios.quantized.codec import PLAIN, QuantizedComms
 from scenarios.seam.group import Group
 from scenarios.seam.rank import Rank
 from scenarios.seam.roles import IDS
-from scenarios.sharding_kind import ShardingKind
+from scenarios.sharding_kind import SEQUENCE_TYPES, ShardingKind
 from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
 from scenarios.sparse.feature_exchange import Sending, chunks_kernel, exchange_one
 from scenarios.sparse.input_dist import (
     LABEL,
     DpSparseFeaturesDist,
+    InputDist,
     RwSparseFeaturesDist,
     TwRwSparseFeaturesDist,
     TwSparseFeaturesDist,
@@ -48,13 +49,6 @@ class Lookup:
     rows: int
     column_offset: int
     columns: int
-
-
-class InputDist(Protocol):
-    """The interface of all input exchanges."""
-
-    async def __call__(self, rank: Rank, features: KeyedJagged) -> KeyedJagged: ...
-    async def prepare(self, rank: Rank, features: KeyedJagged) -> Sending: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,22 +183,38 @@ def build_groups(
     Raises:
         ValueError: shards are not laid out as their sharding type requires.
     """
-    groups = []
+    fields = fields_of_groups(tables, world_size, local_world_size, label=label, codecs=codecs, need_pos=need_pos)
+    return tuple(
+        ShardedGroup(**each, output_dist=_output_dist(each["layout"], each["label"], codecs)) for each in fields
+    )
+
+
+def fields_of_groups(
+    tables: Sequence[ShardedTable],
+    world_size: int,
+    local_world_size: int,
+    *,
+    label: str,
+    codecs: QuantizedComms,
+    need_pos: bool = False,
+    is_pooled: bool = True,
+) -> Iterator[dict[str, Any]]:
+    """Yield the fields of a `TableGroup` for each sharding type, in the order in which the types first occur.
+
+    Raises:
+        ValueError: shards are not laid out as their sharding type requires, or only pooled tables support that type.
+    """
+    world = Group("world", tuple(range(world_size)))
     for layout in layouts(tables, world_size, local_world_size):
         prefix = label.replace("{sharding_type}", layout.sharding_type)
-        world = Group("world", tuple(range(world_size)))
-        input_dist, output_dist = _dists(layout, world, need_pos, prefix, codecs)
-        groups.append(
-            ShardedGroup(
-                layout=layout,
-                columns=layout.sending_order,
-                input_dist=input_dist,
-                output_dist=output_dist,
-                label=prefix,
-                codecs=codecs,
-            )
-        )
-    return tuple(groups)
+        dist = _input_dist(layout, world, prefix + LABEL, need_pos=need_pos, is_pooled=is_pooled)
+        yield {
+            "layout": layout,
+            "columns": layout.sending_order,
+            "input_dist": dist,
+            "label": prefix,
+            "codecs": codecs,
+        }
 
 
 def outputs_to_tables(groups: Sequence[TableGroup], outputs: Sequence[Tensor]) -> dict[str, Tensor]:
@@ -244,24 +254,30 @@ def _lookup(piece: Piece, buckets: int, slot: int) -> Lookup:
     )
 
 
-def _dists(
-    layout: Layout, world: Group, need_pos: bool, label: str, codecs: QuantizedComms
-) -> tuple[InputDist, PooledEmbeddingDist]:
-    """Return the input and the output exchange of a layout."""
-    input_label, processor = label + LABEL, layout.has_feature_processor
+def _input_dist(layout: Layout, world: Group, label: str, *, need_pos: bool, is_pooled: bool) -> InputDist:
     kind = layout.sharding_type
     if kind.is_copied:
-        return DpSparseFeaturesDist(), DpPooledEmbeddingDist()
+        return DpSparseFeaturesDist()
     if not kind.cuts_rows:
-        counts = [len(owned) for owned in layout.pieces]
-        output_dist = TwPooledEmbeddingDist(dim_sum_per_rank=layout.widths, label=label, codecs=codecs)
-        return TwSparseFeaturesDist(world, counts, label=input_label), output_dist
-    rows = [piece.rows for owned in layout.pieces for piece in owned]
+        return TwSparseFeaturesDist(world, [len(owned) for owned in layout.pieces], label=label)
+    rows = [piece.rows for piece in layout.sending_order]
+    if not is_pooled and kind.is_on_all_ranks:
+        return RwSparseFeaturesDist(world, len(rows), rows, is_sequence=True, label=label)
+    if not is_pooled:
+        raise ValueError(f"sequences of a {kind} table: expected one of {', '.join(SEQUENCE_TYPES)}")
+    positions: dict[str, Any] = {"has_feature_processor": layout.has_feature_processor, "need_pos": need_pos}
     if kind.is_on_all_ranks:
-        return RwSparseFeaturesDist(
-            world, len(rows), rows, has_feature_processor=processor, need_pos=need_pos, label=input_label
-        ), RwPooledEmbeddingDist(label=label, codecs=codecs)
+        return RwSparseFeaturesDist(world, len(rows), rows, **positions, label=label)
     counts = [len(owned) for owned in layout.pieces for _ in range(layout.span)]
-    return TwRwSparseFeaturesDist(
-        world, layout.span, counts, rows, None, processor, need_pos, label=input_label
-    ), TwRwPooledEmbeddingDist(dim_sum_per_node=layout.widths, label=label, codecs=codecs)
+    return TwRwSparseFeaturesDist(world, layout.span, counts, rows, **positions, label=label)
+
+
+def _output_dist(layout: Layout, label: str, codecs: QuantizedComms) -> PooledEmbeddingDist:
+    kind = layout.sharding_type
+    if kind.is_copied:
+        return DpPooledEmbeddingDist()
+    if not kind.cuts_rows:
+        return TwPooledEmbeddingDist(dim_sum_per_rank=layout.widths, label=label, codecs=codecs)
+    if kind.is_on_all_ranks:
+        return RwPooledEmbeddingDist(label=label, codecs=codecs)
+    return TwRwPooledEmbeddingDist(dim_sum_per_node=layout.widths, label=label, codecs=codecs)

@@ -24,7 +24,21 @@ from scenarios.sparse.keyed_jagged import KeyedJagged
 LABEL = "input_dist"
 
 
-class TwRwSparseFeaturesDist:
+class InputDist:
+    """An input exchange: called, it returns this rank's features, whose ids are rows of its shards.
+
+    Where it cuts rows, the values of the given features must be real.
+    """
+
+    async def __call__(self, rank: Rank, features: KeyedJagged) -> KeyedJagged:
+        return await exchange_one(rank, await self.prepare(rank, features))
+
+    async def prepare(self, rank: Rank, features: KeyedJagged) -> Sending:
+        """Return the features to send, with their route."""
+        raise NotImplementedError
+
+
+class TwRwSparseFeaturesDist(InputDist):
     """The exchange of tables on one host each, cut by rows over its ranks; also of grids, host by host.
 
     Samples of every key are returned staggered: for local rank x, for host y, those of rank y * local_size + x.
@@ -64,10 +78,6 @@ class TwRwSparseFeaturesDist:
         self.staggered_shuffle = staggered_shuffle(self.features_per_node, local_size)
         self.source_order = staggered_sources(hosts, local_size)
 
-    async def __call__(self, rank: Rank, features: KeyedJagged) -> KeyedJagged:
-        """Return this rank's features, whose ids are rows of its shards; `features.values` must be real."""
-        return await exchange_one(rank, await self.prepare(rank, features))
-
     async def prepare(self, rank: Rank, features: KeyedJagged) -> Sending:
         """Bucketize the features, and return them with their route."""
         group = group_of(self.pg, rank)
@@ -105,7 +115,7 @@ class TwRwSparseFeaturesDist:
         )
 
 
-class TwSparseFeaturesDist:
+class TwSparseFeaturesDist(InputDist):
     """The exchange of whole tables, or blocks of columns: rank r takes `features_per_rank[r]` features, in order.
 
     Raises:
@@ -117,10 +127,6 @@ class TwSparseFeaturesDist:
     ) -> None:
         _check("features_per_rank", len(features_per_rank), pg.size)
         self.pg, self.features_per_rank, self.device, self.label = pg, tuple(features_per_rank), device, label
-
-    async def __call__(self, rank: Rank, features: KeyedJagged) -> KeyedJagged:
-        """Return this rank's features, with samples by source rank."""
-        return await exchange_one(rank, await self.prepare(rank, features))
 
     async def prepare(self, rank: Rank, features: KeyedJagged) -> Sending:
         """Return the features on the payload's device, with their route."""
@@ -136,7 +142,7 @@ class TwSparseFeaturesDist:
         return Sending(features=features.to_payload(self.device or rank.device), route=route, own=features)
 
 
-class RwSparseFeaturesDist:
+class RwSparseFeaturesDist(InputDist):
     """The exchange of tables cut by rows over all ranks: each rank takes all features, with the ids of its rows.
 
     `has_feature_processor` and `need_pos` as in TwRwSparseFeaturesDist. Rows are returned to their ids if
@@ -164,10 +170,6 @@ class RwSparseFeaturesDist:
         self.block_sizes = tuple(block_size(rows, pg.size) for rows in feature_hash_sizes)
         self.has_feature_processor, self.need_pos = has_feature_processor, need_pos
 
-    async def __call__(self, rank: Rank, features: KeyedJagged) -> KeyedJagged:
-        """Return this rank's features, ids as rows of its shards, samples by source; `features.values` must be real."""
-        return await exchange_one(rank, await self.prepare(rank, features))
-
     async def prepare(self, rank: Rank, features: KeyedJagged) -> Sending:
         """Bucketize the features, and return them with their route; for a sequence, also with each id's place after."""
         group, keys = group_of(self.pg, rank), features.keys
@@ -185,15 +187,11 @@ class RwSparseFeaturesDist:
         return Sending(features=cut, route=route, own=features, moved=moved)
 
 
-class DpSparseFeaturesDist:
+class DpSparseFeaturesDist(InputDist):
     """The exchange of copied tables, which every rank holds: nothing is sent."""
 
     def __init__(self, *, device: torch.device | None = None) -> None:
         self.device = device
-
-    async def __call__(self, rank: Rank, features: KeyedJagged) -> KeyedJagged:
-        """Return the features on the payload's device."""
-        return await exchange_one(rank, await self.prepare(rank, features))
 
     async def prepare(self, rank: Rank, features: KeyedJagged) -> Sending:
         """Return the features without a route."""
@@ -218,6 +216,7 @@ async def bucketize_features(
     """
     weights = None if positions else features.weights
     is_checked = features.ids_per_key is not None
+    counted = None if features.counted is None else features.counted.bucketize(features.keys, block_sizes, buckets)
     cut = partial(
         block_bucketize,
         weights=weights,
@@ -238,7 +237,7 @@ async def bucketize_features(
     )
     given = (features.lengths, features.values, block_sizes, buckets)
     done = await rank.compute(kernel, cut, *given, label=f"{label}.bucketize", role=IDS)
-    # Without `ids_per_key`: bucketizing changes the counts, and only the device knows the new ones.
+    # Bucketizing changes the counts: only the device knows the new ones, unless ids are counted.
     by_rank = features.stride_per_key_per_rank
     cut_features = KeyedJagged(
         keys=features.keys * buckets,
@@ -247,6 +246,8 @@ async def bucketize_features(
         weights=done.positions if positions else done.weights,
         stride=features.stride,
         stride_per_key_per_rank=None if by_rank is None else by_rank * buckets,
+        ids_per_key=None if counted is None else counted.of_rank(rank.rank),
+        counted=counted,
     )
     return cut_features, done.unbucketize_permute
 

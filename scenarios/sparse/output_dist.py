@@ -1,6 +1,7 @@
 """The pooled output exchanges, forward and backward, which send rows of embeddings to the ranks of their samples.
 
-A forward returns [batch, dims of all features of the group], with the columns in the order that each class states.
+A forward sends `pooled` [samples of all ranks, dims of this rank's keys] home, samples in input order, and returns
+[batch, dims of all features of the group], with the columns in the order that each class states.
 Every backward is the exact transpose of its forward: gradients are moved and copied, not divided by the number of
 ranks. `batch_per_rank` comes from the input exchange, for each member of the world's group; batches may differ by rank.
 Codecs (`scenarios.quantized`) encode sent data; encoded gradients are divided by the number of ranks when decoded, as
@@ -12,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -30,18 +30,6 @@ from scenarios.sparse.keyed_jagged import cat
 
 LABEL = "output_dist"
 LABEL_BACKWARD = "output_dist_backward"
-
-
-class PooledEmbeddingDist(Protocol):
-    """The interface of all output exchanges; `backward` takes the arguments of its forward."""
-
-    async def forward(self, rank: Rank, pooled: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
-        """Send `pooled` [samples of all ranks, dims of this rank's keys] home; samples are in input order."""
-        ...
-
-    async def backward(self, rank: Rank, grad: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
-        """Return the gradient of `pooled` from `grad` [batch, dims of all keys]."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +133,9 @@ class DpPooledEmbeddingDist:
 
     async def backward(self, rank: Rank, grad: Tensor, batch_per_rank: Sequence[int]) -> Tensor:
         return grad
+
+
+PooledEmbeddingDist = TwRwPooledEmbeddingDist | TwPooledEmbeddingDist | RwPooledEmbeddingDist | DpPooledEmbeddingDist
 
 
 async def sum_to_owner(

@@ -16,19 +16,15 @@ from torch import Tensor
 
 from scenarios.quantized.codec import PLAIN, QuantizedComms
 from scenarios.quantized.exchange import exchange
-from scenarios.seam.group import Group
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
 from scenarios.seam.roles import GRADIENTS, ROWS
-from scenarios.sharding_kind import SEQUENCE_TYPES
 from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
 from scenarios.sparse.feature_exchange import Sending, per_rank, permute_kernel
-from scenarios.sparse.groups import InputDist, TableGroup
-from scenarios.sparse.input_dist import LABEL as INPUT_LABEL
-from scenarios.sparse.input_dist import DpSparseFeaturesDist, RwSparseFeaturesDist, TwSparseFeaturesDist
-from scenarios.sparse.keyed_jagged import KeyedJagged, cat, chunk_sums, send_to_device, take_chunks
+from scenarios.sparse.groups import TableGroup, fields_of_groups
+from scenarios.sparse.keyed_jagged import KeyedJagged, cat, send_to_device, take_chunks
 from scenarios.sparse.output_dist import LABEL, LABEL_BACKWARD
-from scenarios.sparse.tables import Layout, ShardedTable, layouts
+from scenarios.sparse.tables import ShardedTable
 
 Ints = npt.NDArray[np.int64]
 
@@ -165,7 +161,8 @@ class SequenceGroup(TableGroup):
         widths = np.array([column.columns for column in self.columns], np.int64)
         counts = np.array(sent.features.length_per_key(), np.int64).reshape(-1, len(widths))
         came, mine, sources = counts * widths, self.lookups(rank.place), arrived.batch_per_rank
-        ids = np.array(chunk_sums(arrived.lengths, sources * len(mine)), np.int64).reshape(len(mine), len(sources))
+        by_source = arrived.ids_per_key_per_rank or [[count] for count in arrived.length_per_key()]
+        ids = np.array(by_source, np.int64).reshape(len(mine), len(sources))
         looked_up = ids * np.array([each.columns for each in mine], np.int64)[:, None]
         assert own.stride is not None
         return SequenceWay(
@@ -257,40 +254,8 @@ def build_sequence_groups(
     Raises:
         ValueError: shards are not laid out as their sharding type requires, or sequences do not support that type.
     """
-    world = Group("world", tuple(range(world_size)))
-    groups = []
-    for layout in layouts(tables, world_size, local_world_size):
-        prefix = label.replace("{sharding_type}", layout.sharding_type)
-        lengths = tuple(longest[piece.table] for piece in layout.sending_order)
-        dist = sequence_input_dist(layout, world, prefix + INPUT_LABEL)
-        groups.append(
-            SequenceGroup(
-                layout=layout,
-                columns=layout.sending_order,
-                label=prefix,
-                input_dist=dist,
-                longest=lengths,
-                codecs=codecs,
-            )
-        )
-    return tuple(groups)
-
-
-def sequence_input_dist(layout: Layout, world: Group, label: str) -> InputDist:
-    """Return the input exchange of a layout whose rows are not pooled by their owners.
-
-    Raises:
-        ValueError: such tables do not support the sharding type.
-    """
-    kind = layout.sharding_type
-    if kind.is_copied:
-        return DpSparseFeaturesDist()
-    if not kind.cuts_rows:
-        return TwSparseFeaturesDist(world, [len(owned) for owned in layout.pieces], label=label)
-    if kind.is_on_all_ranks:
-        rows = [piece.rows for piece in layout.sending_order]
-        return RwSparseFeaturesDist(world, len(rows), rows, is_sequence=True, label=label)
-    raise ValueError(f"sequences of a {kind} table: expected one of {', '.join(SEQUENCE_TYPES)}")
+    fields = fields_of_groups(tables, world_size, local_world_size, label=label, codecs=codecs, is_pooled=False)
+    return tuple(SequenceGroup(**each, longest=tuple(longest[one.table] for one in each["columns"])) for each in fields)
 
 
 def _by_source(rows: Tensor, way: SequenceWay, numel: int) -> Tensor:

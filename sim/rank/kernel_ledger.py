@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from scenarios.seam.kernel import Kernel
-from scenarios.seam.operations.words import words
+from scenarios.seam.operations.operation import words
 from scenarios.seam.trace import KernelRow
 from sim.engine.machine import Machine
 from sim.rank.balance import PricedComputation

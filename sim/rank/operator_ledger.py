@@ -7,10 +7,9 @@ from collections import Counter
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.operations.as_json import text_of
 from scenarios.seam.operations.bags import BagsBackward, BagsForward
-from scenarios.seam.operations.operation import Operation
+from scenarios.seam.operations.operation import Operation, words
 from scenarios.seam.operations.rows import Gather
 from scenarios.seam.operations.sorting import BucketizeSparse, PermuteSparse
-from scenarios.seam.operations.words import words
 from scenarios.seam.trace import OperatorRow
 from sim.rank.observed import leaves
 

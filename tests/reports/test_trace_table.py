@@ -15,10 +15,9 @@ from scenarios.kernel_tables.file import read_table
 from scenarios.kernel_tables.row import MeasuredOperator
 from scenarios.seam.operations.bags import Bags, BagsBackward, BagsForward
 from scenarios.seam.operations.moves import Cat
-from scenarios.seam.operations.operation import Operation
+from scenarios.seam.operations.operation import Operation, words
 from scenarios.seam.operations.products import Product
 from scenarios.seam.operations.rows import Index, IndexPut
-from scenarios.seam.operations.words import words
 from twinstep.reporting.cli import main
 
 H200 = Path(__file__).parents[1] / "data" / "kineto_h200"

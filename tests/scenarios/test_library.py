@@ -62,21 +62,20 @@ def test_the_library_is_complete() -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_ready_scenarios_load_repeatably_with_the_size_in_their_name(name: str) -> None:
-    scenario = load(FILES[name])
+def test_a_ready_scenario_has_the_size_in_its_name_and_is_the_same_wherever_it_is_loaded(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scenario = load(str(FILES[name]))
     assert scenario.name == name
     size = JOBS.get(name) or next(size for part in name.split("_") for key, size in GPUS.items() if part == key)
     assert (scenario.cluster.hosts, scenario.cluster.host.gpus) == size
-    again = load(str(FILES[name]))
-    assert again == scenario
-    assert again.digest() == scenario.digest()
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_ready_scenarios_survive_pickle_and_json(name: str) -> None:
-    scenario = load(FILES[name])
     assert pickle.loads(pickle.dumps(scenario)) == scenario
     assert json.loads(json.dumps(scenario.as_dict())) == scenario.as_dict()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).mkdir()  # no file
+    again = load(name)
+    assert again == scenario
+    assert again.digest() == scenario.digest()
 
 
 @pytest.mark.parametrize("path", [*library_files(), *profile_files()], ids=lambda path: path.stem)
@@ -172,12 +171,8 @@ def test_small_criteo_has_all_four_shardings_and_both_kinds_of_reduction() -> No
     assert [table.rows for table in model.tables] == [min(table.rows, 2000) for table in whole.tables]
     only = {table.sharding[0] for table in model.tables if len(table.sharding) == 1}
     assert only == {"table_row_wise", "table_wise", "row_wise", "data_parallel"}
-    assert (scenario.run.payload, scenario.run.library, scenario.run.batch_size, scenario.run.steps) == (
-        "values",
-        "gloo",
-        64,
-        4,
-    )
+    run = scenario.run
+    assert (run.payload, run.library, run.batch_size, run.steps) == ("values", "gloo", 64, 4)
     assert scenario.workload.compression.kind == "batched_powersgd"
     assert 0 < scenario.workload.compression.start_powerSGD_iter < scenario.run.steps
 
@@ -200,21 +195,8 @@ def test_powersgd_reduces_resnet50_before_and_after_it_starts() -> None:
 
 def test_all_to_all_draws_its_splits() -> None:
     scenario = load(FILES["all_to_all_4x2"])
-    assert (CollectiveCalls.of(scenario.workload).splits, CollectiveCalls.of(scenario.workload).size_bytes) == (
-        "random",
-        2**20,
-    )
-
-
-@pytest.mark.parametrize("name", sorted(FILES))
-def test_a_ready_scenario_is_known_by_its_name_anywhere(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    found = load(name)
-    assert found == load(FILES[name])
-    (tmp_path / name).mkdir()  # no file
-    assert load(name) == found
+    calls = CollectiveCalls.of(scenario.workload)
+    assert (calls.splits, calls.size_bytes) == ("random", 2**20)
 
 
 def test_a_file_in_the_working_directory_comes_before_a_ready_scenario(

@@ -23,8 +23,8 @@ from reports.published.errors import nccl_profiles
 from reports.published.kernels import KernelPrediction, PublishedTime
 from reports.published.steps import StepPrediction, StepRow
 from reports.run import Run
+from reports.sections.calibration import NCCL_FIT, FitView
 from reports.sections.model import Report
-from reports.sections.nccl_fit import NCCL_FIT, FitView
 from reports.sections.published import COLLECTIVES, OPERATORS, STEPS, PublishedView
 from reports.store import replace
 from reports.terminal.present import print_report

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from scenarios.config.keys import Key, OnlyWith
+from scenarios.config.keys import OnlyWith
 from scenarios.config.toml.values import (
     Count,
     CountOrZero,
@@ -48,11 +48,11 @@ class FailureKind:
         bool, "Whether a host must be replaced; otherwise the job restarts on the same hosts. Default false."
     ] = False
     repair_ns: Annotated[
-        DurationOrZero, Key("repair", "Time until a lost host comes back as a spare. Default '24 h'; source: assumed.")
+        DurationOrZero, "Time until a lost host comes back as a spare. Default '24 h'; source: assumed."
     ] = 24 * _H
     detection_ns: Annotated[
         DurationOrZero | None,
-        Key("detection", "Time until the job notices the failure. Default: `detection` of [job.recovery]."),
+        "Time until the job notices the failure. Default: `detection` of [job.recovery].",
     ] = None
     slow_part: Annotated[
         Literal["gpu", "nic"] | None,
@@ -61,9 +61,9 @@ class FailureKind:
     slow_speed: Annotated[Efficient, "Share of its rates that the slow part reaches. Default 0.5; source: assumed."] = (
         0.5
     )
-    slow_for_ns: Annotated[
-        DurationOrZero, Key("slow_for", "Time for which the part is slow. Default '10 min'; source: assumed.")
-    ] = 10 * _MIN
+    slow_for_ns: Annotated[DurationOrZero, "Time for which the part is slow. Default '10 min'; source: assumed."] = (
+        10 * _MIN
+    )
 
     def per_s(self, hosts: int, gpus: int) -> float:
         """Return the interruptions a second of a job on `hosts` hosts with `gpus` GPUs in all."""
@@ -84,7 +84,11 @@ class Failures:
         Literal["read", "memory"] | None,
         "Whether the rates were read in the source, or are from memory. Default: none.",
     ] = None
-    kinds: Annotated[tuple[FailureKind, ...], "The kinds of interruption. Default: none; then no failures happen."] = ()
+    kinds: Annotated[
+        tuple[FailureKind, ...],
+        "The kinds of interruption; none: no failures happen. Default without [job.failures]: those of a known cluster,"
+        " llama3_h100 from the H100 on, rsc1_a100 on older GPUs; none on processors.",
+    ] = ()
     scale: Annotated[NotNegative, "Factor on all rates. Default 1."] = 1.0
 
 
@@ -94,37 +98,28 @@ class Recovery:
 
     detection_ns: Annotated[
         DurationOrZero,
-        Key(
-            "detection",
-            "Time until the job notices a failure. Default '10 min'; source: timeout of torch.distributed's NCCL groups"
-            " (torch 2.13, `default_pg_nccl_timeout`).",
-        ),
+        "Time until the job notices a failure. Default '10 min'; source: timeout of torch.distributed's NCCL groups"
+        " (torch 2.13, `default_pg_nccl_timeout`).",
     ] = 10 * _MIN
     schedule_ns: Annotated[
         DurationOrZero,
-        Key("schedule", "Time until the scheduler starts the job again. Default '30 s'; source: assumed."),
+        "Time until the scheduler starts the job again. Default '30 s'; source: assumed.",
     ] = 30 * _S
     start_ns: Annotated[
         DurationOrZero,
-        Key(
-            "start",
-            "Time to start containers and processes, imports and model included. Default '60 s'; source: assumed.",
-        ),
+        "Time to start containers and processes, imports and model included. Default '60 s'; source: assumed.",
     ] = 60 * _S
     setup_ns: Annotated[
         DurationOrZero,
-        Key("setup", "Time to set process groups up, besides `setup_per_rank`. Default '5 s'; source: assumed."),
+        "Time to set process groups up, besides `setup_per_rank`. Default '5 s'; source: assumed.",
     ] = 5 * _S
     setup_per_rank_ns: Annotated[
         DurationOrZero,
-        Key(
-            "setup_per_rank",
-            "Additional time to set process groups up, for each rank. Default '2 ms'; source: assumed.",
-        ),
+        "Additional time to set process groups up, for each rank. Default '2 ms'; source: assumed.",
     ] = 2 * 10**6
     replacement_ns: Annotated[
         DurationOrZero,
-        Key("replacement", "Time to put a spare host in the place of a lost one. Default '2 min'; source: assumed."),
+        "Time to put a spare host in the place of a lost one. Default '2 min'; source: assumed.",
     ] = 2 * _MIN
 
     def restart_ns(self, ranks: int) -> int:
@@ -138,7 +133,7 @@ class Checkpoints:
 
     interval_ns: Annotated[
         Duration | None,
-        Key("interval", "Training time between two checkpoints. Default: the one with the highest goodput."),
+        "Training time between two checkpoints. Default: the one with the highest goodput.",
     ] = None
     interval_steps: Annotated[Repeats | None, "The interval in steps, instead of `interval`."] = None
     kind: Annotated[
@@ -168,23 +163,21 @@ class Checkpoints:
         OnlyWith(kind=("async",)),
     ] = "own"
     size_bytes: Annotated[
-        Size | None, Key("size", "Bytes of a whole checkpoint of all ranks. Default: computed from the model.")
+        Size | None, "Bytes of a whole checkpoint of all ranks. Default: computed from the model."
     ] = None
-    write_ns: Annotated[
-        DurationOrZero | None, Key("write", "Time to write a checkpoint. Default: computed from its bytes.")
-    ] = None
+    write_ns: Annotated[DurationOrZero | None, "Time to write a checkpoint. Default: computed from its bytes."] = None
     staging_ns: Annotated[
         DurationOrZero | None,
-        Key("staging", "Time that kind 'async' copies into the host's memory. Default: computed from the bytes."),
+        "Time that kind 'async' copies into the host's memory. Default: computed from the bytes.",
         OnlyWith(kind=("async",)),
     ] = None
     restore_ns: Annotated[
         DurationOrZero | None,
-        Key("restore", "Time to load a checkpoint. Default: as `write`, else computed from its bytes."),
+        "Time to load a checkpoint. Default: as `write`, else computed from its bytes.",
     ] = None
     overhead_ns: Annotated[
         DurationOrZero,
-        Key("overhead", "Time of each checkpoint, and of loading one, besides that of its bytes. Default '0 s'."),
+        "Time of each checkpoint, and of loading one, besides that of its bytes. Default '0 s'.",
     ] = 0
     restore_rate: Annotated[
         Rate | None, "Rate at which all hosts together load a checkpoint. Default: the rate at which they write it."
@@ -208,15 +201,13 @@ class TrainingJob:
     samples: Annotated[Samples | None, "Number of samples to train on. One of samples, days and budget_usd."] = None
     days: Annotated[Days | None, "Length of the job in days, instead of `samples`."] = None
     budget_usd: Annotated[Usd | None, "Price of all GPU hours in dollars, instead of `samples`."] = None
-    step_ns: Annotated[
-        Duration | None, Key("step", "Time of a step. Default: predicted; required in a file without `program`.")
-    ] = None
+    step_ns: Annotated[Duration | None, "Time of a step. Default: predicted; required in a file without `program`."] = (
+        None
+    )
     input_stall: Annotated[Reserve, "Share of training time in which GPUs wait for samples. Default 0."] = 0.0
-    evaluation_ns: Annotated[
-        DurationOrZero, Key("evaluation", "Time of one evaluation, during which no step runs. Default '0 s'.")
-    ] = 0
+    evaluation_ns: Annotated[DurationOrZero, "Time of one evaluation, during which no step runs. Default '0 s'."] = 0
     evaluation_every_ns: Annotated[
-        Duration, Key("evaluation_every", "Training time between two evaluations. Default '24 h'; source: assumed.")
+        Duration, "Training time between two evaluations. Default '24 h'; source: assumed."
     ] = 24 * _H
     spare_hosts: Annotated[CountOrZero, "Hosts, paid for, that wait to replace lost ones. Default 0."] = 0
     standby: Annotated[

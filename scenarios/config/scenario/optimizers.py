@@ -23,7 +23,7 @@ class Optimizer:
         "The optimizer, as in fbgemm: SGD, Adagrad, or Adam and LAMB in several forms. Default 'sgd'.",
     ] = "sgd"
     learning_rate: Annotated[
-        LearningRate, Key(doc="Learning rate. Default 0.01; source: fbgemm 1.8's optimizers.", after="state")
+        LearningRate, "Learning rate. Default 0.01; source: fbgemm 1.8's optimizers.", Key(after="state")
     ] = 0.01
     state: Annotated[
         Literal["row", "element"],

@@ -36,7 +36,7 @@ class Exchange:
 
     op: ClassVar[Literal["all_to_all"]] = "all_to_all"
 
-    size_bytes: Annotated[Size, Key("size", "Bytes that each rank sends in total, such as '64 MiB'. Required.")]
+    size_bytes: Annotated[Size, "Bytes that each rank sends in total, such as '64 MiB'. Required."]
     splits: Annotated[
         Literal["even", "random"],
         "'even': equal parts for all peers; 'random': parts drawn anew each step. Default 'even'.",
@@ -55,7 +55,7 @@ class TimedCollective:
     ]
     size_bytes: Annotated[
         Size,
-        Key("size", "Size of each rank's larger buffer: the output of all_gather, the input of all others. Required."),
+        "Size of each rank's larger buffer: the output of all_gather, the input of all others. Required.",
     ]
     splits: Annotated[
         Literal["even", "random"], "How an all_to_all is split: 'even' or 'random', as in `exchange`. Default 'even'."

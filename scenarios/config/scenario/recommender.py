@@ -92,11 +92,11 @@ class Feature:
 
     name: Annotated[Name, "Name of the feature, unique among all features. Required."]
     ids_per_sample: Annotated[
-        float, Key(doc="Ids per bag, as of a table. Required, unless ids come from a file.", accepts=IdsCount | MeanIds)
+        float, "Ids per bag, as of a table. Required, unless ids come from a file.", Key(accepts=IdsCount | MeanIds)
     ]
     ids_per_sample_kind: Literal["fixed", "poisson"] = "fixed"
     ids: Annotated[
-        Ids, Key(doc="How ids are drawn, as of a table. Default 'uniform'.", accepts=Uniform | ZipfIds | FileIds)
+        Ids, "How ids are drawn, as of a table. Default 'uniform'.", Key(accepts=Uniform | ZipfIds | FileIds)
     ] = Ids()
 
 
@@ -133,20 +133,15 @@ class Table:
     dim: Annotated[Width, "Elements per row. Default: model.embedding_dim."]
     ids_per_sample: Annotated[
         float,
-        Key(
-            doc="Ids per bag: a fixed number such as 3, or {mean = 2.5} for a Poisson distribution. Required, unless"
-            " ids come from a file or there are `features`.",
-            accepts=IdsCount | MeanIds,
-        ),
+        "Ids per bag: a fixed number such as 3, or {mean = 2.5} for a Poisson distribution. Required, unless"
+        " ids come from a file or there are `features`.",
+        Key(accepts=IdsCount | MeanIds),
     ]
     ids_per_sample_kind: Literal["fixed", "poisson"] = "fixed"
     ids: Annotated[
         Ids,
-        Key(
-            doc="How ids are drawn: 'uniform', {zipf = 1.05, order = 'shuffled'} or {file = 'ids.csv'}. Default"
-            " 'uniform'.",
-            accepts=Uniform | ZipfIds | FileIds,
-        ),
+        "How ids are drawn: 'uniform', {zipf = 1.05, order = 'shuffled'} or {file = 'ids.csv'}. Default 'uniform'.",
+        Key(accepts=Uniform | ZipfIds | FileIds),
     ] = Ids()
     sharding: Annotated[
         tuple[ShardingType, ...],
@@ -154,10 +149,8 @@ class Table:
     ]
     ranks: Annotated[
         tuple[Place, ...],
-        Key(
-            doc="Ranks on which the table lies, in this order. Default: the planner's choice.",
-            after="cache_load_factor",
-        ),
+        "Ranks on which the table lies, in this order. Default: the planner's choice.",
+        Key(after="cache_load_factor"),
     ] = ()
     min_partition: Annotated[
         Width,
@@ -178,12 +171,10 @@ class Table:
     ] = False
     kernel: Annotated[
         ComputeKernel,
-        Key(
-            doc="Where rows lie, by TorchRec's compute kernels. 'fused': GPU memory; 'fused_uvm': host memory;"
-            " 'fused_uvm_caching': host memory, with a cache in GPU memory. Default: that of sharding.plan, else"
-            " 'fused'.",
-            accepts=Literal[SCENARIO_KERNELS],
-        ),
+        "Where rows lie, by TorchRec's compute kernels. 'fused': GPU memory; 'fused_uvm': host memory;"
+        " 'fused_uvm_caching': host memory, with a cache in GPU memory. Default: that of sharding.plan, else"
+        " 'fused'.",
+        Key(accepts=Literal[SCENARIO_KERNELS]),
     ] = DEFAULT_KERNEL
     cache_load_factor: Annotated[
         Efficient,
@@ -192,11 +183,9 @@ class Table:
     ] = CACHE_LOAD_FACTOR
     features: Annotated[
         tuple[Feature, ...],
-        Key(
-            doc="Features whose ids look up rows of this table, each with its own bags. Default: one feature, with the"
-            " table's name.",
-            after="ids",
-        ),
+        "Features whose ids look up rows of this table, each with its own bags. Default: one feature, with the"
+        " table's name.",
+        Key(after="ids"),
     ] = ()
     feature_of: str = dataclasses.field(default="", metadata={"is_of_playing": True})
 
@@ -274,14 +263,12 @@ class Model:
     dense_features: Annotated[Width, "Dense features per sample, the input of the bottom layers. Required."]
     tables: Annotated[
         tuple[Table, ...],
-        Key(
-            doc="The embedding tables, or the path of a CSV or Parquet file of them, relative to this file. Required.",
-            or_file=True,
-        ),
+        "The embedding tables, or the path of a CSV or Parquet file of them, relative to this file. Required.",
+        Key(or_file=True),
     ]
     bottom: Annotated[tuple[Width, ...], "Widths of the layers over the dense features. Required without `dense`."] = ()
     interaction: Annotated[
-        Interaction, Key(doc="How dense and sparse features are combined. Required without `dense`.", after="top")
+        Interaction, "How dense and sparse features are combined. Required without `dense`.", Key(after="top")
     ] = Interaction(kind="cat")
     top: Annotated[
         tuple[Width, ...], "Widths of the layers over the interaction; the last is 1. Required without `dense`."
@@ -302,27 +289,24 @@ class Model:
     embedding_dtype: Annotated[
         Literal["float32", "bfloat16", "float16"], "Dtype of the tables' rows. Default: `dtype`."
     ] = "float32"
-    ids_dtype: Annotated[Literal["int32", "int64"], Key(doc="Dtype of ids. Default 'int64'.", after="tf32")] = "int64"
+    ids_dtype: Annotated[Literal["int32", "int64"], "Dtype of ids. Default 'int64'.", Key(after="tf32")] = "int64"
     lengths_dtype: Annotated[
-        Literal["int32", "int64"], Key(doc="Dtype of the bags' lengths. Default 'int64'.", after="ids_dtype")
+        Literal["int32", "int64"], "Dtype of the bags' lengths. Default 'int64'.", Key(after="ids_dtype")
     ] = "int64"
     optimizer: Annotated[
         Optimizer,
-        Key(
-            doc="Optimizer of the tables, and of the dense part without `dense_optimizer`. Default: SGD.",
-            after="lengths_dtype",
-        ),
+        "Optimizer of the tables, and of the dense part without `dense_optimizer`. Default: SGD.",
+        Key(after="lengths_dtype"),
     ] = Optimizer()
     dense_optimizer: Annotated[
         DenseOptimizer | None,
-        Key(doc="Optimizer of the dense part. Default: `optimizer`.", after="dense_options"),
+        "Optimizer of the dense part. Default: `optimizer`.",
+        Key(after="dense_options"),
     ] = None
     autocast: Annotated[
         Literal["", "bfloat16", "float16"],
-        Key(
-            doc="Dtype of torch.autocast in the dense part's forward pass; parameters stay float32. Default: none.",
-            accepts=Literal["float16", "bfloat16"],
-        ),
+        "Dtype of torch.autocast in the dense part's forward pass; parameters stay float32. Default: none.",
+        Key(accepts=Literal["float16", "bfloat16"]),
     ] = ""
     loss_scaling: Annotated[
         Scaling | None,
@@ -389,9 +373,7 @@ class Planner:
     ] = 0.15
     plan: Annotated[
         PlanFile | None,
-        Key(
-            doc="Plan in JSON, as TorchRec or `twinstep plan` writes it. The plan overrides the tables'"
-            " sharding, types, sort_by and balance_modules. Relative to this file. Default: none.",
-            accepts=File,
-        ),
+        "Plan in JSON, as TorchRec or `twinstep plan` writes it. The plan overrides the tables'"
+        " sharding, types, sort_by and balance_modules. Relative to this file. Default: none.",
+        Key(accepts=File),
     ] = None

@@ -50,20 +50,13 @@ class RunSettings:
     ]
     timeout_s: Annotated[
         float,
-        Key(
-            "timeout",
-            "Time without progress after which a real run, or a predicted script, is given up. Default '60 s'.",
-            accepts=Duration,
-            read=lambda time_ns: time_ns / 1e9,
-        ),
+        "Time without progress after which a real run, or a predicted script, is given up. Default '60 s'.",
+        Key(accepts=Duration, read=lambda time_ns: time_ns / 1e9),
     ] = 60.0
     compute_times: Annotated[
         ComputeTimes | None,
-        Key(
-            doc="CSV file of measured times of computations, which a prediction uses. Relative to this file. Default:"
-            " none.",
-            accepts=File,
-        ),
+        "CSV file of measured times of computations, which a prediction uses. Relative to this file. Default: none.",
+        Key(accepts=File),
     ] = None
     balanced: Annotated[
         bool,

@@ -29,15 +29,10 @@ class Buckets:
 
     first_bytes: Annotated[
         Size,
-        Key(
-            "first",
-            "Maximal size of the first bucket. Default '1 MiB', with program 'dlrm' `cap`; source: torch's"
-            " DDP, TorchRec's DistributedModelParallel.",
-        ),
+        "Maximal size of the first bucket. Default '1 MiB', with program 'dlrm' `cap`; source: torch's"
+        " DDP, TorchRec's DistributedModelParallel.",
     ] = 1 << 20
-    cap_bytes: Annotated[
-        Size, Key("cap", "Maximal size of all other buckets. Default '25 MiB'; source: as `first`.")
-    ] = 25 << 20
+    cap_bytes: Annotated[Size, "Maximal size of all other buckets. Default '25 MiB'; source: as `first`."] = 25 << 20
 
 
 LEAST_POWERSGD_START = 2  # the minimum if state is carried from step to step

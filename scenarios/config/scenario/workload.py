@@ -80,27 +80,22 @@ class Recommender(Workload):
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """The model's embedding tables."""
         return self.model.tables
 
     @property
     def copies_batches(self) -> bool:
-        """Whether batches come from the host's memory."""
         return self.data.copies
 
     @property
     def plan_file(self) -> PlanFile | None:
-        """The plan of the tables that is used unchanged; None: the planner places them."""
         return self.planner.plan
 
     @property
     def finds_plan(self) -> bool:
-        """Whether simulation chooses the plan of the tables."""
         return self.planner.choose == "simulated"
 
     @property
     def replicas(self) -> Replication | None:
-        """The sharding groups that each hold all tables; None: all ranks hold them together."""
         return self.replication
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from scenarios.config.catalogue import expected_profile, profile_file, scenario_file
+from scenarios.config.catalogue import expected_profile, profile_file, profile_names, scenario_file
 from scenarios.config.overrides.overrides import Overrides
 from scenarios.config.toml.job.failure_profile import lay_failures_under
 from scenarios.config.toml.mistakes import Mistakes, key_text, path_text, toml_text
@@ -66,7 +66,7 @@ def read_profile_tree(name: str) -> Mistakes:
     mistakes = Mistakes(Tree(root=name))
     file = name if name.endswith(".toml") else profile_file(name)
     if file is None:
-        mistakes.unusable(f"profile = {toml_text(name)}: expected {expected_profile(name)}")
+        mistakes.unusable(f"profile = {toml_text(name)}: expected {expected_profile(name, profile_names())}")
     else:
         _IncludeReader(mistakes=mistakes, in_profile=True).read(file)
     return mistakes
@@ -122,7 +122,9 @@ class _IncludeReader:
         origin = self.mistakes.tree.origin(path)
         file = os.path.join(os.path.dirname(origin), name) if name.endswith(".toml") else profile_file(name)
         if file is None or not os.path.isfile(file):
-            self.mistakes.add(path, f"{path_text(file)} to be a file" if file else expected_profile(name))
+            self.mistakes.add(
+                path, f"{path_text(file)} to be a file" if file else expected_profile(name, profile_names())
+            )
             return None
         if os.path.isfile(origin) and os.path.samefile(file, origin):
             self.mistakes.add(path, "a file other than this one")

@@ -81,7 +81,7 @@ def _number(
 
 
 def _quantity(kind: Quantity, parse: Callable[[str], float], least: str, *, most: str = "", below: str = "") -> Accept:
-    """Accept quantities within bounds, which are parsed only when a value is read, because pint imports slowly."""
+    """Accept quantities within bounds."""
 
     def read(value: object) -> float:
         if not isinstance(value, str):

@@ -8,7 +8,10 @@ from typing import Any
 
 from torch import Tensor
 
-from scenarios.seam.arguments import dtype_name
+from scenarios.seam.operations.operation import Operation
+
+# What a call runs: one operator, or several in order.
+Operations = Operation | tuple[Operation, ...]
 
 
 class OperatorCall:
@@ -58,8 +61,3 @@ def _parameters(func: Any) -> dict[str, tuple[int, Any]]:
     """Return the places and defaults of an operator's parameters."""
     arguments = func._schema.arguments
     return {each.name: (place, each.default_value) for place, each in enumerate(arguments)}
-
-
-def dtype_of(tensor: Tensor) -> str:
-    """Return the name of a tensor's dtype."""
-    return dtype_name(tensor)

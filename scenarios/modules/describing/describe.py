@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from scenarios.modules.describing import pointwise, products, reductions, rows
-from scenarios.modules.describing.call import OperatorCall
+from scenarios.modules.describing.call import Operations, OperatorCall
 from scenarios.seam.operations.operation import Operation
 
-_BY_NAMES: dict[Callable[[OperatorCall], tuple[Operation, ...]], str] = {
+_BY_NAMES: dict[Callable[[OperatorCall], Operations], str] = {
     products.product: "mm addmm addmm_ bmm baddbmm mv dot vdot",
     products.convolution: "convolution _convolution cudnn_convolution convolution_overrideable",
     products.convolution_backward: "convolution_backward",
@@ -70,4 +70,5 @@ def describe(call: OperatorCall, *, is_pointwise: bool) -> tuple[Operation, ...]
             return ()
     if any(not each.numel() for each in call.results[:1]):
         return ()
-    return describer(call)
+    described = describer(call)
+    return described if isinstance(described, tuple) else (described,)

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from scenarios.modules.describing.call import OperatorCall, dtype_of
+from scenarios.modules.describing.call import Operations, OperatorCall
+from scenarios.seam.arguments import dtype_name
 from scenarios.seam.operations.moves import Cat
 from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.optimizers import Foreach
@@ -17,52 +18,50 @@ from scenarios.seam.operations.reductions import Reduction
 _FUSED = "_fused_"
 
 
-def pointwise(call: OperatorCall) -> tuple[Operation, ...]:
+def pointwise(call: OperatorCall) -> Operations:
     """Return the operator with its operands' layouts in memory."""
     result = call.results[0]
     shape = tuple(result.shape)
     inputs = [found for each in call.read if (found := _expand(each, shape)) is not None]
     outputs = [found for each in call.results if (found := _expand(each, shape)) is not None]
-    return (strided_call(call.name, shape, inputs, outputs or [(dtype_of(result), result.stride())]),)
+    return strided_call(call.name, shape, inputs, outputs or [(dtype_name(result), result.stride())])
 
 
-def insertion(call: OperatorCall) -> tuple[Operation, ...]:
+def insertion(call: OperatorCall) -> Operations:
     """Return the zeros and the copy of a gradient into them, for the backward of `select` and `slice`, and `pad`."""
     result, operand = call.results[0], call.read[0]
     return (
-        contiguous("zero_", result.numel(), dtype_of(result), inputs=0),
-        contiguous("copy_", operand.numel(), dtype_of(operand)),
+        contiguous("zero_", result.numel(), dtype_name(result), inputs=0),
+        contiguous("copy_", operand.numel(), dtype_name(operand)),
     )
 
 
-def loss(call: OperatorCall) -> tuple[Operation, ...]:
+def loss(call: OperatorCall) -> Operations:
     """Return the elementwise loss, and its reduction, if any."""
     operand = call["self"]
     inputs = sum(each.numel() == operand.numel() for each in call.read)
-    found: tuple[Operation, ...] = (contiguous(call.name, operand.numel(), dtype_of(operand), inputs=max(inputs, 1)),)
+    found: tuple[Operation, ...] = (contiguous(call.name, operand.numel(), dtype_name(operand), inputs=max(inputs, 1)),)
     if call.results[0].numel() == 1 and operand.numel() > 1:
-        found += (Reduction(name="mean", dtype=dtype_of(operand), outer=1, reduced=operand.numel(), inner=1),)
+        found += (Reduction(name="mean", dtype=dtype_name(operand), outer=1, reduced=operand.numel(), inner=1),)
     return found
 
 
-def cat(call: OperatorCall) -> tuple[Operation, ...]:
+def cat(call: OperatorCall) -> Operations:
     """Return the concatenation of `cat` and `stack`."""
     result, operands = call.results[0], call["tensors"]
     dim = int(call["dim"]) % max(result.dim(), 1)
     rows_are_one = all(extent == 1 for extent in result.shape[:dim])
     is_contiguous = all(each.is_contiguous() for each in operands)
-    return (
-        Cat(
-            dtype=dtype_of(result),
-            elements=result.numel(),
-            inputs=len(operands),
-            contiguous=is_contiguous and rows_are_one,
-            dims=(1 if rows_are_one else 2) if is_contiguous else result.dim(),
-        ),
+    return Cat(
+        dtype=dtype_name(result),
+        elements=result.numel(),
+        inputs=len(operands),
+        contiguous=is_contiguous and rows_are_one,
+        dims=(1 if rows_are_one else 2) if is_contiguous else result.dim(),
     )
 
 
-def foreach(call: OperatorCall) -> tuple[Operation, ...]:
+def foreach(call: OperatorCall) -> Operations:
     """Return one call of `_foreach_*` or `_fused_*`, or the reduction of norms."""
     lists = [each for each in call.lists if each[0].numel() > 1 or each is call.lists[0]]
     first = lists[0]
@@ -78,27 +77,27 @@ def foreach(call: OperatorCall) -> tuple[Operation, ...]:
     else:
         read, written = len(same), 1
     handed = len(same) + (1 if makes and written else 0)
-    return (Foreach(name=call.name, dtype=dtype_of(first[0]), numels=numels, lists=handed, read=read, written=written),)
+    return Foreach(name=call.name, dtype=dtype_name(first[0]), numels=numels, lists=handed, read=read, written=written)
 
 
-def copies(call: OperatorCall) -> tuple[Operation, ...]:
+def copies(call: OperatorCall) -> Operations:
     """Return a copy for each result, or the single launch that fills the given outputs."""
     if call.get("out"):
-        return (contiguous("copy_", sum(each.numel() for each in call.results), dtype_of(call.results[0])),)
-    return tuple(contiguous("copy_", each.numel(), dtype_of(each)) for each in call.results if each.numel())
+        return contiguous("copy_", sum(each.numel() for each in call.results), dtype_name(call.results[0]))
+    return tuple(contiguous("copy_", each.numel(), dtype_name(each)) for each in call.results if each.numel())
 
 
-def chunk_cat(call: OperatorCall) -> tuple[Operation, ...]:
+def chunk_cat(call: OperatorCall) -> Operations:
     """Return the single launch by which FSDP2 cuts gradients into padded, concatenated chunks."""
     operand, result, flat = call.lists[0][0], call.results[0], (1,)
-    return (strided_call("copy_", (result.numel(),), [(dtype_of(operand), flat)], [(dtype_of(result), flat)]),)
+    return strided_call("copy_", (result.numel(),), [(dtype_name(operand), flat)], [(dtype_name(result), flat)])
 
 
-def all_gather_copy_in(call: OperatorCall) -> tuple[Operation, ...]:
+def all_gather_copy_in(call: OperatorCall) -> Operations:
     """Return the `_foreach_copy_` by which FSDP2 concatenates a rank's shards."""
     numels = tuple(each.numel() for each in call.read if each.numel())
-    dtype = dtype_of(call.results[0])
-    return (Foreach(name="_foreach_copy_", dtype=dtype, numels=numels, lists=2, read=1, written=1),)
+    dtype = dtype_name(call.results[0])
+    return Foreach(name="_foreach_copy_", dtype=dtype, numels=numels, lists=2, read=1, written=1)
 
 
 def _expand(tensor: Tensor, shape: Sequence[int]) -> Strided | None:
@@ -118,4 +117,4 @@ def _expand(tensor: Tensor, shape: Sequence[int]) -> Strided | None:
             steps.append(0)
         else:
             return None
-    return dtype_of(tensor), tuple(steps)
+    return dtype_name(tensor), tuple(steps)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, channels_last, channels_last_3d
 
-from scenarios.modules.describing.call import OperatorCall, dtype_of
+from scenarios.modules.describing.call import Operations, OperatorCall
+from scenarios.seam.arguments import dtype_name
 from scenarios.seam.operations.attention import Attention
 from scenarios.seam.operations.convolution import Convolution
 from scenarios.seam.operations.of_tensors import product_of
@@ -17,33 +18,31 @@ _RIGHT = {"addmm": "mat2", "addmm_": "mat2", "baddbmm": "batch2", "addbmm": "bat
 _RIGHT_NAMES = ("mat2", "vec", "tensor", "other")
 
 
-def product(call: OperatorCall) -> tuple[Operation, ...]:
+def product(call: OperatorCall) -> Operations:
     """Return the product of `mm`, `addmm`, `bmm`, `baddbmm` etc.; a vector counts as one column."""
     left = call[_LEFT.get(call.name, "self")]
     right = call[_RIGHT[call.name]] if call.name in _RIGHT else _first(call, _RIGHT_NAMES)
-    return (product_of(left, right, call.dtype),)
+    return product_of(left, right, call.dtype)
 
 
-def attention(call: OperatorCall) -> tuple[Operation, ...]:
+def attention(call: OperatorCall) -> Operations:
     """Return the attention of `_scaled_dot_product_*` or its backward."""
     query, key = call["query"], call["key"]
     batch, heads, queries, head_size = query.shape
-    return (
-        Attention(
-            batch=batch,
-            heads=heads,
-            key_heads=key.shape[1],
-            queries=queries,
-            keys=key.shape[2],
-            head_size=head_size,
-            dtype=dtype_of(query),
-            is_causal=bool(call.get("is_causal", False)),
-            is_backward=call.name.endswith("_backward"),
-        ),
+    return Attention(
+        batch=batch,
+        heads=heads,
+        key_heads=key.shape[1],
+        queries=queries,
+        keys=key.shape[2],
+        head_size=head_size,
+        dtype=dtype_name(query),
+        is_causal=bool(call.get("is_causal", False)),
+        is_backward=call.name.endswith("_backward"),
     )
 
 
-def convolution(call: OperatorCall) -> tuple[Operation, ...]:
+def convolution(call: OperatorCall) -> Operations:
     """Return the convolution of `convolution` etc., followed by an addition if there is a bias."""
     weight, operand, result = call["weight"], call["input"], call.results[0]
     is_transposed = bool(call.get("transposed", False))
@@ -52,11 +51,11 @@ def convolution(call: OperatorCall) -> tuple[Operation, ...]:
         _convolution(call, inputs, weight, outputs, "input_gradient" if is_transposed else "output")
     ]
     if call.get("bias") is not None:
-        found.append(contiguous("add_", result.numel(), dtype_of(result)))
+        found.append(contiguous("add_", result.numel(), dtype_name(result)))
     return tuple(found)
 
 
-def convolution_backward(call: OperatorCall) -> tuple[Operation, ...]:
+def convolution_backward(call: OperatorCall) -> Operations:
     """Return the gradients that `convolution_backward` computes by its output mask."""
     operand, weight, gradient = call["input"], call["weight"], call["grad_output"]
     of_input, of_weight, of_bias = call["output_mask"]
@@ -70,7 +69,7 @@ def convolution_backward(call: OperatorCall) -> tuple[Operation, ...]:
     if of_bias:
         batch, channels = gradient.shape[:2]
         inner = gradient.numel() // max(batch * channels, 1)
-        found.append(Reduction(name="sum", dtype=dtype_of(gradient), outer=channels, reduced=batch * inner, inner=1))
+        found.append(Reduction(name="sum", dtype=dtype_name(gradient), outer=channels, reduced=batch * inner, inner=1))
     return tuple(found)
 
 

@@ -53,26 +53,16 @@ class RankSlot:
     def free(self) -> Storage:
         return Storage(self.hbm, self.ddr, self.ssd)
 
+    def perf(self) -> Perf:
+        forward, backward = (self.fwd_compute, self.fwd_comms), (self.bwd_compute, self.bwd_comms)
+        return Perf(*forward, *backward, self.input_dist_comms, self.prefetch_compute)
+
     def twin(self, number: int) -> RankSlot:
         """Return a copy for another rank."""
-        twin = RankSlot.__new__(RankSlot)
-        twin.number, twin.stamp = number, 0
-        twin.hbm, twin.ddr, twin.ssd = self.hbm, self.ddr, self.ssd
-        twin.fwd_compute, twin.fwd_comms = self.fwd_compute, self.fwd_comms
-        twin.bwd_compute, twin.bwd_comms = self.bwd_compute, self.bwd_comms
-        twin.input_dist_comms, twin.prefetch_compute = self.input_dist_comms, self.prefetch_compute
-        return twin
+        return RankSlot(number, self.free(), self.perf())
 
     def hardware(self) -> DeviceHardware:
-        perf = Perf(
-            self.fwd_compute,
-            self.fwd_comms,
-            self.bwd_compute,
-            self.bwd_comms,
-            self.input_dist_comms,
-            self.prefetch_compute,
-        )
-        return DeviceHardware(self.number, self.free(), perf)
+        return DeviceHardware(self.number, self.free(), self.perf())
 
 
 _CHARGED = tuple(name for name in RankSlot.__slots__ if name not in ("number", "stamp"))
@@ -201,8 +191,8 @@ class _Rest(RankSlot):
     __slots__ = ("numbers",)
 
     def __init__(self, stretch: Stretch, modulus: int) -> None:
-        first, end, like = stretch.first, stretch.end, stretch.like.hardware()
-        super().__init__(first, like.storage, like.perf)
+        first, end = stretch.first, stretch.end
+        super().__init__(first, stretch.like.free(), stretch.like.perf())
         self.numbers = chain.from_iterable(
             range(first + (tie - first) % modulus, end, modulus) for tie in range(modulus)
         )

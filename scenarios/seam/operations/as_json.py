@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import MISSING, fields, is_dataclass
 from functools import lru_cache
-from typing import Any, get_args
+from typing import Any
 
 from scenarios.seam.operations.bags import Bags
-from scenarios.seam.operations.operation import Operation
+from scenarios.seam.operations.operation import MOST_KEPT, Operation
 from scenarios.seam.operations.pointwise import Operand
 
-# Bounds the cache: programs have far fewer distinct operators, unless their ids differ in each step.
-_KEPT = 4096
 _IS = "is"
-_OPERATIONS = get_args(Operation)
-_CLASSES: dict[str, type] = {each.__name__: each for each in (*_OPERATIONS, Operand, Bags)}
+_CLASSES: dict[str, type] = {**Operation.kinds, "Operand": Operand, "Bags": Bags}
 
 
 def to_json(value: Any) -> Any:
@@ -34,7 +31,7 @@ def from_json(value: Any) -> Any:
     return tuple(map(from_json, value)) if isinstance(value, list) else value
 
 
-@lru_cache(_KEPT)
+@lru_cache(MOST_KEPT)
 def text_of(operations: tuple[Operation, ...]) -> str:
     """Return descriptions as one line of JSON, which `operations_of` reads."""
     return json.dumps([to_json(each) for each in operations], separators=(",", ":"))
@@ -47,7 +44,7 @@ def operations_of(text: str) -> tuple[Operation, ...]:
         KeyError, TypeError, ValueError: the text holds none.
     """
     found = from_json(json.loads(text))
-    if not (isinstance(found, tuple) and found and all(isinstance(each, _OPERATIONS) for each in found)):
+    if not (isinstance(found, tuple) and found and all(isinstance(each, Operation) for each in found)):
         raise ValueError(f"operations = {text}: expected descriptions of operators")
     return found
 
@@ -55,7 +52,7 @@ def operations_of(text: str) -> tuple[Operation, ...]:
 def is_operation(value: Any) -> bool:
     """Return whether a value from JSON is a description of an operator."""
     try:
-        return isinstance(from_json(value), _OPERATIONS)
+        return isinstance(from_json(value), Operation)
     except (KeyError, TypeError):
         return False
 

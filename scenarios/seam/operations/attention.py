@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from scenarios.seam.operations.operation import DescribedOperator, Words, back
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attention:
+class Attention(DescribedOperator):
     """An attention of [batch, heads, queries, head_size] to [batch, key_heads, keys, head_size], or its backward pass.
 
     `key_heads` below `heads` means grouped-query attention. A query with `window` sees itself and `window` keys before
@@ -25,3 +27,12 @@ class Attention:
     window: int | None = None
     is_backward: bool = False
     is_serving: bool = False
+
+    def words(self) -> Words:
+        shapes = f"{self.batch}x{self.heads}x{self.queries}x{self.head_size}"
+        shapes += (
+            f" on {self.key_heads}x{self.keys}" if (self.key_heads, self.keys) != (self.heads, self.queries) else ""
+        )
+        shapes += f", {self.dtype}{', causal' if self.is_causal else ''}"
+        shapes += "" if self.window is None else f", window {self.window}"
+        return back("scaled_dot_product_attention", self.is_backward), shapes

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from scenarios.seam.operations.operation import DescribedOperator, Words, about
+
 # Longer runs of equal ids are summed by whole blocks (fbgemm: a warp's segment has at most 32).
 LONG_RUN = 32
 
@@ -38,17 +40,26 @@ class Bags:
     pooled: bool = True
     weighted: bool = False
 
+    def words(self) -> str:
+        """Return tables and ids in a few words."""
+        tables = f"{self.tables} table{'' if self.tables == 1 else 's'} of {self.rows}x{self.dim}"
+        ids = f"{about(self.ids)} ids{f' in {self.bags} bags each' if self.pooled else ' as sequences'}"
+        return f"{tables}, {ids}, {self.weight_dtype}{', weighted' if self.weighted else ''}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BagsForward:
+class BagsForward(DescribedOperator):
     """A lookup of `bags`; `checks_bounds`: preceded by the kernel that checks all ids, fbgemm's default."""
 
     bags: Bags
     checks_bounds: bool = True
 
+    def words(self) -> Words:
+        return "table-batched embeddings", self.bags.words()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BagsBackward:
+class BagsBackward(DescribedOperator):
     """A backward pass of `bags` that updates the rows looked up; `optimizer` is fbgemm's name in lower case.
 
     ("sgd", "rowwise_adagrad", "adagrad", "adam", "partial_rowwise_adam", "lamb", "none", ...)
@@ -56,6 +67,9 @@ class BagsBackward:
 
     bags: Bags
     optimizer: str = "rowwise_adagrad"
+
+    def words(self) -> Words:
+        return f"table-batched embeddings backward, {self.optimizer}", self.bags.words()
 
 
 def uniform(

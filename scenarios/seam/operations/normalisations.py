@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from scenarios.seam.operations.operation import DescribedOperator, Words, back
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Softmax:
+class Softmax(DescribedOperator):
     """A `_softmax` or `_log_softmax` of [rows, dim] over dim, or its backward.
 
     `is_staged`: rows of less than 48 KB stay in shared memory and a block has up to 1,024 threads, as in current torch;
@@ -20,9 +22,13 @@ class Softmax:
     backward: bool = False
     is_staged: bool = True
 
+    def words(self) -> Words:
+        name = "_log_softmax" if self.is_log else "_softmax"
+        return f"{name}_backward_data" if self.backward else name, f"{self.rows}x{self.dim}, {self.dtype}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RowNorm:
+class RowNorm(DescribedOperator):
     """A `native_layer_norm` or `_fused_rms_norm` of [rows, dim], or its backward.
 
     `weights`: parameters whose gradients the backward pass computes too: 2 with a bias, 1 without, 0 for none.
@@ -34,9 +40,12 @@ class RowNorm:
     backward: bool = False
     weights: int = 2
 
+    def words(self) -> Words:
+        return f"row norm{' backward' if self.backward else ''}", f"{self.rows}x{self.dim}, {self.dtype}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BatchNorm:
+class BatchNorm(DescribedOperator):
     """A batch norm of `elements` elements in `channels` channels, or its backward; `training` computes statistics."""
 
     elements: int
@@ -45,12 +54,19 @@ class BatchNorm:
     backward: bool = False
     training: bool = True
 
+    def words(self) -> Words:
+        shapes = f"{self.elements} in {self.channels} channels, {self.dtype}"
+        return back("native_batch_norm", self.backward), shapes
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NllLoss:
+class NllLoss(DescribedOperator):
     """An `nll_loss_forward` of [rows, classes], reduced to a number, or its backward: zeros but one element a row."""
 
     rows: int
     classes: int
     dtype: str
     backward: bool = False
+
+    def words(self) -> Words:
+        return f"nll_loss_{'backward' if self.backward else 'forward'}", f"{self.rows}x{self.classes}, {self.dtype}"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from scenarios.seam.operations.operation import DescribedOperator, Words
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Foreach:
+class Foreach(DescribedOperator):
     """A call of a multi-tensor operator: `torch._foreach_*` or `torch._fused_*`.
 
     `numels` holds each tensor's number of elements, in the order of the list. `lists` is the number of tensor lists
@@ -20,3 +22,6 @@ class Foreach:
     lists: int
     read: int
     written: int
+
+    def words(self) -> Words:
+        return self.name, f"{sum(self.numels)} in {len(self.numels)} tensors, {self.dtype}"

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
+from scenarios.seam.operations.operation import DescribedOperator, Words
+
 # An operand: its dtype, and its stride in elements in each of the result's dimensions (0: broadcast).
 Strided = tuple[str, tuple[int, ...]]
 
@@ -24,7 +26,7 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pointwise:
+class Pointwise(DescribedOperator):
     """A call of a pointwise operator, a fill, a cast or a copy on the device.
 
     `name` is torch's, without the overload ("add", "gelu_backward", "copy_"). `elements` is the result's number of
@@ -36,6 +38,16 @@ class Pointwise:
     inputs: tuple[Operand, ...]
     outputs: tuple[Operand, ...]
     dims: int = 1
+
+    def words(self) -> Words:
+        read, written = (
+            " and ".join(dict.fromkeys(each.dtype for each in all_)) for all_ in (self.inputs, self.outputs)
+        )
+        dtypes = f"{read} to {written}" if read and written and read != written else read or written
+        sizes = sorted({each.elements for each in self.inputs} - {self.elements}, reverse=True)
+        broadcast = f" with {', '.join(map(str, sizes))}" if sizes else ""
+        strided = f", {self.dims} dimensions" if self.dims > 1 else ""
+        return self.name, f"{self.elements}{broadcast}, {dtypes}{strided}"
 
 
 def contiguous(name: str, elements: int, dtype: str, *, inputs: int = 1, outputs: int = 1) -> Pointwise:

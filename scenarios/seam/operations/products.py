@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from scenarios.seam.operations.operation import DescribedOperator, Words
+
 # Alignment, in bytes, beyond which wider loads gain nothing.
 FULL_ALIGNMENT = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Product:
+class Product(DescribedOperator):
     """A product [rows, inner] x [inner, columns] of matrices, repeated `batch` times.
 
     Attributes:
@@ -36,6 +38,14 @@ class Product:
     def flops(self) -> float:
         """Floating-point operations, a multiplication and an addition counted as two."""
         return 2.0 * self.batch * self.rows * self.columns * self.inner
+
+    def words(self) -> Words:
+        is_linear = self.batch == 1 and self.right_is_transposed and not self.left_is_transposed
+        left = "^T" if self.left_is_transposed else ""
+        right = "^T" if self.right_is_transposed and not is_linear else ""
+        batch = f"{self.batch} of " if self.batch > 1 else ""
+        shapes = f"{batch}{self.rows}x{self.inner}{left} x {self.columns}{right}, {self.dtype}"
+        return "linear" if is_linear else "bmm" if self.batch > 1 else "mm", shapes
 
 
 def alignment(contiguous: int, element_bytes: int) -> int:

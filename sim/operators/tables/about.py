@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from scenarios.kernel_tables.file import Origin
 from scenarios.kernel_tables.row import MeasuredOperator
-from scenarios.seam.operations.words import words
+from scenarios.seam.operations.operation import words
 from sim.operators.tables.signature import COORDINATES
 from sim.operators.tables.table import OperatorTable
 from sim.operators.tables.wheel import measured_medians

@@ -18,8 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scenarios.config.gpu import Gpu
-from scenarios.kernel_tables.merged import merge_rows
-from scenarios.kernel_tables.row import MeasuredOperator
+from scenarios.kernel_tables.row import MeasuredOperator, merge_rows
 from scenarios.seam.operations.bags import Bags, BagsBackward, BagsForward
 from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.rows import Gather

@@ -11,8 +11,8 @@ from scenarios.config.compute_times import ComputeCounter, ComputeTime, ComputeT
 from scenarios.config.load import load
 from scenarios.config.scenario import Scenario
 from scenarios.config.warnings import NotesAfter
-from scenarios.seam.errors import ScenarioError
 from scenarios.seam.trace import Span
+from tests.mistakes import mistakes_of
 from tests.reports.recordings import span
 from tests.scenarios.config.toml.bad_pieces import EXCHANGE
 
@@ -32,12 +32,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def read(content: str | bytes, name: str = "times.csv") -> Scenario:
     Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())
     return load("s.toml")
-
-
-def refuse(content: str | bytes) -> list[str]:
-    with pytest.raises(ScenarioError) as error:
-        read(content)
-    return list(error.value.sentences)
 
 
 def times(*known: tuple[str, int | None, int]) -> ComputeTimes:
@@ -98,16 +92,14 @@ def test_a_file_is_read_in_any_order_of_columns() -> None:
     ],
 )
 def test_every_mistake_is_a_sentence_with_its_line(content: str, sentences: list[str]) -> None:
-    assert refuse(content) == [f"times.csv: {sentence}" for sentence in sentences]
+    assert mistakes_of(read, content) == [f"times.csv: {sentence}" for sentence in sentences]
 
 
 def test_files_that_are_no_text_are_refused_in_one_sentence(folder: Path) -> None:
     place = "s.toml: run.compute_times = 'times.csv': expected times.csv to be"
-    assert refuse(b"\xff") == [f"{place} UTF-8 text"]
+    assert mistakes_of(read, b"\xff") == [f"{place} UTF-8 text"]
     (folder / "times.csv").unlink()
-    with pytest.raises(ScenarioError) as error:
-        load("s.toml")
-    assert error.value.sentences == (f"{place} a file",)
+    assert mistakes_of(load, "s.toml") == [f"{place} a file"]
 
 
 def test_a_path_is_relative_to_the_file_in_which_it_stands(folder: Path) -> None:
@@ -122,9 +114,9 @@ def test_a_path_is_relative_to_the_file_in_which_it_stands(folder: Path) -> None
     assert load("s.toml", {"compute_times": "mine.csv"}).run.compute_times == ComputeTimes(
         path=Path("mine.csv"), rows=(ComputeTime(label="b", call=None, time_ns=1000),)
     )
-    with pytest.raises(ScenarioError) as error:
-        load("s.toml", {"compute_times": "none.csv"})
-    assert error.value.sentences == ("--compute-times = 'none.csv': expected none.csv to be a file",)
+    assert mistakes_of(load, "s.toml", {"compute_times": "none.csv"}) == [
+        "--compute-times = 'none.csv': expected none.csv to be a file"
+    ]
 
 
 def test_times_change_what_is_stored_and_not_what_is_compared(folder: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from scenarios.config.catalogue import profile_file
 from scenarios.config.load import load, load_measured, load_profile
 from scenarios.config.warnings import notes_of_measuring
-from scenarios.seam.errors import ScenarioError
+from tests.mistakes import mistakes_of
 from twinstep.scenario_files import main
 
 SCENARIO = 'program = "all_to_all"\n[cluster]\nprofile = "mine.toml"\nhosts = 2\n[exchange]\nsize = "1 MiB"\n'
@@ -45,12 +44,6 @@ def plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return Path(file).read_text()
 
 
-def sentences(action: object, file: str) -> list[str]:
-    with pytest.raises(ScenarioError) as caught:
-        action(file)  # type: ignore[operator]
-    return list(caught.value.sentences)
-
-
 def test_where_figures_come_from_changes_no_scenario(plain: str) -> None:
     Path("s.toml").write_text(SCENARIO)
     Path("mine.toml").write_text(plain)
@@ -68,7 +61,9 @@ def test_where_figures_come_from_changes_no_scenario(plain: str) -> None:
 def test_a_scenario_says_nothing_measured_of_its_own(plain: str) -> None:
     Path("mine.toml").write_text(plain)
     Path("s.toml").write_text(SCENARIO + "[measured]\nranks = 2\n")
-    assert sentences(load, "s.toml") == ["s.toml: measured = {ranks = 2}: expected nothing measured outside a profile"]
+    assert mistakes_of(load, "s.toml") == [
+        "s.toml: measured = {ranks = 2}: expected nothing measured outside a profile"
+    ]
 
 
 def test_mistakes_in_it_are_named_by_profiles_and_by_scenarios_that_use_them(plain: str) -> None:
@@ -76,8 +71,8 @@ def test_mistakes_in_it_are_named_by_profiles_and_by_scenarios_that_use_them(pla
     Path("mine.toml").write_text(plain + MEASURED.replace("ranks = 2", "rank = 2"))
     wrong = "mine.toml: measured.rank = 2: unknown key; expected one of machine, cpu, kernel, python, torch, date,"
     wrong += " command, ranks, duration, groups"
-    assert sentences(load_profile, "mine.toml") == [wrong]
-    assert sentences(load, "s.toml") == [wrong]
+    assert mistakes_of(load_profile, "mine.toml") == [wrong]
+    assert mistakes_of(load, "s.toml") == [wrong]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +102,7 @@ def test_missing_keys_are_named(plain: str) -> None:
     Path("mine.toml").write_text(plain + text)
     Path("s.toml").write_text(SCENARIO)
     for action, file in ((load_profile, "mine.toml"), (load, "s.toml")):
-        assert sentences(action, file) == [
+        assert mistakes_of(action, file) == [
             "mine.toml: measured.groups[0].worst_error: missing; expected a number",
             "mine.toml: measured.machine: missing; expected a string",
         ]
@@ -151,7 +146,7 @@ def test_command_lines_override_the_profile(plain: str) -> None:
     made = load("s.toml", {"profile": "other/faster.toml"})
     assert made.cluster == dataclasses.replace(load("s.toml").cluster, profile="faster")
     assert made.rests_on.startswith("profile faster: calibrated on ")
-    assert sentences(partial(load, overrides={"profile": "no.toml"}), "s.toml") == [
+    assert mistakes_of(load, "s.toml", {"profile": "no.toml"}) == [
         "--profile = 'no.toml': expected no.toml to be a file"
     ]
 

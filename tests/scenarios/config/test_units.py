@@ -42,8 +42,10 @@ WRITTEN: dict[Callable[[str], float], str] = {
         (units.parse_size, "0.1 GiB", 107374182),
         (units.parse_size, "1.1 GB", 1_100_000_000),
         (units.parse_size, " 1e3 bytes ", 1000),
+        (units.parse_size, "8 kibibits", 2**10),
         (units.parse_time, "3 us", 3000),
         (units.parse_time, "3 µs", 3000),
+        (units.parse_time, "3 microseconds", 3000),
         (units.parse_time, "2 min", 120 * 10**9),
         (units.parse_time, "0.4 ns", 0),
         (units.parse_flop_rate, "989.4 TFLOP/s", 989.4e12),
@@ -67,8 +69,8 @@ def test_no_quantity_passes_for_one_of_another_dimension(
     assert str(error.value) == PARSERS[parse]
 
 
-NO_RATES = """400 | Gbit/s | 400 Gb/s | 400 Gbps | 25 gB/s | 25 KB/s | 25 GB | 25 GB/s/s | 25 GB*s | 25 GB/s # fast
-1e999 B/s | 3 nan | 3 inf | 9**9**9 B/s | 0x10 B/s | 1_000 B/s | 1,5 B/s | . B/s"""
+NO_RATES = """400 | Gbit/s | 400 Gb/s | 400 Gbps | 25 gB/s | 25 KB/s | 25 GB | 25 GBs/s | 25 GB/s/s | 25 GB*s
+25 GB/s # fast | 1e999 B/s | 3 nan | 3 inf | 9**9**9 B/s | 0x10 B/s | 1_000 B/s | 1,5 B/s | . B/s"""
 
 
 @pytest.mark.parametrize("text", ["", "\u0663 B/s", f"{'9' * 400} B/s", *NO_RATES.replace("\n", " | ").split(" | ")])
@@ -118,8 +120,3 @@ def test_a_formatted_time_reads_back_within_half_a_percent(time_ns: int) -> None
 )
 def test_people_read_three_digits(text: str, wanted: str) -> None:
     assert text == wanted
-
-
-@pytest.mark.parametrize(("unit", "target"), units.COMMON)
-def test_common_units_are_those_of_pint(unit: str, target: str) -> None:
-    assert units.convert_with_pint(unit, target) == units.COMMON[unit, target]

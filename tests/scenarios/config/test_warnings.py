@@ -21,12 +21,6 @@ LAMB = 'embedding_dim = 8\noptimizer = {{ kind = "{}" }}\ndense_optimizer = {{ k
 NAN = "fbgemm's '{}' without weight_decay makes NaN of a row whose first gradient is 0 (model.optimizer)"
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def describe(
     folder: Path, monkeypatch: pytest.MonkeyPatch, *, is_there: bool, profile: str, more: str = "embedding_dim = 8\n"
 ) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -17,8 +16,8 @@ from scenarios.modules.replica import Replica
 from scenarios.seam.errors import Note, ProgramError
 from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Recording, Span
-from sim.run import simulate
-from tests.small import Play, cluster, scenario
+from tests.scenarios.modules.training import play, trains
+from tests.small import scenario
 
 SMALL = Buckets(first_bytes=40_000, cap_bytes=100_000)
 
@@ -34,35 +33,14 @@ class Tower(nn.Module):
         return self.layers(x).square().mean()
 
 
-def play(body: Callable[[Rank], Awaitable[None]], payload: Any = "sizes") -> Recording:
-    whole = scenario(cluster(), library="nccl", payload=payload)
-    return simulate(whole, Play(body))
-
-
-def adam(parameters: Any) -> torch.optim.Optimizer:
-    return torch.optim.Adam(parameters)
-
-
-def trains(model: Module, **options: Any) -> Callable[[Rank], Awaitable[None]]:
-    async def body(rank: Rank) -> None:
-        own = model.on(rank)
-        for step in range(2):
-            with rank.step(step):
-                loss = await own(torch.ones(256, 128, device=rank.device))
-                await own.backward(loss, **options)
-                await own.update()
-
-    return body
-
-
 def of(recording: Recording, label: str) -> list[Span]:
     return [span for span in recording.spans if span.rank == 0 and span.step == 1 and span.label.startswith(label)]
 
 
 @pytest.mark.parametrize("payload", ["sizes", "values"])
 def test_buckets_are_reduced_while_the_backward_pass_goes_on(payload: str) -> None:
-    model = Module(Tower, scenario(buckets=SMALL), optimizer=adam)
-    recording = play(trains(model), payload)
+    model = Module(Tower, scenario(buckets=SMALL), optimizer=torch.optim.Adam)
+    recording = play(trains(model, 256, 128), payload)
     passes, reductions = of(recording, "Tower.backward"), of(recording, "Tower.gradients.mean")
     reductions = [span for span in reductions if span.kind == "all_reduce"]
     assert len(passes) == len(reductions) == 4
@@ -76,14 +54,14 @@ def test_buckets_are_reduced_while_the_backward_pass_goes_on(payload: str) -> No
 def test_replicas_leave_no_thread_and_no_copy_behind() -> None:
     """A last bucket that is full at the end of the pass is its last stop: the thread of the pass ends all the same."""
     threads = threading.active_count()
-    play(trains(Module(Tower, scenario(buckets=SMALL), optimizer=adam)), "values")
+    play(trains(Module(Tower, scenario(buckets=SMALL), optimizer=torch.optim.Adam), 256, 128), "values")
     gc.collect()
     assert threading.active_count() == threads
     assert not any(type(each) is Replica for each in gc.get_objects())
 
 
 def test_gradients_that_are_added_up_are_reduced_once() -> None:
-    model = Module(Tower, scenario(buckets=SMALL), optimizer=adam)
+    model = Module(Tower, scenario(buckets=SMALL), optimizer=torch.optim.Adam)
 
     async def body(rank: Rank) -> None:
         own = model.on(rank)
@@ -189,7 +167,7 @@ class Unused(Tower):
 )
 def test_untraceable_modules_raise_one_sentence(make: Any, options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ProgramError, match=sentence):
-        play(trains(Module(make, scenario(), **options)))
+        play(trains(Module(make, scenario(), **options), 256, 128))
 
 
 def test_a_pass_is_differentiated_once() -> None:

@@ -19,6 +19,7 @@ from scenarios.planner.plan_text import format_plan
 from scenarios.seam.errors import ScenarioError
 from scenarios.workloads.build import build_simulation
 from sim.run import simulate
+from tests.mistakes import mistakes_of
 from tests.scenarios.planner.test_pinned_plan import file
 from tests.scenarios.planner.test_plan import MIB, cluster, scenario, table
 from tests.small import change, with_model
@@ -81,22 +82,18 @@ def test_the_planner_knows_the_path_and_the_cache() -> None:
 
 
 def test_host_memory_is_limited_too() -> None:
-    with pytest.raises(ScenarioError) as error:
-        plan_tables(make_hosted("fused_uvm", host_memory=400 * MIB))
-    assert error.value.sentences == (
+    assert mistakes_of(plan_tables, make_hosted("fused_uvm", host_memory=400 * MIB)) == [
         "test.toml: model.tables[0].rows = 400000: expected the rows of all tables that are in host memory to fit into"
         " 2 ranks with 200 MiB each of it; they take at least 595 MiB, 99.2 MiB of it for table 't0', which is the"
         " largest; to make room: more GPUs (cluster.hosts), 16-bit rows (model.embedding_dtype = 'float16') or more"
         " host memory (cluster.host_memory)",
-    )
-    with pytest.raises(ScenarioError) as error:
-        plan_tables(make_hosted("fused_uvm", host_memory=80 * MIB, count=1))
-    assert error.value.sentences == (
+    ]
+    assert mistakes_of(plan_tables, make_hosted("fused_uvm", host_memory=80 * MIB, count=1)) == [
         "test.toml: model.tables[0].rows = 400000: expected table 't0' to fit into 2 ranks with 40 MiB each of host"
         " memory; as row_wise, the least demanding of its sharding types, it takes 49.6 MiB on one rank; to"
         " make room: more GPUs (cluster.hosts), 16-bit rows (model.embedding_dtype = 'float16') or more host memory"
         " (cluster.host_memory)",
-    )
+    ]
 
 
 def test_pinned_tables_are_held_against_host_memory() -> None:
@@ -175,9 +172,7 @@ UNLESS = "expected no cache_load_factor unless sharding.plan has the table as 'f
 )
 def test_a_table_does_not_contradict_its_plan(plan: str, keys: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text(plan)
-    with pytest.raises(ScenarioError) as caught:
-        load(file(tmp_path, TABLES.replace("rows = 4001", f"rows = 4001, {keys}")))
-    (sentence,) = caught.value.sentences
+    (sentence,) = mistakes_of(load, file(tmp_path, TABLES.replace("rows = 4001", f"rows = 4001, {keys}")))
     assert "model.tables[1]." in sentence
     assert sentence.endswith(said)
 
@@ -195,12 +190,10 @@ def test_replicas_are_not_averaged_in_host_memory(tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text(given_plan("fused_uvm").replace("[0, 1, 2, 3]", "[0, 1]"))
     path = file(tmp_path, TABLES)
     path.write_text(f"{path.read_text()}[replication]\nsharding_group_size = 2\n")
-    with pytest.raises(ScenarioError) as caught:
-        load(path)
-    assert caught.value.sentences == (
+    assert mistakes_of(load, path) == [
         f"{path}: sharding.plan = 'plan.json': expected tables that are 'fused' with replication, which averages rows"
         " in GPU memory, but it has 'big' as fused_uvm",
-    )
+    ]
 
 
 @pytest.mark.parametrize("kind", ["none", "prefetch_sparse_dist", "semi_sync"])
@@ -208,12 +201,10 @@ def test_replicas_are_not_averaged_while_their_rows_are_in_caches(kind: str, tmp
     """An average has caches written back and emptied, under the rows of batches that were fetched ahead."""
     path = file(tmp_path, '{ name = "t", rows = 4000, ids_per_sample = 3, kernel = "fused_uvm_caching" }', "")
     path.write_text(f"{path.read_text()}[replication]\nsharding_group_size = 2\n[pipeline]\nkind = '{kind}'\n")
-    with pytest.raises(ScenarioError) as caught:
-        load(path)
-    assert caught.value.sentences == (
+    assert mistakes_of(load, path) == [
         f"{path}: model.tables[0].kernel = 'fused_uvm_caching': expected 'fused' with replication, which averages rows"
         " in GPU memory",
-    )
+    ]
 
 
 @pytest.mark.parametrize(
@@ -239,9 +230,7 @@ def test_replicas_are_not_averaged_while_their_rows_are_in_caches(kind: str, tmp
 def test_keys_that_do_not_fit_together(table_keys: str, cluster_keys: str, said: str, tmp_path: Path) -> None:
     path = file(tmp_path, f'{{ name = "t", rows = 4000, ids_per_sample = 3, {table_keys} }}', "")
     path.write_text(path.read_text().replace("gpus_per_host = 2\n", f"gpus_per_host = 2\n{cluster_keys}\n"))
-    with pytest.raises(ScenarioError) as error:
-        load(path)
-    assert any(said in sentence for sentence in error.value.sentences)
+    assert any(said in sentence for sentence in mistakes_of(load, path))
 
 
 def test_a_file_whose_tables_are_larger_than_memory_runs(tmp_path: Path) -> None:
@@ -260,9 +249,7 @@ def test_a_path_to_host_memory_is_needed(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text("\n".join(lines) + "\n")
     path = file(tmp_path, '{ name = "t", rows = 4000, ids_per_sample = 3, kernel = "fused_uvm" }', "")
     path.write_text(path.read_text().replace('"dgx_h100"', '"./mine.toml"'))
-    with pytest.raises(ScenarioError) as error:
-        load(path)
-    (sentence,) = error.value.sentences
+    (sentence,) = mistakes_of(load, path)
     assert sentence.endswith(
         "cluster.inside.host_rate: missing; expected a GPU's rate to its host's memory, such as '25 GB/s' over PCIe"
         " 4.0, because table 't' is fused_uvm"

@@ -29,6 +29,7 @@ from scenarios.planner.types import (
     known_storage,
 )
 from scenarios.sharding_kind import ShardingKind
+from tests.scenarios.planner.estimators.test_estimators import Stats
 from tests.scenarios.planner.partition.test_greedy_perf import option, ranks_of
 
 KINDS = [kind for kind in ShardingKind if kind != ShardingKind.DATA_PARALLEL]
@@ -45,14 +46,6 @@ class Weight:
 
     def element_size(self) -> int:
         return 4
-
-
-@dataclass
-class Stats:
-    expected_lookups: int = 1000
-
-    def expected_miss_rate(self, clf: float) -> float:
-        return 1 - clf
 
 
 @given(

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from scenarios.config.scenario import CommPrecision, QComms
 from scenarios.quantized import Codec, HalfCodec, RowCodec, quantized_comms, rows_device, rows_host
-from scenarios.quantized.formats import BACKWARD_FP8, FORWARD_FP8, INT8_EPSILON, INT8_ROW_SIZE
+from scenarios.quantized.formats import BACKWARD_FP8, FORWARD_FP8, INT8_EPSILON, INT8_ROW_SIZE, Minifloat
 from tests.scenarios.quantized.recorded import ENCODED, SAID, codec_of, record, same_bits
 
 ROWS = [rows_host, rows_device]
@@ -122,15 +122,13 @@ def test_int8_loses_half_a_step_of_its_row(values: Tensor) -> None:
     assert (errors(RowCodec(row_size=INT8_ROW_SIZE), values).view_as(by_row) <= allowed).all()
 
 
-@pytest.mark.parametrize("of", [FORWARD_FP8, BACKWARD_FP8], ids=["forward", "backward"])
+@pytest.mark.parametrize("minifloat", [FORWARD_FP8, BACKWARD_FP8], ids=["forward", "backward"])
 @given(values=rows(8))
-def test_fp8_loses_half_a_unit_in_its_last_place(of: object, values: Tensor) -> None:
+def test_fp8_loses_half_a_unit_in_its_last_place(minifloat: Minifloat, values: Tensor) -> None:
     """Of its mantissa, or of its smallest number, which is as small a part of the row's largest magnitude.
 
     Its scale, the scaled element and the result are rounded to float32. Rows below its epsilon are scaled to less.
     """
-    assert of in (FORWARD_FP8, BACKWARD_FP8)
-    minifloat = FORWARD_FP8 if of == FORWARD_FP8 else BACKWARD_FP8
     by_row = values.view(-1, 8).double()
     most = by_row.abs().amax(1, keepdim=True).clamp(min=1e-20) + 1e-20
     least = 2.0 ** (minifloat.least_exponent - minifloat.mantissa_bits)
@@ -139,11 +137,9 @@ def test_fp8_loses_half_a_unit_in_its_last_place(of: object, values: Tensor) -> 
     assert (found <= allowed + 2**-22 * by_row.abs() + 2.0**-149).all()
 
 
-@pytest.mark.parametrize("of", [FORWARD_FP8, BACKWARD_FP8], ids=["forward", "backward"])
-def test_fp8_is_what_the_nearest_of_its_numbers_is(of: object) -> None:
+@pytest.mark.parametrize("minifloat", [FORWARD_FP8, BACKWARD_FP8], ids=["forward", "backward"])
+def test_fp8_is_what_the_nearest_of_its_numbers_is(minifloat: Minifloat) -> None:
     """Every number comes back, and what lies between two goes to the nearer one, or to the one of even code."""
-    assert of in (FORWARD_FP8, BACKWARD_FP8)
-    minifloat = FORWARD_FP8 if of == FORWARD_FP8 else BACKWARD_FP8
     numbers = torch.from_numpy(minifloat.values()[:128])
     numbers = numbers[numbers <= minifloat.largest]
     # Rows of the largest, whose scale is then 1, and of others; codes count up from zero.

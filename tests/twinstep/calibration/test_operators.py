@@ -23,9 +23,9 @@ from scenarios.kernel_tables.file import read_table
 from scenarios.seam.host_work import HostWork
 from scenarios.seam.operations.as_json import operations_of
 from scenarios.seam.operations.operation import Operation
+from scenarios.seam.operations.operation import words as words_of
 from scenarios.seam.operations.pointwise import Pointwise
 from scenarios.seam.operations.products import Product
-from scenarios.seam.operations.words import words as words_of
 from sim.engine.prices import Prices
 from tests.commands import command
 from tests.real.calibration.operators.simulated import LawTimer, another

@@ -32,16 +32,12 @@ def own_figures(document: Document, tree: Tree) -> list[KeyPath]:
         return []
     profile, _ = read_document(read_profile_tree(tree.profile))
     differing = [path for path in asked if _at(document.cluster, path) != _at(profile.cluster, path)]
-    there = {path: tree.at(("cluster", *path)) for path in asked if path in differing}
-    counts = [("cluster", key) for key in ("hosts", "gpus_per_host") if key in tree.values["cluster"]]
-    given = {path: tree.at(path) for path in counts}
-    plain = _build_cluster(tree.profile, given.items())
+    counts = [(key,) for key in ("hosts", "gpus_per_host") if key in tree.values["cluster"]]
+    plain = _build_cluster(tree, counts)
     return [
         path
-        for path, value in there.items()
-        if _at(profile.cluster, path) is not None
-        or plain is None
-        or _build_cluster(tree.profile, [*given.items(), (("cluster", *path), value)]) != plain
+        for path in differing
+        if _at(profile.cluster, path) is not None or plain is None or _build_cluster(tree, [*counts, path]) != plain
     ]
 
 
@@ -53,11 +49,11 @@ def _at(section: Section | None, path: KeyPath) -> object:
     return value
 
 
-def _build_cluster(profile: str, values: Iterable[tuple[KeyPath, object]]) -> Cluster | None:
-    """Return a profile's cluster with these values in it; None if they are invalid by themselves."""
-    mistakes = read_profile_tree(profile)
-    for path, value in values:
-        mistakes.tree.put(path, value, profile)
+def _build_cluster(tree: Tree, paths: Iterable[KeyPath]) -> Cluster | None:
+    """Return the profile's cluster with the tree's values of these keys; None if they are invalid by themselves."""
+    mistakes = read_profile_tree(tree.profile)
+    for path in paths:
+        mistakes.tree.put(("cluster", *path), tree.at(("cluster", *path)), tree.profile)
     document, _ = read_document(mistakes)
     if document.cluster is None:
         return None

@@ -8,14 +8,13 @@ import pytest
 from scenarios.config.load import load
 from scenarios.config.overrides.option import parse_values, value_of
 from scenarios.seam.errors import ScenarioError
+from tests.mistakes import mistakes_of
 
 READY = "criteo_dlrm_2x4"
 
 
 def sentences(overrides: Mapping[str, object], **more: str) -> list[str]:
-    with pytest.raises(ScenarioError) as caught:
-        load(READY, overrides, **more)
-    return list(caught.value.sentences)
+    return mistakes_of(load, READY, overrides, **more)
 
 
 def test_any_key_is_set_by_its_path_also_what_only_the_profile_has() -> None:
@@ -119,14 +118,12 @@ def test_a_value_is_toml_or_else_text(text: str, value: object) -> None:
 
 def test_the_last_value_of_a_key_counts_and_what_is_none_is_a_sentence() -> None:
     assert parse_values(["cluster.hosts=2", "run.seed=1", "cluster.hosts=8"]) == {"run.seed": 1, "cluster.hosts": 8}
-    with pytest.raises(ScenarioError) as caught:
-        parse_values(["cluster.hosts", "=3", "model.tables[x]=1", "run.seed=1"])
     expected = "expected KEY=VALUE, such as cluster.hosts=8 or model.tables[3].rows=1000"
-    assert caught.value.sentences == (
+    assert mistakes_of(parse_values, ["cluster.hosts", "=3", "model.tables[x]=1", "run.seed=1"]) == [
         f"--set 'cluster.hosts': {expected}",
         f"--set '=3': {expected}",
         f"--set 'model.tables[x]=1': {expected}",
-    )
+    ]
 
 
 SET = """include = "criteo_dlrm_2x4"
@@ -138,12 +135,6 @@ steps = 4
 "cluster.nic.rate" = "200 Gbit/s"
 "cluster.network" = {kind = "leaf_spine", hosts_per_leaf = 2, oversubscription = 2}
 """
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def test_a_file_may_set_keys_by_their_paths_over_what_it_includes(folder: Path) -> None:
@@ -169,9 +160,7 @@ def test_mistakes_in_set_name_the_file_in_which_they_stand(folder: Path) -> None
     (folder / "parts").mkdir()
     (folder / "parts" / "a.toml").write_text(SET.replace("0-3", "9-30") + '"compute_times" = "none.csv"\n')
     (folder / "b.toml").write_text('include = "parts/a.toml"\n[set]\n"run.steps" = 0\n')
-    with pytest.raises(ScenarioError) as caught:
-        load("b.toml")
-    assert list(caught.value.sentences) == [
+    assert mistakes_of(load, "b.toml") == [
         "parts/a.toml: model.tables[9-30].sharding = ['row_wise']: expected an index of model.tables, which has 26,"
         " [0] to [25]",
         "b.toml: run.steps = 0: expected a whole number of at least 1",

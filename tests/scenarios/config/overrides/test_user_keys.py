@@ -10,7 +10,7 @@ import pytest
 
 from scenarios.config.load import load
 from scenarios.config.overrides.user_keys import user_key
-from scenarios.seam.errors import ScenarioError
+from tests.mistakes import mistakes_of
 
 LIBRARY = Path(__file__).parents[4] / "scenarios" / "library"
 # What no file says: where the scenario and its figures come from.
@@ -58,9 +58,7 @@ def test_every_name_of_a_ready_scenario_is_taken_after_set(name):
     keys = {user_key(path) for path in leaves(scenario) if path[0] not in _DERIVED}
     assert len(keys) > 40
     given = {key: {"nothing": 1} for key in sorted(keys - {"name", "program"})}
-    with pytest.raises(ScenarioError) as caught:
-        load(file, given)
-    sentences = caught.value.sentences
+    sentences = mistakes_of(load, file, given)
     refused = [each for each in sentences if "unknown key" in each and ".nothing = 1: " not in each]
     refused += [each for each in sentences if "cannot be overridden" in each or "a place that" in each]
     assert refused == []

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from scenarios.config.load import load, load_profile
-from scenarios.seam.errors import ScenarioError
 from scenarios.workloads.dlrm.ids.file import read_bags
+from tests.mistakes import mistakes_of
 from tests.scenarios.config.toml.bad_pieces import CLUSTER, DLRM, EXCHANGE, INLINE, PROFILES, edit
 from tests.small import model_of
 
@@ -27,9 +27,7 @@ def sentences(text: str, **others: str) -> list[str]:
     """Return what is said of odd.toml, beside which `others` stand as NAME.toml."""
     for name, content in {"odd": text, **others}.items():
         Path(f"{name}.toml").write_text(content)
-    with pytest.raises(ScenarioError) as error:
-        load("odd.toml")
-    return list(error.value.sentences)
+    return mistakes_of(load, "odd.toml")
 
 
 @pytest.mark.usefixtures("folder")
@@ -171,9 +169,7 @@ def test_keys_of_an_invalid_profile_are_not_reported_missing(cluster: str, profi
 @pytest.mark.usefixtures("folder")
 def test_a_profile_alone_is_said_to_be_no_table_once() -> None:
     Path("p.toml").write_text("cluster = 3\n")
-    with pytest.raises(ScenarioError) as error:
-        load_profile("p.toml")
-    assert error.value.sentences == ("p.toml: cluster = 3: expected a table",)
+    assert mistakes_of(load_profile, "p.toml") == ["p.toml: cluster = 3: expected a table"]
 
 
 @pytest.mark.usefixtures("folder")

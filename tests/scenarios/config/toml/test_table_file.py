@@ -14,8 +14,8 @@ from scenarios.config.load import load
 from scenarios.config.scenario import Scenario, Table
 from scenarios.config.toml.schema import json_schema
 from scenarios.config.toml.table_file.cells import ALIASES, COLUMNS
-from scenarios.seam.errors import ScenarioError
 from scenarios.sharding_kind import ShardingType
+from tests.mistakes import mistakes_of
 
 JOB = """\
 name = "job"
@@ -103,9 +103,7 @@ def write(tables: str) -> Scenario:
 def mistakes(content: str, overrides: Mapping[str, object] | None = None) -> list[str]:
     Path("job.toml").write_text(f"{JOB}tables = 'tables.csv'\n")
     Path("tables.csv").write_text(content)
-    with pytest.raises(ScenarioError) as caught:
-        load("job.toml", overrides)
-    return list(caught.value.sentences)
+    return mistakes_of(load, "job.toml", overrides)
 
 
 @pytest.mark.usefixtures("folder")
@@ -237,9 +235,8 @@ def test_a_bad_file_is_described_by_exactly_these_sentences(content: str, wanted
 def test_a_file_that_cannot_be_read_is_one_mistake(name: str, content: bytes | None, wanted: str, folder: Path) -> None:
     if content is not None:
         (folder / name).write_bytes(content)
-    with pytest.raises(ScenarioError) as caught:
-        job(name=name, overrides={"model.tables.a.rows": 3})  # no second mistake for what counts its tables
-    (sentence,) = caught.value.sentences
+    # No second mistake for what counts its tables.
+    (sentence,) = mistakes_of(job, name=name, overrides={"model.tables.a.rows": 3})
     assert sentence.startswith(f"job.toml: model.tables = '{name}': {wanted}")
 
 
@@ -279,15 +276,14 @@ def test_tables_and_features_without_a_number_of_ids_have_the_models() -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_an_entry_that_stands_for_several_tables_has_its_mistake_once() -> None:
-    with pytest.raises(ScenarioError) as caught:
-        write("[[model.tables]]\nname = 'a'\nrows = 3\n[[model.tables]]\nname = 'b'\nrows = 3\ndim = 0\ncount = 9\n")
+    text = "[[model.tables]]\nname = 'a'\nrows = 3\n[[model.tables]]\nname = 'b'\nrows = 3\ndim = 0\ncount = 9\n"
     expected = "a whole number of at least 1"
     ids = f"missing; expected {expected} or a table such as {{mean = 2.5}}"
-    assert caught.value.sentences == (
+    assert mistakes_of(write, text) == [
         f"written.toml: model.tables[0].ids_per_sample: {ids}",
         f"written.toml: model.tables[1].dim = 0: expected {expected}",
         f"written.toml: model.tables[1].ids_per_sample: {ids}",
-    )
+    ]
 
 
 def test_editors_accept_a_file_and_every_column_is_a_key_of_a_table() -> None:

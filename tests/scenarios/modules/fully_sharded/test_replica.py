@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.distributed.fsdp._fully_shard._fsdp_collectives import _get_gradient_divide_factors
+from torch.optim import Adam
 
 from scenarios.config.scenario import Compression, DenseParallel
 from scenarios.modules.fully_sharded.shards import ShardedParameter, copy_out, cut
@@ -18,6 +19,7 @@ from scenarios.seam.errors import ProgramError
 from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Recording, Span
 from sim.run import simulate
+from tests.scenarios.modules.training import play, trains
 from tests.small import Play, cluster, scenario
 
 FSDP, HSDP = DenseParallel(kind="fsdp"), DenseParallel(kind="hsdp")
@@ -36,34 +38,13 @@ class Tower(nn.Module):
         return x.square().mean()
 
 
-def play(body: Callable[[Rank], Awaitable[None]], payload: Any = "sizes", **changes: Any) -> Recording:
-    whole = scenario(cluster(), library="nccl", payload=payload, **changes)
-    return simulate(whole, Play(body))
-
-
-def adam(parameters: Any) -> torch.optim.Optimizer:
-    return torch.optim.Adam(parameters)
-
-
-def trains(model: Module, width: int = 512) -> Callable[[Rank], Awaitable[None]]:
-    async def body(rank: Rank) -> None:
-        own = model.on(rank)
-        for step in range(2):
-            with rank.step(step):
-                loss = await own(torch.ones(32768, width, device=rank.device))
-                await own.backward(loss)
-                await own.update()
-
-    return body
-
-
 def of(recording: Recording, kind: str, ending: str = "") -> list[Span]:
     spans = [span for span in recording.spans if (span.rank, span.step, span.kind) == (0, 1, kind)]
     return [span for span in spans if span.label.endswith(ending)]
 
 
 def test_a_unit_is_gathered_while_the_one_before_computes() -> None:
-    recording = play(trains(Module(Tower, scenario(), parallel=FSDP, optimizer=adam)))
+    recording = play(trains(Module(Tower, scenario(), parallel=FSDP, optimizer=Adam), 32768, 512))
     gathers, outs = of(recording, "all_gather_into_tensor"), of(recording, "compute", ".copy_out")
     assert [span.label.split(".")[2] for span in gathers] == ["0", "1", "2", "3", "3", "2", "1", "0"]
     passes = [span for span in of(recording, "compute") if ".forward." in span.label]
@@ -80,7 +61,7 @@ def test_a_unit_is_gathered_while_the_one_before_computes() -> None:
 
 
 def test_replicas_are_averaged_during_the_next_unit() -> None:
-    recording = play(trains(Module(Tower, scenario(), parallel=HSDP, optimizer=adam)))
+    recording = play(trains(Module(Tower, scenario(), parallel=HSDP, optimizer=Adam), 32768, 512))
     averaged, reductions = of(recording, "all_reduce"), of(recording, "reduce_scatter_tensor")
     assert [span.bytes_in for span in averaged] == [span.bytes_out for span in reductions]
     beside = [span for span in of(recording, "compute") if ".backward." in span.label]
@@ -89,7 +70,9 @@ def test_replicas_are_averaged_during_the_next_unit() -> None:
 
 def test_an_optimizer_changes_shards_alone() -> None:
     whole, shards = (
-        of(play(trains(Module(Tower, scenario(), parallel=parallel, optimizer=adam))), "compute", ".update")[0]
+        of(
+            play(trains(Module(Tower, scenario(), parallel=parallel, optimizer=Adam), 32768, 512)), "compute", ".update"
+        )[0]
         for parallel in (DenseParallel(), FSDP)
     )
     assert shards.bytes_read == pytest.approx(whole.bytes_read / 4, rel=1e-3)
@@ -99,7 +82,7 @@ def test_memory_contains_shards_and_gathered_units() -> None:
     layer, x = 4 * (512 * 512 + 512), torch.empty(64, 512, device="meta")
     whole = scenario(cluster(), library="nccl")
     parts: dict[str, list[int]] = {}
-    for part in Module(Tower, whole, parallel=FSDP, optimizer=adam).memory(x):
+    for part in Module(Tower, whole, parallel=FSDP, optimizer=Adam).memory(x):
         parts.setdefault(part.name, []).append(part.size_bytes)
     assert parts["weights"] == parts["gradient shards"] == [4 * layer // 4]
     assert parts["optimizer state"] == [pytest.approx(2 * layer, rel=1e-3)]
@@ -200,13 +183,13 @@ def tower(change: Callable[[Any], object]) -> Callable[[], nn.Module]:
 )
 def test_unsupported_sharding_raises_one_sentence(make: Any, parallel: DenseParallel, sentence: str) -> None:
     with pytest.raises(ProgramError, match=f"{sentence}$"):
-        play(trains(Module(make, scenario(), name="own", parallel=parallel), 8))
+        play(trains(Module(make, scenario(), name="own", parallel=parallel), 32768, 8))
 
 
 def test_a_shard_group_without_replicas_raises_one_sentence() -> None:
     parallel = DenseParallel(kind="hsdp", shard_group_size=3)
     with pytest.raises(ProgramError, match=r"module Tower: parallel.shard_group_size = 3: expected a divisor of the 4"):
-        play(trains(Module(Tower, scenario(), parallel=parallel)))
+        play(trains(Module(Tower, scenario(), parallel=parallel), 32768, 512))
 
 
 def test_a_second_forward_before_the_backward_raises_one_sentence() -> None:

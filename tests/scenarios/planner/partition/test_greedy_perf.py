@@ -265,15 +265,6 @@ def test_a_host_that_is_overdrawn_as_a_whole_takes_nothing() -> None:
         GreedyPerfPartitioner().partition([option("t0", "table_column_wise", [(1, 0, 1.0)])], topology)
 
 
-def test_a_grid_is_not_placed_with_a_host_group() -> None:
-    proposal = [
-        option("t0", "table_row_wise", [(1, 0, 1.0)], dependency="tower"),
-        option("t1", "grid_shard", [(1, 0, 1.0)], dependency="tower"),
-    ]
-    with pytest.raises(PlannerError, match=r"can't find a host for sharding option group ebc\.t0, ebc\.t1 of"):
-        GreedyPerfPartitioner().partition(proposal, Topology(1, "cuda"))
-
-
 def test_a_grid_without_a_whole_host_is_said() -> None:
     """TorchRec 1.8.0 ends with an IndexError."""
     proposal = [option("t0", "grid_shard", [(1, 0, 1.0)] * 4)]
@@ -339,16 +330,17 @@ def test_a_partition_does_not_depend_on_the_hash_seed() -> None:
     assert len(printed) == 1
 
 
-def test_a_wrong_type_among_the_options_of_a_host_is_an_error_that_escapes_in_0_2_0_only() -> None:
+@pytest.mark.parametrize("kind", ["table_wise", "grid_shard"])
+def test_a_wrong_type_among_the_options_of_a_host_is_an_error_that_escapes_in_0_2_0_only(kind: str) -> None:
     proposal = [
         option("t0", "table_row_wise", [(1, 0, 1.0)], dependency="tower"),
-        option("t1", "table_wise", [(1, 0, 1.0)], dependency="tower"),
+        option("t1", kind, [(1, 0, 1.0)], dependency="tower"),
     ]
     with pytest.raises(PlannerError, match=r"can't find a host for sharding option group ebc\.t0, ebc\.t1 of"):
         GreedyPerfPartitioner().partition(proposal, Topology(1, "cuda"))
     with pytest.raises(RuntimeError) as caught:
         GreedyPerfPartitioner(release="0.2.0").partition(proposal, Topology(1, "cuda"))
-    assert str(caught.value) == "unexpected cohost sharding type: table_wise: ebc.t1"
+    assert str(caught.value) == f"unexpected cohost sharding type: {kind}: ebc.t1"
 
 
 def test_an_estimate_that_is_missing_is_said() -> None:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
 import pytest
 
-from scenarios.seam.operations import words as told
 from scenarios.seam.operations.attention import Attention
 from scenarios.seam.operations.bags import BagsBackward, BagsForward, uniform
 from scenarios.seam.operations.convolution import Convolution
 from scenarios.seam.operations.normalisations import Softmax
-from scenarios.seam.operations.operation import Operation
+from scenarios.seam.operations.operation import Operation, about, words
 from scenarios.seam.operations.optimizers import Foreach
 from scenarios.seam.operations.pointwise import Operand, Pointwise, contiguous
 from scenarios.seam.operations.products import Product, linear
 from scenarios.seam.operations.reductions import Reduction
-from scenarios.seam.operations.words import words
 
 BAGS = uniform(tables=26, rows=100_000, dim=128, bags=8192, length=6)
 
@@ -93,8 +89,4 @@ def test_an_operator_has_torch_s_name_and_its_shapes(operation: Operation, expec
 
 
 def test_ids_that_differ_a_little_are_no_other_shapes() -> None:
-    assert [told._about(ids) for ids in (999, 13_312, 1_291_459, 1_291_342)] == ["999", "13k", "1.3M", "1.3M"]
-
-
-def test_descriptions_with_a_law_have_words() -> None:
-    assert set(get_args(Operation)) == set(told._WORDS)
+    assert [about(ids) for ids in (999, 13_312, 1_291_459, 1_291_342)] == ["999", "13k", "1.3M", "1.3M"]
