@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from scenarios.interruption import code_of
 from scenarios.progress_line import fold_paragraph, print_notes
-from twinstep.new_file import write_new
 
 if TYPE_CHECKING:
     from scenarios.config.gpu import Gpu
@@ -135,6 +134,7 @@ def print_plan(file: str, out: str | None = None, module: str | None = None) -> 
     from scenarios.planner.plan_text import format_plan
     from scenarios.seam.errors import ScenarioError
     from scenarios.workloads.registry import built_in
+    from twinstep.options import write_new
 
     with report_mistakes():
         scenario = load(file)
