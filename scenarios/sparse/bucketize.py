@@ -65,9 +65,8 @@ def block_bucketize(
         counted = kernels.count(ids, own, batches, blocks)
         return _shapes(ids, weights, counted.to(lengths.device), bucketize_pos, sequence)
     carried = None if weights is None else weights.to(ids.device)
-    done: Bucketized = kernels.bucketize(
-        ids, own, batches, blocks, weights=carried, positions=bucketize_pos, sequence=sequence
-    )
+    made: Any = {"weights": carried, "positions": bucketize_pos, "sequence": sequence}
+    done: Bucketized = kernels.bucketize(ids, own, batches, blocks, **made)
     return done.to(device, lengths.device)
 
 
