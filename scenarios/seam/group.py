@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import mul
-from typing import TYPE_CHECKING, overload
-
-if TYPE_CHECKING:
-    from scenarios.seam.rank import Rank
+from typing import Protocol, overload
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +60,16 @@ class Groups:
     cross: Group
 
 
-def own_group(rank: Rank, groups: Iterable[Sequence[int]]) -> Group:
+class _Member(Protocol):
+    """A rank, with only what making groups needs."""
+
+    @property
+    def rank(self) -> int: ...
+
+    def new_group(self, ranks: Sequence[int]) -> Group: ...
+
+
+def own_group(rank: _Member, groups: Iterable[Sequence[int]]) -> Group:
     """Make all these groups and return the first that contains the rank; every rank makes the same calls."""
     made = [rank.new_group([*ranks]) for ranks in groups]
     return next(group for group in made if rank.rank in group)
