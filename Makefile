@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip install --quiet --no-compile
 
 # TorchRec stands beside the project only where it is measured against: it pins what the project does not. SimGrid stands
 # there too, where it is asked for; its package is C++ and wants cmake, a compiler and Boost's headers (Debian's
@@ -53,7 +54,7 @@ check-fast: $(STAMP)
 # Which lines the tests of check-fast run, in one process: a report that never fails and is no part of CI, as a test may
 # fail with slipcover's probes in the code. The files that are left out are compiled by numba, which refuses probes.
 coverage: $(STAMP)
-	$(BIN)/python -m pip install --quiet --no-compile "slipcover==1.1.0"
+	$(PIP) "slipcover==1.1.0"
 	-$(BIN)/python -m slipcover --source twinstep,sim,real,scenarios,reports --skip-covered \
 	    --omit $$(grep -rl "^from scenarios.compiled import" scenarios sim | sed "s|^|*/|" | paste -sd,) \
 	    -m pytest -W ignore::pytest.PytestAssertRewriteWarning -p no:cacheprovider $(QUICK)
@@ -88,11 +89,14 @@ format: $(STAMP)
 clean:
 	rm -rf $(VENV) $(BENCH) runs
 
-# --no-compile: pip compiles all files of all packages, one by one; a quarter of them is ever imported.
+# --no-compile: pip compiles all files of all packages, one by one; a quarter of them is ever imported. Two pips install the
+# pins beside each other, without looking at what they need; the third installs what is missing then, such as CUDA's
+# libraries for PyPI's torch.
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt "torch==2.13.0"
-	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable ".[dev,docs]"
+	grep == constraints.txt | split --number=r/2 - $(VENV)/pins-
+	ls $(VENV)/pins-* | xargs -P 2 -n 1 $(PIP) --no-deps --requirement
+	$(PIP) --constraint constraints.txt --editable ".[dev,docs]"
 	touch $@
 
 $(BENCH_STAMP): pyproject.toml constraints.txt benchmarks/constraints.txt

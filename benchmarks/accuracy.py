@@ -28,12 +28,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from real.calibration.play import keep, read_kept
+from real.calibration.play import KEEP, read_kept
 from real.emulate.cli import read_rate
 from real.emulate.cluster import emulate_hosts
 from real.emulate.fabric import EmulatedFabric
-from real.launch.job import Job
-from real.launch.launcher import launch
+from real.launch.launcher import job_of, launch
 from reports.analysis.statistics import Sample, errors, sample
 from scenarios.config.load import load, load_profile
 from scenarios.config.scenario import CollectiveCalls, Scenario, TimedCollective
@@ -54,7 +53,6 @@ DRAWS = 12
 _CASE_S, _LEAST, _MOST = 3.0, 12, 60
 _SKEW = 0.5
 _SCENARIO = Path(__file__).parent.parent / "scenarios" / "library" / "all_to_all_4x2.toml"
-_PROGRAM = "benchmarks.accuracy:build"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,24 +153,14 @@ def _calibrate(folder: Path, rates: Sequence[str]) -> None:
 
 def _measure(folder: Path, rates: Sequence[str], worlds: Sequence[str]) -> None:
     for rate, world in _each(rates, worlds):
-        scenario = scenario_of(None, rate, world).with_run(payload="values")
+        scenario = scenario_of(None, rate, world)
         hosts = scenario.cluster.hosts
         with (
             tempfile.TemporaryDirectory() as own,
             emulate_hosts(EmulatedFabric(hosts=hosts, nic_bytes_per_s=read_rate("rate", rate))) as on,
         ):
             out = Path(own, "run")
-            writer = f"{keep.__module__}:{keep.__name__}"
-            job = Job(
-                scenario=scenario,
-                program=_PROGRAM,
-                writer=writer,
-                out=out,
-                spool=Path(own, "spool"),
-                started="",
-                check="never",
-            )
-            launch(job, hosts=on)
+            launch(job_of(scenario, out, program="benchmarks.accuracy:build", writer=KEEP, check="never"), hosts=on)
             recording = read_kept(out)
         counts = [case.steps for case in cases(scenario.cluster.host.nics.link.bytes_per_s)]
         (folder / f"{rate}-{world}.json").write_text(json.dumps(times_s(recording, counts)))

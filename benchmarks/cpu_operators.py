@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from scenarios.config.host_costs import LOOP_TURNS, Eager
 from scenarios.seam.host_work import HostWork, total
-from scenarios.workloads.script.host.measured import turn_ns
+from scenarios.workloads.script.host.calls import turn_ns
 from scenarios.workloads.script.host.operators import work_of
 
 SIZES = (1 << 14, 1 << 18, 1 << 22)

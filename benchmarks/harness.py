@@ -15,12 +15,11 @@ that looks at its ranks 20 times a second.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -30,11 +29,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from real.emulate.cli import read_rate
-from real.emulate.cluster import emulate_hosts
+from real.emulate.cli import hosts_of, read_rate
 from real.emulate.fabric import EmulatedFabric
 from real.launch.job import Job
-from real.launch.launcher import Hosts, launch
+from real.launch.launcher import Hosts, job_of, launch
 from real.rank.backend import TorchBackend
 from reports.store import run_folder as store
 from scenarios.config.load import load
@@ -164,7 +162,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=30)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, on_hosts(options.nic) as hosts:
-        job = job_of("benchmarks.harness:takes_turns", Path(folder), options.rounds + WARM_UP)
+        job = job_on(RANKS, "benchmarks.harness:takes_turns", folder, options.rounds + WARM_UP)
         launch(job, hosts=hosts)
         metrics = store.load(job.out).metrics
     metrics[["what", "how", "turn"]] = metrics["name"].str.split("|", expand=True)
@@ -182,31 +180,15 @@ def main() -> None:
         )
 
 
-@contextmanager
-def on_hosts(nic: str | None) -> Iterator[Hosts]:
-    """Two emulated hosts with interfaces of that rate; None: this machine."""
-    if nic is None:
-        yield Hosts()
-        return
-    with emulate_hosts(EmulatedFabric(hosts=RANKS, nic_bytes_per_s=read_rate("nic", nic))) as hosts:
-        yield hosts
+def on_hosts(nic: str | None, hosts: int = RANKS) -> AbstractContextManager[Hosts]:
+    """Emulated hosts with interfaces of that rate; None: this machine."""
+    return hosts_of(None if nic is None else EmulatedFabric(hosts=hosts, nic_bytes_per_s=read_rate("nic", nic)))
 
 
-def job_of(program: str, folder: Path, rounds: int) -> Job:
-    """A run of so many rounds of a program on two hosts of one rank, in a folder of its own."""
-    scenario = load(SCENARIO, {"steps": rounds})
-    cluster = dataclasses.replace(
-        scenario.cluster, hosts=RANKS, host=dataclasses.replace(scenario.cluster.host, gpus=1)
-    )
-    return Job(
-        scenario=dataclasses.replace(scenario.with_run(timeout_s=60.0), cluster=cluster),
-        program=program,
-        writer="reports.writer:write",
-        out=folder / "run",
-        spool=folder / "spool",
-        started="",
-        check="never",
-    )
+def job_on(hosts: int, program: str, folder: str, rounds: int) -> Job:
+    """A run of so many rounds of a program on hosts of one rank, in a folder of its own."""
+    settings = {"steps": rounds, "cluster.hosts": hosts, "cluster.gpus_per_host": 1, "timeout": "60 s"}
+    return job_of(load(SCENARIO, settings), Path(folder, "run"), program=program, check="never")
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ import torch
 import torch.distributed as dist
 
 from benchmarks.accuracy import Case, scenario_of
-from benchmarks.harness import job_of, on_hosts
+from benchmarks.harness import RANKS, job_on, on_hosts
 from real.emulate.cli import read_rate
 from real.launch.launcher import launch
 from real.rank.backend import TorchBackend
@@ -91,7 +91,7 @@ def blocks(scenario: Scenario) -> Blocks:
 def measure(nic: str, turns: int) -> Iterator[tuple[str, Calls]]:
     """The calls of each way."""
     with tempfile.TemporaryDirectory() as folder, on_hosts(nic) as hosts:
-        job = job_of("benchmarks.outcomes:blocks", Path(folder), turns)
+        job = job_on(RANKS, "benchmarks.outcomes:blocks", folder, turns)
         launch(job, hosts=hosts)
         metrics = store.load(job.out).metrics
     metrics[["way", "call", "end"]] = metrics["name"].str.split("|", expand=True)

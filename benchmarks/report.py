@@ -63,19 +63,26 @@ class Taken:
 
 
 def run_python(*arguments: str) -> Taken:
-    """Python with these arguments.
+    """Python with these arguments; as `run_process`."""
+    return run_process(sys.executable, *arguments)
+
+
+def run_process(*command: str, given: str = "") -> Taken:
+    """A process that reads `given`.
 
     Raises:
         SystemExit: it failed; what it said is on stderr.
     """
-    began = time.perf_counter()
-    with tempfile.TemporaryFile("w+") as target:
-        process = subprocess.Popen([sys.executable, *arguments], stdout=target, cwd=ROOT)
+    with tempfile.TemporaryFile("w+") as source, tempfile.TemporaryFile("w+") as target:
+        source.write(given)
+        source.seek(0)
+        began = time.perf_counter()
+        process = subprocess.Popen(command, stdin=source, stdout=target, cwd=ROOT)
         _, status, used = os.wait4(process.pid, 0)
         seconds = time.perf_counter() - began
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
-            raise SystemExit(f"python {' '.join(arguments)}: ended with {process.returncode}")
+            raise SystemExit(f"{Path(command[0]).name} {' '.join(command[1:])}: ended with {process.returncode}")
         target.seek(0)
         return Taken(target.read(), seconds, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
 

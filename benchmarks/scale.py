@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import scale_all_to_all
-from benchmarks.scale_all_to_all import ROOT, run
+from benchmarks.report import ROOT, run_python
 
 LIBRARY = ROOT / "scenarios" / "library" / "twrw_2048x8.toml"
 GPUS, HOST_GPUS = (64, 512, 4096, 16_384, 131_072), 8
@@ -121,11 +121,10 @@ def measure(case: Case, repeats: int) -> tuple[dict[str, object], list[str]]:
         with tempfile.TemporaryDirectory() as folder:
             scenario = Path(folder) / "scenario.toml"
             scenario.write_text(case.text)
-            command = [sys.executable, "-m", "sim", str(scenario), "--out", f"{folder}/run", "--json"]
-            output, mib, seconds = run(command)
-        times.append(seconds)
-        memory.append(mib)
-        report = json.loads(output)
+            taken = run_python("-m", "sim", str(scenario), "--out", f"{folder}/run", "--json")
+        times.append(taken.seconds)
+        memory.append(taken.mib)
+        report = json.loads(taken.output)
     line: dict[str, object] = {
         "case": case.name,
         "gpus": case.gpus,

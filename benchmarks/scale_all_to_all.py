@@ -18,7 +18,6 @@ import argparse
 import csv
 import dataclasses
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -28,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.baselines.cases import calls
+from benchmarks.report import ROOT, run_process, run_python
 from scenarios.config.load import load, load_profile
 from scenarios.config.scenario import CollectiveCalls, Exchange, Scenario
 from scenarios.workloads.build import build
@@ -37,7 +37,6 @@ from sim.nccl import plan as nccl
 from sim.nccl.costs import costs_of
 from sim.run import simulate
 
-ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "benchmarks" / "baselines" / "simgrid_exchange.cpp"
 LIKE = ROOT / "scenarios" / "library" / "all_to_all_4x2.toml"
 WARM_UP = 32  # ranks; their flows stand in arrays
@@ -97,9 +96,9 @@ def phase(made: Scenario) -> nccl.Phase:
 
 def ours(ranks: int) -> Played:
     """In a process of its own, for its memory."""
-    output, memory_mib, _ = run([sys.executable, "-m", "benchmarks.scale_all_to_all", "--one", str(ranks)])
-    found = json.loads(output)
-    return Played(found["time_s"], memory_mib, found["ends_s"])
+    taken = run_python("-m", "benchmarks.scale_all_to_all", "--one", str(ranks))
+    found = json.loads(taken.output)
+    return Played(found["time_s"], taken.mib, found["ends_s"])
 
 
 def one(ranks: int) -> None:
@@ -153,28 +152,12 @@ def simgrid(program: Path, ranks: int) -> Played:
         crossed = [numbers[link.name] for link in links]
         lines.append(f"{source} {target} {size_bytes!r} {len(crossed)} {' '.join(map(str, crossed))}")
     given = "\n".join([f"{ranks} {len(rates)} {len(lines)}", *map(repr, rates), *lines])
-    output, memory_mib, time_s = run([str(program), *OPTIONS], given)
+    taken = run_process(str(program), *OPTIONS, given=given)
     ends_s = [0.0] * ranks
-    for (source, target, _), end_s in zip(played.transfers, map(float, output.split()), strict=True):
+    for (source, target, _), end_s in zip(played.transfers, map(float, taken.output.split()), strict=True):
         for rank in (source, target):
             ends_s[rank] = max(ends_s[rank], end_s)
-    return Played(time_s, memory_mib, ends_s)
-
-
-def run(command: Sequence[str], given: str = "") -> tuple[str, float, float]:
-    """Output, MiB at most and seconds of a process."""
-    with tempfile.TemporaryFile("w+") as source, tempfile.TemporaryFile("w+") as target:
-        source.write(given)
-        source.seek(0)
-        began = time.perf_counter()
-        child = subprocess.Popen(command, stdin=source, stdout=target, cwd=ROOT)
-        _, status, used = os.wait4(child.pid, 0)
-        child.returncode = os.waitstatus_to_exitcode(status)
-        time_s = time.perf_counter() - began
-        if child.returncode:
-            raise RuntimeError(f"{command[0]} ended with {child.returncode}")
-        target.seek(0)
-        return target.read(), used.ru_maxrss / 1024, time_s
+    return Played(taken.seconds, taken.mib, ends_s)
 
 
 def row(ranks: int, mine: Played, theirs: Played | None) -> dict[str, object]:

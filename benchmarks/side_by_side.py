@@ -29,11 +29,9 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, PositiveFloat, ValidationError, model_validator
 from rich.console import Console
 from rich.table import Table
@@ -41,6 +39,7 @@ from rich.table import Table
 from benchmarks.baselines import alpha_beta, simgrid_flows
 from benchmarks.baselines.alpha_beta import AlphaBeta
 from benchmarks.baselines.cases import Case, calls
+from reports.analysis.statistics import Errors, errors
 from scenarios.config.hardware import Cluster
 from scenarios.config.load import load_profile
 from scenarios.seam.calls import Call
@@ -81,28 +80,9 @@ class Given(BaseModel):
         return self
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Errors:
-    """Of one model over some cases: signed median, and median, 95th percentile and worst of absolute values."""
-
-    cases: int
-    median: float
-    median_absolute: float
-    high: float
-    worst: float
-
-
-def errors(predicted_s: Sequence[float], measured_s: Sequence[float]) -> Errors:
+def errors_of(predicted_s: Sequence[float], measured_s: Sequence[float]) -> Errors:
     """Relative ones; of one case or more."""
-    signed = np.array(predicted_s) / np.array(measured_s) - 1
-    absolute = np.abs(signed)
-    return Errors(
-        cases=len(signed),
-        median=float(np.median(signed)),
-        median_absolute=float(np.median(absolute)),
-        high=float(np.percentile(absolute, 95)),
-        worst=float(absolute.max()),
-    )
+    return errors([one / other - 1 for one, other in zip(predicted_s, measured_s, strict=True)])
 
 
 def read(path: Path) -> Given:
@@ -167,22 +147,22 @@ def predict_simgrid(
 
 def best(predictions: Predictions, measured_s: Sequence[float]) -> str:
     """The variant with the smallest median |error|."""
-    return min(predictions, key=lambda name: errors(predictions[name], measured_s).median_absolute)
+    return min(predictions, key=lambda name: errors_of(predictions[name], measured_s).median)
 
 
-def rows(cases: Sequence[Case], predictions: Predictions) -> Iterator[tuple[str, str, Errors]]:
+def rows(cases: Sequence[Case], predictions: Predictions) -> Iterator[tuple[str, str, int, Errors]]:
     """By op in the order of the cases, then over all; each op has all models."""
     for op in (*dict.fromkeys(case.op for case in cases), ALL):
         chosen = [index for index, case in enumerate(cases) if op in (case.op, ALL)]
         for name, predicted_s in predictions.items():
             measured_s = [cases[index].measured_s for index in chosen]
-            yield op, name, errors([predicted_s[index] for index in chosen], measured_s)
+            yield op, name, len(chosen), errors_of([predicted_s[index] for index in chosen], measured_s)
 
 
-def cells(op: str, name: str, found: Errors) -> list[str]:
+def cells(op: str, name: str, count: int, found: Errors) -> list[str]:
     """A row of text."""
-    shares = [f"{100 * share:.1f} %" for share in (found.median_absolute, found.high, found.worst)]
-    return [op, name, str(found.cases), f"{100 * found.median:+.1f} %", *shares]
+    shares = [f"{100 * share:.1f} %" for share in (found.median, found.p95, abs(found.worst))]
+    return [op, name, str(count), f"{100 * found.signed_median:+.1f} %", *shares]
 
 
 def show(title: str, table: Sequence[Sequence[str]], markdown: bool) -> None:

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from reports.analysis.step_breakdown import parts_of_step, steady_kept
 from reports.job.folder import JobRun
+from reports.job.real_job import RealJob
 from reports.page import FOLDER, PAGE_FILE
 from reports.run import FRAMES, Run
 from reports.sections.comparison import Comparison
@@ -122,7 +123,7 @@ def write_side_by_side(found: SideBySide, folders: Sequence[Path], out: Path | N
         ReportError: the disk refuses.
     """
     from reports.page import render  # noqa: PLC0415
-    from reports.page.side_by_side import page  # noqa: PLC0415
+    from reports.page import side_by_side as page  # noqa: PLC0415
 
     own = folders_of(folders, out)
     pages = [write(run, folder, tell=tell) for (_, run), folder in zip(found.runs, own, strict=True)]
@@ -166,8 +167,8 @@ def write_study(folder: Path, out: Path | None = None) -> Path:
     return path
 
 
-def write_job(job: JobRun, folder: Path, out: Path | None = None) -> Path:
-    """Write the page of a job of days to its folder, or to `out` as NAME.html.
+def write_job(job: JobRun | RealJob, folder: Path, out: Path | None = None) -> Path:
+    """Write the page of a predicted or a real job to its folder, or to `out` as NAME.html.
 
     Raises:
         ReportError: the disk refuses.

@@ -48,54 +48,83 @@ WHOLE = (
     "vectors/test_runner.py",
 )
 
-# Modules that wait for other processes: they begin first, before those that only compute. Scripts' ranks are such
-# processes: they fork from a server of their worker, which takes 3 s to start.
-WAITING = (
-    "contract",
-    "properties",
-    "real",
+# Modules that wait for other processes: they begin first, before those that only compute. Scripts' ranks, those of a
+# launch, and those of the pool fork from a server of their worker, which takes 3 s to start: one worker has each kind.
+SCRIPTED = (
+    "benchmarks/test_published",
+    "real/calibration/test_program_cost.py",
+    "real/emulate",
+    "real/job",
+    "real/launch",
+    "real/script",
+    "sim/test_chakra.py",
+    "sim/test_compute_times.py",
+    "sim/test_eager_steps.py",
     "sim/test_every_call",
     "sim/test_gpu",
+    "sim/test_recomputation.py",
     "sim/test_script",
     "sim/test_torchrec",
-    "test_",
+    "test_whole_way.py",
     "twinstep/calibration",
+    "twinstep/plan_choice/test_script_job.py",
     "twinstep/regret",
+    "twinstep/test_facade.py",
     "twinstep/validation",
     "twinstep/what_ifs",
+)
+POOLED = (
+    "contract",
+    "properties",
+    "real/calibration/kernels",
+    "real/ddp",
+    "real/rank",
+    "scenarios/workloads/dlrm/test_grouped_all_reduce.py",
+    "scenarios/workloads/dlrm/test_pipelines.py",
+    "sim/test_dlrm_host_memory.py",
+    "sim/test_dlrm_worlds.py",
+    "test_examples.py",
     "vectors",
 )
+WAITING = ("real", "test_")
 # Modules of all that numba compiles.
 COMPILING = (
     "scenarios/quantized/test_codec.py",
     "scenarios/sparse/test_bucketize.py",
-    "scenarios/workloads/dlrm/tables/test_embedding_cpu.py",
+    "scenarios/workloads/dlrm/tables/test_embedding.py",
     "sim/engine/test_max_min_compiled.py",
 )
-# Modules that take longest, in seconds of a core from 45 down to 10: they go first, so that workers end together.
+# Modules that take longest, in seconds of a core from 70 down to 9: they go first, so that workers end together.
 LONGEST = (
     "reports/page/test_in_browser.py",
-    "sim/test_dlrm_worlds.py",
-    "test_whole_way.py",
-    "real/script/test_measured.py",
-    "real/launch/test_launcher.py",
+    "sim/test_program_recording.py",
     "scenarios/workloads/dlrm/test_pipelines.py",
-    "twinstep/regret/test_cli.py",
-    "twinstep/plan_choice/test_comparison.py",
-    "twinstep/plan_choice/test_choice.py",
+    "test_whole_way.py",
+    "sim/test_dlrm_worlds.py",
+    "reports/page/study/test_in_browser.py",
     "real/ddp/test_hooks.py",
+    "twinstep/plan_choice/test_comparison.py",
+    "vectors/test_vectors.py",
+    "real/launch/test_launcher.py",
+    "real/script/test_measured.py",
+    "sim/test_script_recording.py",
+    "sim/test_script_kernels.py",
+    "test_examples.py",
     "test_fingerprints.py",
-    "twinstep/test_own_rooms.py",
+    "twinstep/what_ifs/test_proposed_changes.py",
+    "twinstep/what_ifs/test_what_if.py",
     "twinstep/reporting/test_cli.py",
+    "twinstep/test_own_rooms.py",
+    "twinstep/plan_choice/test_choice.py",
+    "twinstep/regret/test_cli.py",
+    "twinstep/jobs/test_command.py",
     "sim/test_dlrm_fbgemm.py",
-    "sim/test_script.py",
     "sim/test_dlrm_steps.py",
-    "sim/test_dlrm_optimizers.py",
-    "sim/test_links_against_flows.py",
-    "test_interruption.py",
+    "sim/test_gpu_script.py",
     "scenarios/workloads/dlrm/test_replication.py",
     "scenarios/workloads/dlrm/test_accumulation.py",
-    "sim/test_gpu_script.py",
+    "sim/test_dlrm_host_memory.py",
+    "test_interruption.py",
     "scenarios/test_no_compiler.py",
 )
 

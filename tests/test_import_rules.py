@@ -1,10 +1,12 @@
-"""Which room may know which: executed, so that a picture in a document cannot go stale unnoticed."""
+"""Which room may know which, how large its parts may be, and that a class name stands for one class."""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -60,21 +62,41 @@ CROSSINGS = {
 }
 
 
+MOST_FILES, MOST_LINES, MOST_LINES_OF_A_FUNCTION = 15, 400, 50
+
+# Names of two classes each. It only shrinks.
+TWICE = {"PowerSGDState"}  # torch's name, of both the state and its form for hooks
+
+
 def room_files() -> list[Path]:
     return [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
 
 
+@dataclass
+class Source:
+    """Full dotted names of what a file imports, at its top or inside a function; its classes and long functions."""
+
+    imports: set[str] = field(default_factory=set)
+    classes: list[str] = field(default_factory=list)
+    long: dict[str, int] = field(default_factory=dict)
+
+
 @cache
-def imports(path: Path) -> set[str]:
-    """Full dotted names of what a file imports, at its top or inside a function."""
-    names: set[str] = set()
+def read(path: Path) -> Source:
+    found = Source()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
+            found.imports |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             assert node.level == 0, f"{path}: relative import"
-            names |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
-    return names
+            found.imports |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
+        elif isinstance(node, ast.ClassDef):
+            found.classes.append(node.name)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            count = (node.end_lineno or node.lineno) - node.lineno + 1
+            if count > MOST_LINES_OF_A_FUNCTION:
+                found.long[node.name] = count
+    return found
 
 
 def allow(name: str, rules: set[str]) -> bool:
@@ -86,7 +108,9 @@ def test_a_file_imports_only_what_its_room_may_know() -> None:
     for path in room_files():
         place = str(path.relative_to(ROOT))
         rules = ALLOWED[place.split("/", maxsplit=1)[0]] | CROSSINGS.get(place, set()) | DOORS.get(place, set())
-        foreign[place] = {name for name in imports(path) if name.split(".")[0] in WATCHED and not allow(name, rules)}
+        foreign[place] = {
+            name for name in read(path).imports if name.split(".")[0] in WATCHED and not allow(name, rules)
+        }
     assert {place: names for place, names in foreign.items() if names} == {}
 
 
@@ -131,8 +155,27 @@ def test_modules_import_each_other_in_no_further_circle() -> None:
     }
     known = {}
     for module, path in files.items():
-        named = imports(path) & files.keys()
+        named = read(path).imports & files.keys()
         known[module] = {name for name in named if not any(other.startswith(f"{name}.") for other in named)} - {module}
     for module in CIRCULAR:
         del known[module]
     TopologicalSorter({module: names - CIRCULAR for module, names in known.items()}).prepare()  # names a circle
+
+
+def test_a_package_has_few_files() -> None:
+    files = Counter(path.parent for path in room_files() if path.name not in ("__init__.py", "__main__.py"))
+    assert {str(folder.relative_to(ROOT)): count for folder, count in files.items() if count > MOST_FILES} == {}
+
+
+def test_a_file_has_few_lines_and_so_has_a_function() -> None:
+    lines = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in room_files()}
+    assert {place: count for place, count in lines.items() if count > MOST_LINES} == {}
+    assert {str(path.relative_to(ROOT)): read(path).long for path in room_files() if read(path).long} == {}
+
+
+def test_a_class_name_stands_for_one_class() -> None:
+    places = defaultdict(set)
+    for path in room_files():
+        for name in read(path).classes:
+            places[name].add(path)
+    assert {name: found for name, found in places.items() if len(found) > 1}.keys() == TWICE

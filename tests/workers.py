@@ -2,8 +2,8 @@
 
 The processes are forked from the one that has collected, so torch and all test modules are loaded once. A queue is a
 pipe with the numbers of modules; a read takes the next number, whoever reads. Two workers begin with the modules that
-wait for other processes half of the time; two only compute, at a lower priority, so that nobody's time-out is nearer
-than if the test ran alone.
+wait for other processes half of the time, each with those that need the same server; two only compute, at a lower
+priority, so that nobody's time-out is nearer than if the test ran alone.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import IO
 import pytest
 
 from real.launch.parent import die_with
-from tests.lanes import COMPILING, LONGEST, WAITING
+from tests.lanes import COMPILING, LONGEST, POOLED, SCRIPTED, WAITING
 
 NICENESS = 10
 ROOT = Path(__file__).parent
@@ -97,13 +97,13 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     modules, workers = _modules(session.items), _Workers()
     gc.freeze()  # else a worker's garbage collection would scan torch and all test modules, and copy their pages
     gc.enable()
-    compiling, waiting, others = _lanes(modules)
+    compiling, scripted, pooled, waiting, computing = _lanes(modules)
     # numba keeps on disk what it compiles: every worker would compile it otherwise.
     if compiling and (name := workers.fork(session.config)):
         return _work(session, modules, [_Queue(compiling)], name)
     session.testsfailed += workers.fail()
-    queues = [_Queue(waiting), _Queue(others, NICENESS)]
-    for given in (queues, queues, queues[1:], queues[1:]):
+    scripts, pool, others = _Queue(scripted), _Queue(pooled), (_Queue(waiting), _Queue(computing, NICENESS))
+    for given in ((scripts, *others, pool), (pool, *others, scripts), others[1:], others[1:]):
         if name := workers.fork(session.config):
             return _work(session, modules, given, name)
     # This process has run nothing: tests look at the children of theirs.
@@ -120,13 +120,14 @@ def _modules(items: Iterable[pytest.Item]) -> list[list[pytest.Item]]:
     return [tests for tests in found.values() if tests]
 
 
-def _lanes(modules: Modules) -> tuple[list[int], list[int], list[int]]:
-    """Return the numbers of the modules that make numba compile, that wait for processes, and of the others."""
-    lanes: tuple[list[int], list[int], list[int]] = ([], [], [])
+def _lanes(modules: Modules) -> tuple[list[int], ...]:
+    """Return the numbers of the modules of each lane; the last has those of no other."""
+    lanes: tuple[list[int], ...] = tuple([] for _ in range(5))
     for number, items in enumerate(modules):
         place = os.path.relpath(items[0].path, ROOT)
-        waits = place.startswith(WAITING) or any(item.get_closest_marker("real") for item in items)
-        lanes[0 if place in COMPILING else 1 if waits else 2].append(number)
+        named = (lane for lane, places in enumerate((COMPILING, SCRIPTED, POOLED, WAITING)) if place.startswith(places))
+        waits = any(item.get_closest_marker("real") for item in items)
+        lanes[next(named, 3 if waits else 4)].append(number)
     return lanes
 
 

@@ -20,8 +20,8 @@ from scenarios.interruption import NOTHING, Interrupted, code_of
 if TYPE_CHECKING:
     from reports.run import Run
     from scenarios.config.scenario import Scenario
-    from twinstep.phases import Phases
     from twinstep.prediction_job import PredictionJob
+    from twinstep.progress import Phases
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m sim") -> int:
@@ -115,7 +115,7 @@ def _predict(options: argparse.Namespace, of_script: Sequence[str] | None) -> in
         from twinstep.jobs.command import predict_job
         from twinstep.jobs.options import job_asked
         from twinstep.options import OVERRIDES, check_what_if, impossible, overrides_of
-        from twinstep.phases import Phases
+        from twinstep.progress import Phases
 
     phases = Phases("loading")
     with report_mistakes():
@@ -216,7 +216,7 @@ def changed_run(path: str | os.PathLike[str], overrides: Mapping[str, object], *
     from scenarios.owned_folder import scratch_folder
     from twinstep import prediction_job as jobs
     from twinstep.options import check_what_if
-    from twinstep.phases import Phases
+    from twinstep.progress import Phases
 
     given = dict(overrides)
     with scratch_folder() as scratch:

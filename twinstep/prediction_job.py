@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from sim.draws import Digest
     from sim.rank.observed import Observed
     from sim.span_filter import Keeping
-    from twinstep.phases import Phases
-    from twinstep.progress import ProgressBar
+    from twinstep.progress import Phases, ProgressBar
     from twinstep.what_ifs.counterfactuals import Counterfactual
     from twinstep.what_ifs.what_if import WhatIf
 

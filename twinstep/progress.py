@@ -1,17 +1,22 @@
-"""Show a prediction's progress on stderr, and handle Ctrl-C in it."""
+"""Show a prediction's progress on stderr, sum what its phases take, and handle Ctrl-C in it."""
 
 from __future__ import annotations
 
 import math
 import signal
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scenarios.progress_line import ProgressLine
-from sim.run import RunProgress
-from twinstep.phases import Phases
+
+if TYPE_CHECKING:
+    from sim.run import RunProgress
+
+# A shorter command does not report its time.
+_LEAST_S = 2.0
 
 
 class ProgressBar:
@@ -127,3 +132,33 @@ def clock_text(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+class Phases:
+    """A sum of seconds for each phase of a command, the first of which begins now."""
+
+    def __init__(self, first: str, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._now_s, self._phase = now_s, first
+        self._began_s = self._since_s = now_s()
+        self._s = defaultdict[str, float](float)
+
+    @property
+    def total_s(self) -> float:
+        """The seconds of all phases so far."""
+        return self._now_s() - self._began_s
+
+    def begin(self, phase: str) -> None:
+        """End the present phase and begin another one; nothing changes if it is the present one."""
+        if phase != self._phase:
+            now_s = self._now_s()
+            self._s[self._phase] += now_s - self._since_s
+            self._phase, self._since_s = phase, now_s
+
+    def sentence(self) -> str:
+        """Return how long all phases took, and which took longest; "" for a short command."""
+        self._s[self._phase] += self._now_s() - self._since_s
+        self._since_s = self._now_s()
+        if self.total_s < _LEAST_S:
+            return ""
+        longest = max(self._s, key=lambda phase: self._s[phase])
+        return f"predicted in {self.total_s:.1f} s, the longest part: {longest}, {self._s[longest]:.1f} s"

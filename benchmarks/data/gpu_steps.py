@@ -1,7 +1,7 @@
 """Training steps on one GPU in plain torch, to which nothing of the model was fitted.
 
-    torchrun --nproc-per-node 1 benchmarks/data/gpu_steps.py NAME     # on a GPU, until it is stopped: see gpu_campaign
-    python -m sim --profile hgx_h200 --hosts 1 --gpus-per-host 1 --steps 4 benchmarks/data/gpu_steps.py NAME
+torchrun --nproc-per-node 1 benchmarks/data/gpu_steps.py NAME     # on a GPU, until it is stopped: see gpu_campaign
+python -m sim --profile hgx_h200 --hosts 1 --gpus-per-host 1 --steps 4 benchmarks/data/gpu_steps.py NAME
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ DEVICE = torch.device("cuda", 0)
 TABLES, ROWS, COLUMNS = 26, 10_000, 128
 
 
-def adam(model: nn.Module, how: str = "fused") -> torch.optim.Optimizer:
-    given: dict[str, Any] = {"fused": {"fused": True}, "foreach": {"foreach": True}, "loop": {"foreach": False}}[how]
-    return torch.optim.Adam(model.parameters(), lr=1e-4, **given)
+def adam(model: nn.Module, *, fused: bool = True) -> torch.optim.Optimizer:
+    return torch.optim.Adam(model.parameters(), lr=1e-4, fused=fused, foreach=not fused)
 
 
 def plain(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Callable[[int], Tensor], *, amp: bool) -> Step:
@@ -40,65 +39,35 @@ def plain(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Callable[[in
 # Linear layers
 
 
-def layers(width: int, depth: int, batch: int, how: str = "fused", *, amp: bool = False, compiled: bool = False) -> Step:
-    model: Any = nn.Sequential(*[each for _ in range(depth) for each in (nn.Linear(width, width), nn.ReLU())]).to(DEVICE)
-    model = torch.compile(model) if compiled else DDP(model, device_ids=[0])
+def layers(width: int, depth: int, batch: int, *, fused: bool = True, amp: bool = False) -> Step:
+    model: Any = nn.Sequential(*[each for _ in range(depth) for each in (nn.Linear(width, width), nn.ReLU())]).to(
+        DEVICE
+    )
+    model = DDP(model, device_ids=[0])
     x = torch.randn(batch, width, device=DEVICE)
-    return plain(model, adam(model, how), lambda _: model(x).float().square().mean(), amp=amp)
-
-
-def graphed() -> Step:
-    """`layers(256, 16, 256)` replayed as one CUDA graph."""
-    model = nn.Sequential(*[each for _ in range(16) for each in (nn.Linear(256, 256), nn.ReLU())]).to(DEVICE)
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, capturable=True)
-    x = torch.randn(256, 256, device=DEVICE)
-
-    def once() -> None:
-        optimizer.zero_grad(set_to_none=True)
-        model(x).square().mean().backward()
-        optimizer.step()
-
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            once()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        once()
-    return lambda _: graph.replay()
+    return plain(model, adam(model, fused=fused), lambda _: model(x).float().square().mean(), amp=amp)
 
 
 # Recommenders
 
 
 class Dlrm(nn.Module):
-    """DLRM of torch's own embedding bags; `how` says how the lower triangle of the products is taken."""
+    """DLRM of torch's own embedding bags."""
 
-    def __init__(self, how: str, top: tuple[int, ...]) -> None:
+    def __init__(self, top: tuple[int, ...]) -> None:
         super().__init__()
-        self.how = how
         self.tables = nn.ModuleList(nn.EmbeddingBag(ROWS, COLUMNS, mode="sum") for _ in range(TABLES))
         self.bottom = mlp(13, 512, 256, COLUMNS)
-        count = (TABLES + 1) * TABLES // 2 + COLUMNS
-        self.pad = (-count) % 8 if how == "padded" else 0
-        self.top = mlp(count + self.pad, *top)
+        self.top = mlp((TABLES + 1) * TABLES // 2 + COLUMNS, *top)
         i, j = torch.tril_indices(TABLES + 1, TABLES + 1, offset=-1)
         self.register_buffer("i", i)
         self.register_buffer("j", j)
-        self.register_buffer("flat", i * (TABLES + 1) + j)
 
     def forward(self, dense: Tensor, ids: Tensor, offsets: Tensor) -> Tensor:
         x = self.bottom(dense)
         z = torch.stack([x] + [table(ids[t], offsets) for t, table in enumerate(self.tables)], dim=1)
         products = torch.bmm(z, z.transpose(1, 2))
-        if self.how == "selected":
-            lower = products.flatten(1).index_select(1, self.flat)
-        else:
-            lower = products[:, self.i, self.j]
-        parts = [x, lower] + ([x.new_zeros(len(x), self.pad)] if self.pad else [])
-        return self.top(torch.cat(parts, dim=1))[:, 0]
+        return self.top(torch.cat([x, products[:, self.i, self.j]], dim=1))[:, 0]
 
 
 def mlp(*sizes: int) -> nn.Sequential:
@@ -106,46 +75,25 @@ def mlp(*sizes: int) -> nn.Sequential:
     return nn.Sequential(*[each for a, b in pairs for each in (nn.Linear(a, b), nn.ReLU())][:-1])
 
 
-def dlrm(how: str = "indexed", batch: int = 8192, hot: int = 1, *, amp: bool = False, wait: bool = False) -> Step:
-    model = Dlrm(how, (1024, 1024, 512, 256, 1)).to(DEVICE)
+def dlrm() -> Step:
+    batch = 8192
+    model = Dlrm((1024, 1024, 512, 256, 1)).to(DEVICE)
     tables = torch.optim.SGD(model.tables.parameters(), lr=0.01)
     rest = torch.optim.SGD([*model.bottom.parameters(), *model.top.parameters()], lr=0.01)
     dense = torch.rand(batch, 13, device=DEVICE)
-    ids = [torch.randint(ROWS, (TABLES, batch * hot), device=DEVICE) for _ in range(2)]
-    offsets = torch.arange(0, batch * hot, hot, device=DEVICE)
+    ids = [torch.randint(ROWS, (TABLES, batch), device=DEVICE) for _ in range(2)]
+    offsets = torch.arange(batch, device=DEVICE)
     labels = torch.randint(2, (batch,), device=DEVICE).float()
-    seen = []
 
     def step(i: int) -> None:
         rest.zero_grad(set_to_none=True)
         tables.zero_grad(set_to_none=True)
-        with torch.autocast("cuda", torch.bfloat16, enabled=amp):
-            logits = model(dense, ids[i % 2], offsets)
-        loss = F.binary_cross_entropy_with_logits(logits.float(), labels)
+        loss = F.binary_cross_entropy_with_logits(model(dense, ids[i % 2], offsets), labels)
         loss.backward()
         tables.step()
         rest.step()
-        if wait:
-            seen.append(loss.item())
 
     return step
-
-
-def deepfm() -> Step:
-    batch, fields, columns, rows = 16384, 39, 16, 1_000_000
-    table, first = nn.Embedding(rows, columns, device=DEVICE), nn.Embedding(rows, 1, device=DEVICE)
-    deep = mlp(fields * columns, 400, 400, 400, 1).to(DEVICE)
-    model = nn.ModuleList([table, first, deep])
-    ids = torch.randint(rows, (batch, fields), device=DEVICE)
-    labels = torch.randint(2, (batch,), device=DEVICE).float()
-
-    def loss(_: int) -> Tensor:
-        z = table(ids)
-        second = (z.sum(1).square() - z.square().sum(1)).sum(1) / 2
-        logits = first(ids).sum((1, 2)) + second + deep(z.flatten(1))[:, 0]
-        return F.binary_cross_entropy_with_logits(logits, labels)
-
-    return plain(model, torch.optim.SGD(model.parameters(), lr=0.1), loss, amp=False)
 
 
 def dcn() -> Step:
@@ -200,7 +148,9 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    def __init__(self, width: int, heads: int, depth: int, words: int, length: int, *, causal: bool, dropout: float) -> None:
+    def __init__(
+        self, width: int, heads: int, depth: int, words: int, length: int, *, causal: bool, dropout: float
+    ) -> None:
         super().__init__()
         self.words, self.places = nn.Embedding(words, width), nn.Parameter(torch.zeros(length, width))
         self.blocks = nn.ModuleList(Block(width, heads, causal, dropout) for _ in range(depth))
@@ -225,16 +175,8 @@ def transformer(
     causal: bool = True,
     dropout: float = 0.0,
     amp: bool = True,
-    tf32: bool = False,
 ) -> Step:
-    torch.backends.cuda.matmul.allow_tf32 = tf32
     model: Any = Transformer(width, heads, depth, words, length, causal=causal, dropout=dropout).to(DEVICE)
-    if how == "checkpointed":
-        from torch.utils.checkpoint import checkpoint  # noqa: PLC0415
-
-        for block in model.blocks:
-            inner = block.forward
-            block.forward = lambda x, inner=inner: checkpoint(inner, x, use_reentrant=False)
     if how == "fsdp2":
         from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard  # noqa: PLC0415
 
@@ -272,9 +214,14 @@ class Bottleneck(nn.Module):
         return F.relu(self.body(x) + (x if self.down is None else self.down(x)), inplace=True)
 
 
-def resnet50(batch: int, *, amp: bool, last: bool) -> Step:
+def resnet50(batch: int) -> Step:
     torch.backends.cudnn.benchmark = True
-    parts: list[nn.Module] = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
+    parts: list[nn.Module] = [
+        nn.Conv2d(3, 64, 7, 2, 3, bias=False),
+        nn.BatchNorm2d(64),
+        nn.ReLU(),
+        nn.MaxPool2d(3, 2, 1),
+    ]
     inner = 64
     for width, depth, stride in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
         for i in range(depth):
@@ -282,44 +229,23 @@ def resnet50(batch: int, *, amp: bool, last: bool) -> Step:
             inner = 4 * width
     model: Any = nn.Sequential(*parts, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inner, 1000)).to(DEVICE)
     x = torch.randn(batch, 3, 224, 224, device=DEVICE)
-    if last:
-        model, x = model.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
+    model, x = model.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
     model, targets = DDP(model, device_ids=[0]), torch.randint(1000, (batch,), device=DEVICE)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
-    return plain(model, optimizer, lambda _: F.cross_entropy(model(x), targets), amp=amp)
+    return plain(model, optimizer, lambda _: F.cross_entropy(model(x), targets), amp=True)
 
 
 STEPS: dict[str, Callable[[], Step]] = {
-    "layers_256": lambda: layers(256, 16, 256, "foreach"),
-    "layers_256_loop": lambda: layers(256, 16, 256, "loop"),
-    "layers_256_fused": lambda: layers(256, 16, 256),
-    "layers_256_compiled": lambda: layers(256, 16, 256, compiled=True),
-    "layers_256_graphed": graphed,
-    "layers_1024_fp32": lambda: layers(1024, 8, 4096),
+    "layers_256": lambda: layers(256, 16, 256, fused=False),
     "layers_2048_bf16": lambda: layers(2048, 24, 4096, amp=True),
-    "layers_2000_bf16": lambda: layers(2001, 24, 4096, amp=True),
     "dlrm": dlrm,
-    "dlrm_padded": lambda: dlrm("padded"),
-    "dlrm_selected": lambda: dlrm("selected"),
-    "dlrm_item": lambda: dlrm(wait=True),
-    "dlrm_large": lambda: dlrm(batch=65536),
-    "dlrm_large_padded": lambda: dlrm("padded", 65536),
-    "dlrm_large_selected": lambda: dlrm("selected", 65536),
-    "dlrm_bags": lambda: dlrm(batch=4096, hot=20, amp=True),
-    "deepfm": deepfm,
     "dcn": dcn,
     "two_towers": two_towers,
-    "gpt_small": lambda: transformer(256, 4, 6, 8, 256, 8192),
     "gpt_medium": lambda: transformer(1024, 16, 24, 8, 1024),
-    "gpt_long": lambda: transformer(768, 12, 12, 2, 8192),
-    "gpt_tf32": lambda: transformer(768, 12, 12, 8, 512, amp=False, tf32=True),
-    "gpt_checkpointed": lambda: transformer(768, 12, 12, 16, 1024, how="checkpointed"),
     "gpt_compiled": lambda: transformer(768, 12, 12, 16, 1024, how="compiled"),
     "gpt_fsdp2": lambda: transformer(1024, 16, 12, 8, 1024, how="fsdp2"),
     "bert": lambda: transformer(768, 12, 12, 64, 128, 30528, causal=False, dropout=0.1),
-    "sasrec": lambda: transformer(64, 1, 2, 512, 200, 20000, dropout=0.2, amp=False),
-    "resnet50_bf16": lambda: resnet50(256, amp=True, last=True),
-    "resnet50_fp32": lambda: resnet50(64, amp=False, last=False),
+    "resnet50_bf16": lambda: resnet50(256),
 }
 
 

@@ -18,7 +18,6 @@ parser = argparse.ArgumentParser()
 for name in ("layers", "hidden", "heads", "seq", "micro-batch", "grad-accum"):
     parser.add_argument(f"--{name}", type=int, required=True)
 parser.add_argument("--checkpoint", action="store_true")
-parser.add_argument("--pure", action="store_true", help="gradients are reduced in bfloat16")
 parser.add_argument("--grad-op", action="store_true", help="parameters stay whole between forward and backward")
 parser.add_argument("--vocabulary", type=int, default=50368)
 given = parser.parse_args()
@@ -63,7 +62,7 @@ class MPT(nn.Module):
 
 with torch.device("meta"):
     model = MPT()
-policy = MixedPrecisionPolicy(torch.bfloat16, torch.bfloat16 if given.pure else torch.float32)
+policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
 for part in (*model.blocks, model):
     fully_shard(part, mp_policy=policy, reshard_after_forward=not given.grad_op)
 model.to_empty(device=device)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import pickle
-from datetime import UTC, datetime
 from pathlib import Path
 
-from real.launch.job import Job
-from real.launch.launcher import Hosts, launch, spool_folder
+from real.launch.launcher import Hosts, job_of, launch
 from scenarios.config.hardware import Cluster
 from scenarios.config.interconnect import default_library
 from scenarios.config.scenario import RunSettings, Scenario
@@ -16,6 +14,7 @@ from scenarios.progress_line import ProgressLine
 from scenarios.seam.trace import Recording
 
 _TIMEOUT_S = 120.0
+KEEP = "real.calibration.play:keep"  # for `job_of`
 
 
 def scenario_on(cluster: Cluster, name: str, *, steps: int = 1) -> Scenario:
@@ -39,15 +38,7 @@ def play(bar: ProgressLine, scenario: Scenario, program: str, hosts: Hosts, *, s
     """
     with scratch_folder() as folder:
         out = Path(folder, scenario.name)
-        job = Job(
-            scenario=scenario.with_run(payload="values"),
-            program=program,
-            writer="real.calibration.play:keep",
-            out=out,
-            spool=spool_folder(out),
-            started=datetime.now(UTC).isoformat(timespec="seconds"),
-            check="never",
-        )
+        job = job_of(scenario, out, program=program, writer=KEEP, check="never")
         launch(job, hosts=hosts, heard=lambda step: bar.show(scenario.name, step, steps))
         return read_kept(out)
 

@@ -41,11 +41,7 @@ def profile_text(
 ) -> str:
     """Write the profile's text without `hosts`, which a scenario sets, and without the name, which is the file's.
 
-    Args:
-        cluster: the profile's hardware.
-        measured: where, when and how it was measured.
-        description: one line for the reader.
-        remarks: comments on tables by name; on "": on the whole file.
+    `remarks` are comments on tables by name; on "": on the whole file.
     """
     tables = [*_tables("cluster", cluster), *_tables("measured", measured)]
     blocks = [_comment(remarks.get(name.strip("[]"), "")) + _block(name, lines) for name, lines in tables]

@@ -8,7 +8,6 @@ import json
 import shutil
 import tempfile
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
@@ -18,7 +17,7 @@ from real.check.falsify import DEFAULT_LIBRARY
 from real.check.program import Options, PropertyOutcome, Simulate, outcomes, scenario_of
 from real.check.strategies import CASES, PROPERTIES
 from real.launch.job import Job
-from real.launch.launcher import RunEnded, launch, spool_folder
+from real.launch.launcher import RunEnded, job_of, launch
 from real.launch.placement import Place, check_world_size, local_world_size, place
 from real.launch.worker import RankWorker
 from scenarios.config.interconnect import LIBRARIES
@@ -53,14 +52,12 @@ def check(words: Sequence[str], simulate: Simulate, prog: str) -> int:
         cases=cases,
         start=_start(scenario, here),
     )
-    job = Job(
-        scenario=scenario,
+    job = job_of(
+        scenario,
+        out,
         program="real.check.program:CheckProgram",
         arguments=(options, simulate, out),
         writer="real.check.program:tell_playing",
-        out=out,
-        spool=spool_folder(out),
-        started=datetime.now(UTC).isoformat(timespec="seconds"),
         check="always",
         records=False,
     )

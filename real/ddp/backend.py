@@ -65,8 +65,7 @@ class DdpBackend:
         with transport(self.rank, call.label or call.op):
             sent = self._starts[call.op](self._joined, call, issue)
             sent.work.wait()
-            if sent.finish is not None:
-                sent.finish()
+            sent.end()
         return Done(issue.output)
 
     def refuse(self, call: Call, group: Group) -> None:

@@ -66,6 +66,18 @@ def say(sentences: Iterable[str]) -> None:
         print(sentence, file=sys.stderr)
 
 
+def say_once() -> Callable[[Iterable[str]], None]:
+    """Return a function that prints sentences on stderr, none of them twice."""
+    said: set[str] = set()
+
+    def tell(sentences: Iterable[str]) -> None:
+        new = [sentence for sentence in sentences if sentence not in said]
+        said.update(new)
+        say(new)
+
+    return tell
+
+
 def running_hosts(name: str, fabric: EmulatedFabric) -> EmulatedHosts:
     """Return the emulated hosts that are up under a name, for a scenario of that fabric.
 

@@ -60,12 +60,9 @@ def enter_namespace(namespace: str) -> Iterator[None]:
 def batch(
     tool: str, lines: Iterable[str], *, namespace: str | None = None, lifelines: Sequence[int] = (), force: bool = False
 ) -> None:
-    """Run all lines in one process of `ip` or `tc`.
+    """Run all lines in one process of `ip` or `tc`, in a namespace or, without one, in the root namespace.
 
-    Args:
-        namespace: where the lines run; None: the root namespace.
-        lifelines: file descriptors that the process holds open.
-        force: run all lines, whatever fails.
+    The process holds the file descriptors `lifelines` open; with `force` all lines run, whatever fails.
 
     Raises:
         EmulationError: the kernel or the tool refused a line.

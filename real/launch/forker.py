@@ -101,11 +101,7 @@ def start_process(
 ) -> subprocess.Popen[bytes]:
     """Start a process that runs `module` as a program: a server that loads torch once and forks ranks.
 
-    Args:
-        control: the server's end of a socket to it.
-        command: further arguments.
-        environment: the process's environment.
-        module: the module.
+    `control` is the server's end of a socket to it; `command` are further arguments.
     """
     return subprocess.Popen(
         [*module_command(module), str(control.fileno()), str(os.getpid()), *command],

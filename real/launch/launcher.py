@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from real.launch.forker import Forker
 from real.launch.job import MEASURED, PROGRAM, WRITER, Check, Job
@@ -194,16 +194,27 @@ class _Launch:
         forker.end()
 
 
-def job_of(scenario: Scenario, out: Path, *, program: str | None = None, check: Check = "first") -> Job:
+def job_of(
+    scenario: Scenario,
+    out: Path,
+    *,
+    program: str | None = None,
+    arguments: tuple[Any, ...] = (),
+    writer: str = WRITER,
+    check: Check = "first",
+    records: bool = True,
+) -> Job:
     """Return the job of running a scenario with values on every rank and storing the run in the folder `out`."""
     return Job(
         scenario=scenario.with_run(payload="values", ranks="each"),
         program=program or MEASURED.get(scenario.program, PROGRAM),
-        writer=WRITER,
+        arguments=arguments,
+        writer=writer,
         out=out,
         spool=spool_folder(out),
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         check=check,
+        records=records,
     )
 
 

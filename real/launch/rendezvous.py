@@ -6,7 +6,6 @@ import json
 import os
 import secrets
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -20,14 +19,12 @@ from torch._C._distributed_c10d import Store
 from real.launch.job import Job
 from real.launch.placement import STORE_FD, SUPERVISOR, TOKEN, Place
 from real.supervise.rank_status import RankStatusTable
-from real.supervise.recovery import write_incomplete_run
+from real.supervise.recovery import write_what_is_left
 from real.supervise.spool import JOB_FILE, lay_out
 from real.supervise.supervisor import Supervisor
 from scenarios.seam.errors import RankLostError, ScenarioError
 
 _HEARING_S = 0.05
-# Time for ranks that were just asked to stop to spool the rest, at most.
-_SPOOLING_S = 0.5
 
 
 class Rank0Supervisor:
@@ -67,9 +64,7 @@ class Rank0Supervisor:
 
     def _end(self, sentence: str) -> None:
         self._supervisor.stop(sentence)
-        # Ranks that were just stopped still write what they have recorded.
-        time.sleep(_SPOOLING_S)
-        print(write_incomplete_run(self._job, sentence, time.monotonic() - self._began_s), file=sys.stderr, flush=True)
+        write_what_is_left(self._job, sentence, self._began_s)
         # The main thread may stand in a collective that never returns, so that no exception could end it.
         os._exit(1)
 

@@ -24,13 +24,11 @@ from real.rank.lanes import SAME_CLOCK
 from real.rank.run import RankRun, is_second_hand, sentence_of
 from real.supervise.control_channel import ControlChannel
 from real.supervise.rank_status import SECOND_HAND_S, where
-from real.supervise.recovery import write_incomplete_run
+from real.supervise.recovery import write_what_is_left
 from real.supervise.spool import Steps, log_of, mark_written, open_steps, put_away
 
 # A rank that has reported its end is asked to exit within this time; if not, it exits.
 _LEAVE_S = 2 * SECOND_HAND_S + 1.0
-# Time for ranks that were asked to stop to spool the rest, at most.
-_SPOOLING_S = 0.5
 
 
 class RankWorker:
@@ -152,9 +150,8 @@ class RankWorker:
             os.close(os.open(self._job.spool / "reporter", os.O_CREAT | os.O_EXCL))
         except OSError:
             return  # another rank writes it
-        time.sleep(_SPOOLING_S)
         sentence = f"rank 0 was lost {where(self._step if self._steps is None else self._steps.of_all()[0])}"
-        print(write_incomplete_run(self._job, sentence, time.monotonic() - self._began_s), file=sys.stderr, flush=True)
+        write_what_is_left(self._job, sentence, self._began_s)
 
     def _report_signal(self, number: int) -> None:
         """Report a signal, on the signals' thread, as second-hand news: another rank may know the cause."""

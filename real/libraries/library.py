@@ -108,13 +108,11 @@ class DeviceLibrary:
         flat = torch.cat([without_grad(tensor).reshape(-1) for tensor in tensors])
         sent = self.all_reduce(joined, flat, reduce)
 
-        def finish() -> None:
-            if sent.finish is not None:
-                sent.finish()
+        def copy_out() -> None:
             for own, piece in zip(tensors, flat.split([each.numel() for each in tensors]), strict=True):
                 without_grad(own).view(-1).copy_(piece)
 
-        return MovingCollective(sent.work, finish, flat)
+        return sent.then(copy_out)
 
     def reduce(self, joined: Joined, call: Call, tensor: Tensor) -> MovingCollective:
         """Reduce into the root's tensor, or in a wider dtype; torch overwrites the other members' tensors, too."""
@@ -163,13 +161,7 @@ class DeviceLibrary:
         wholes = [resolve_views(each).clone() for each in inputs]
         reduced = together([self.all_reduce(joined, whole, reduce) for whole in wholes])
         mine = wholes[joined.order[joined.handle.rank()]]
-
-        def finish() -> None:
-            assert reduced.finish is not None, "several have one"
-            reduced.finish()
-            output.detach().view(-1).copy_(mine.view(-1))
-
-        return MovingCollective(reduced.work, finish, wholes)
+        return reduced.then(lambda: output.detach().view(-1).copy_(mine.view(-1)))
 
     def reduce_scatter_coalesced(
         self, joined: Joined, outputs: Sequence[Tensor], inputs: Sequence[Tensor], reduce: str

@@ -48,14 +48,27 @@ class MovingCollective:
     finish: Callable[[], None] | None = None
     held: object = None
 
+    def end(self) -> None:
+        """Do what remains to be done once the work is over."""
+        if self.finish is not None:
+            self.finish()
+
+    def then(self, more: Callable[[], object]) -> MovingCollective:
+        """Return the same collective with `more` to be done at its end."""
+
+        def finish() -> None:
+            self.end()
+            more()
+
+        return MovingCollective(self.work, finish, self.held)
+
 
 def together(sents: Sequence[MovingCollective]) -> MovingCollective:
     """Combine several collectives in progress into one."""
 
     def finish() -> None:
         for sent in sents:
-            if sent.finish is not None:
-                sent.finish()
+            sent.end()
 
     works = [sent.work for sent in sents]
     return MovingCollective(Several(works), finish, [sent.held for sent in sents])
@@ -85,22 +98,15 @@ SCATTER_COALESCED: Callable[..., Any] = getattr(
 EXCHANGE: Callable[..., Any] = getattr(dist.ProcessGroup, "all_to_all_single", dist.ProcessGroup.alltoall_base)
 
 
-def _options(reduce: str) -> dist.AllreduceOptions:
-    options = dist.AllreduceOptions()
-    options.reduceOp = OPS[reduce]
-    return options
+def _options(kind: type[Any]) -> dict[str, Any]:
+    """Return torch's options of an all-reduce by the name of its operation."""
+    made = {name: kind() for name in OPS}
+    for name, options in made.items():
+        options.reduceOp = OPS[name]
+    return made
 
 
-REDUCTIONS = {name: _options(name) for name in OPS}
-
-
-def _coalesced_options(reduce: str) -> dist.AllreduceCoalescedOptions:
-    options = dist.AllreduceCoalescedOptions()
-    options.reduceOp = OPS[reduce]
-    return options
-
-
-COALESCED_REDUCTIONS = {name: _coalesced_options(name) for name in OPS}
+REDUCTIONS, COALESCED_REDUCTIONS = _options(dist.AllreduceOptions), _options(dist.AllreduceCoalescedOptions)
 
 
 def all_gather(joined: Joined, output: Tensor, input: Tensor) -> MovingCollective:
@@ -174,14 +180,8 @@ def recv(joined: Joined, tensor: Tensor, src: int) -> MovingCollective:
 
 def scatter_reduced(reduced: MovingCollective, whole: Tensor, joined: Joined, output: Tensor) -> MovingCollective:
     """Return a reduce-scatter made of `reduced`, an all-reduce of `whole`: its end copies this member's share out."""
-    mine = joined.order[joined.handle.rank()]
-
-    def finish() -> None:
-        if reduced.finish is not None:
-            reduced.finish()
-        output.detach().view(-1).copy_(whole.view(joined.group.size, -1)[mine])
-
-    return MovingCollective(reduced.work, finish)
+    mine = whole.view(joined.group.size, -1)[joined.order[joined.handle.rank()]]
+    return reduced.then(lambda: output.detach().view(-1).copy_(mine))
 
 
 def product(joined: Joined, tensor: Tensor) -> MovingCollective:
@@ -189,12 +189,7 @@ def product(joined: Joined, tensor: Tensor) -> MovingCollective:
     gathered = tensor.new_empty((joined.group.size, tensor.numel()))
     sent = all_gather(joined, gathered, tensor.detach().clone())
 
-    def finish() -> None:
-        if sent.finish is not None:
-            sent.finish()
-        tensor.detach().view(-1).copy_(functools.reduce(torch.mul, gathered.unbind()))
-
-    return MovingCollective(sent.work, finish, sent.held)
+    return sent.then(lambda: tensor.detach().view(-1).copy_(functools.reduce(torch.mul, gathered.unbind())))
 
 
 def arithmetic_of(tensor: Tensor) -> Tensor:

@@ -157,8 +157,7 @@ def _gather(joined: Joined, own: Tensor) -> Tensor:
     everyone = own.new_empty((joined.group.size, own.numel()))
     sent = all_gather(joined, everyone, own)
     sent.work.wait()
-    if sent.finish is not None:
-        sent.finish()
+    sent.end()
     return everyone
 
 

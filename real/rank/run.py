@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import json
 import re
 import socket
 import sys
@@ -30,11 +31,11 @@ from real.rank.context import RankContext
 from real.rank.drive import play
 from real.rank.journal import Journal
 from real.rank.lanes import SAME_CLOCK, Sight
-from real.rank.same_scenario import check_same_scenario
 from real.supervise import spool
 from real.supervise.merge import merge, spool_head
 from real.supervise.rank_status import ENDED, PLAYING, READY
 from real.supervise.spool import Spool
+from scenarios.config.scenario import Scenario
 from scenarios.seam.calls import never_awaited
 from scenarios.seam.errors import (
     CollectiveError,
@@ -159,15 +160,12 @@ class RankRun:
         except BaseException:
             context.tell_refused(TELLING_S)
             raise
-        self._check_awaited()
+        for entry in self.journal.unawaited:
+            raise ProgramError(never_awaited(self.journal.rank, entry.describe()))
         self.journal.stage = ENDED
         # All marks have passed then, so that the last rows have their times.
         context.settle()
         self.keeper.step_ends(is_last=True)
-
-    def _check_awaited(self) -> None:
-        for entry in self.journal.unawaited:
-            raise ProgramError(never_awaited(self.journal.rank, entry.describe()))
 
     def _gather(self, lanes: int) -> Recording | None:
         """Gather all spools on rank 0, through the default group, which no program uses."""
@@ -208,3 +206,30 @@ def is_second_hand(error: BaseException | None, rank: int) -> bool:
 
 # Beginning of a sentence about one rank's own arguments.
 _RANKS_OWN = re.compile(r"rank (\d+): ")
+
+
+_KEY = "scenario"
+
+
+def check_same_scenario(store: Store, rank: int, scenario: Scenario) -> None:
+    """Compare this rank's scenario with rank 0's, through the store.
+
+    Raises:
+        ProgramError: they differ; the sentence names this rank's host and, if the program's code differs, the files.
+    """
+    own = {source.name: source.sha256 for source in scenario.sources}
+    if rank == 0:
+        told = {"host": socket.gethostname(), "digest": scenario.digest(), "sources": own}
+        store.set(_KEY, json.dumps(told))
+        return
+    first = json.loads(store.get(_KEY))
+    if first["digest"] == scenario.digest():
+        return
+    here = f"rank {rank}: host {socket.gethostname()}"
+    theirs: dict[str, str] = first["sources"]
+    missing = [name for name in theirs if name not in own]
+    others = [name for name in own if own[name] != theirs.get(name)]
+    what = f"another {', '.join(others)}" if others else f"no {', '.join(missing)}"
+    if not (others or missing):
+        what = f"another scenario {scenario.path}"
+    raise ProgramError(f"{here} has {what}, unlike rank 0's host {first['host']}, expected the same files on all hosts")

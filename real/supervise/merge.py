@@ -37,14 +37,10 @@ def spool_head(own: Spool, hostname: str, device: str, program: Program, look: S
 def merge(
     job: Job, spools: Mapping[int, bytes], *, lanes: int, elapsed_s: float, error: str | None = None
 ) -> Recording:
-    """Merge the ranks' spools into one recording, with times from the first issue on.
+    """Merge the ranks' spools, by rank, into one recording, with times from the first issue on.
 
-    Args:
-        job: the run.
-        spools: the bytes of each rank's spool, by rank.
-        lanes: number of calls of one group that the library serves at a time.
-        elapsed_s: wall time of the run, in s.
-        error: why the recording is incomplete; None if it is complete.
+    `lanes` is the number of calls of one group that the library serves at a time, `error` why the recording is
+    incomplete; None if it is complete.
     """
     read = [_read(spools[rank]) for rank in sorted(spools)]
     # From the first issue of any rank: clocks count from the machine's boot.

@@ -229,9 +229,8 @@ class RankStatusTable:
         if not waits.group:
             late = [m for m in others if not m.is_done and _stage(m) < stage]
         else:
-            late = [
-                m for m in others if waits.call < 0 or not m.position or _count_reached(m, waits.group) <= waits.call
-            ]
+            reached = [m.position.reached.get(waits.group, 0) if m.position else 0 for m in others]
+            late = [m for m, count in zip(others, reached, strict=True) if waits.call < 0 or count <= waits.call]
         return sorted(late, key=lambda member: bool(member.waits))
 
     def _did_not_reach(self, named: RankStatus, waits: Waits) -> str:
@@ -308,7 +307,3 @@ def _and_step(member: RankStatus) -> str:
     """Return the rank's step in words; "" if the sentence before names the step already."""
     stands = member.waits[0].what if member.waits else member.last
     return "" if member.step is None or stands.endswith(where(member.step)) else f", {where(member.step)}"
-
-
-def _count_reached(member: RankStatus, group: str) -> int:
-    return member.position.reached.get(group, 0) if member.position else 0

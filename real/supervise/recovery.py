@@ -6,6 +6,8 @@ import dataclasses
 import glob
 import os
 import re
+import sys
+import time
 from datetime import datetime
 from pathlib import Path
 
@@ -14,6 +16,8 @@ from real.supervise.rank_status import where
 from real.supervise.spool import JOB_FILE, WRITTEN, open_steps, put_away, read
 from scenarios.seam.errors import ProgramError
 
+# Time for ranks that were just asked to stop to spool the rest, at most.
+_SPOOLING_S = 0.5
 _SPOOL = re.compile(r"\..+\.(\d+)\.spool", re.DOTALL)
 
 
@@ -65,6 +69,12 @@ def write_incomplete_run(job: Job, sentence: str, elapsed_s: float) -> str:
         return f"{sentence}; {job.out}: what was measured could not be written: {error}; it lies in {job.spool}"
     put_away(job)
     return sentence
+
+
+def write_what_is_left(job: Job, sentence: str, began_s: float) -> None:
+    """Write the incomplete run once the ranks, which were just stopped, have spooled the rest; print the sentence."""
+    time.sleep(_SPOOLING_S)
+    print(write_incomplete_run(job, sentence, time.monotonic() - began_s), file=sys.stderr, flush=True)
 
 
 def _beside(path: Path) -> Path:

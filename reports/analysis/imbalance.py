@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from reports.store.columns import frame_of_columns
+from reports.store.columns import frame_of_columns, frame_of_rows
 from scenarios.sharding_kind import COPIED_TYPES
 
 MEASURES = ("ids_per_step", "perf_ms", "storage_bytes")
@@ -64,13 +64,9 @@ def plan_costs(plan: pd.DataFrame, own: pd.DataFrame, world_size: int) -> pd.Dat
     """
     both = {"TorchRec": plan, "ours": own} if len(own) else {}
     found = [imbalance(each, world_size).assign(planner=name) for name, each in both.items()]
-    frame = (
-        pd.concat(found, ignore_index=True)
-        if found
-        else frame_of_columns({name: [] for name in PLAN_COSTS}, PLAN_COSTS)
-    )
-    kept = frame[(frame["measure"] == "perf_ms").to_numpy(bool)] if found else frame
-    return frame_of_columns({name: kept[name] for name in PLAN_COSTS}, PLAN_COSTS)
+    if not found:
+        return frame_of_rows([], PLAN_COSTS)
+    return frame_of_columns(pd.concat(found).query("measure == 'perf_ms'"), PLAN_COSTS)
 
 
 def causes(plan: pd.DataFrame, world_size: int) -> pd.DataFrame:
@@ -83,7 +79,7 @@ def causes(plan: pd.DataFrame, world_size: int) -> pd.DataFrame:
         _causes_of(plan, str(measure), int(rank), world_size)
         for measure, rank in zip(worst["measure"], worst["worst_rank"], strict=True)
     ]
-    return pd.concat(parts, ignore_index=True) if parts else frame_of_columns({key: [] for key in CAUSES}, CAUSES)
+    return pd.concat(parts, ignore_index=True) if parts else frame_of_rows([], CAUSES)
 
 
 def _causes_of(plan: pd.DataFrame, measure: str, worst_rank: int, world_size: int) -> pd.DataFrame:

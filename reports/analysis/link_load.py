@@ -88,7 +88,7 @@ def class_load(loads: pd.DataFrame, links: pd.DataFrame, window_ns: tuple[int, i
             pd.DataFrame({"link_class": name, "from_ns": edges[:-1], "until_ns": edges[1:], "utilisation": share})
         )
     whole = pd.concat(found, ignore_index=True) if found else pd.DataFrame({name: [] for name in CLASS_LOAD})
-    return frame_of_columns({**whole}, CLASS_LOAD)
+    return frame_of_columns(whole, CLASS_LOAD)
 
 
 def _bytes_until(loads: pd.DataFrame, moments: Ints) -> Floats:

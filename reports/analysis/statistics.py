@@ -128,15 +128,15 @@ def weighted_quantiles(
     return found
 
 
-def weighted_lower_median(groups: Ints, values: Floats, weights: Ints, count: int) -> Floats:
+def weighted_lower_median(groups: Ints, values: Floats, weights: Ints | Floats, count: int) -> Floats:
     """Return the median of `values` in each group, [count]: the lower of the two middle values of an even number.
 
     Each value counts `weights` times, which may be 0; nan for an empty group. Groups are 0..count-1.
     """
     order = np.lexsort((values, groups))
     groups, values, weights = groups[order], values[order], weights[order]
-    totals = np.bincount(groups, weights, count).astype(np.int64)
-    below = np.concatenate([[0], np.cumsum(totals)[:-1]]) if count else totals
+    totals = np.bincount(groups, weights, count)
+    below = np.concatenate([[0.0], np.cumsum(totals)[:-1]]) if count else totals
     rows = np.flatnonzero(2 * (np.cumsum(weights) - below[groups]) >= totals[groups])
     median = np.full(count, np.nan)
     median[groups[rows][::-1]] = values[rows[::-1]]  # the last assignment wins: the first such row of each group

@@ -11,7 +11,7 @@ import pandas as pd
 from reports.analysis.by_role import Utilisation, utilisation
 from reports.errors import NoStepError, ReportError
 from reports.run import Run
-from reports.store.columns import frame_of_columns
+from reports.store.columns import frame_of_columns, frame_of_rows
 from reports.terminal import text
 from scenarios.seam.trace import LEAST_UNRECORDED
 
@@ -63,6 +63,12 @@ def step_time_ns(run: Run) -> float:
     check_steps(run)
     period = sync_period(run)
     return float(timed_steps(run)["step_ns"].median()) if period is None or not period.steps else period.mean_ns
+
+
+def mean_step_ns(run: Run) -> float:
+    """Return the mean time of a run's steps, of which many take so many times as long; nan if no rank completed one."""
+    period = sync_period(run)
+    return float(timed_steps(run)["step_ns"].mean()) if period is None or not period.steps else period.mean_ns
 
 
 def unrecorded_steps(run: Run) -> pd.DataFrame:
@@ -189,7 +195,7 @@ def parts_of_step(run: Run, steps: Sequence[int]) -> pd.DataFrame:
     """
     each = ranks_of_step(run, steps)
     if not len(each):
-        return frame_of_columns({name: [] for name in PARTS_OF_STEP}, PARTS_OF_STEP)
+        return frame_of_rows([], PARTS_OF_STEP)
     whole = run.steps.loc[run.steps["step"].isin(steps).to_numpy(bool), "step_ns"].mean()
     values = each[list(PARTS)].to_numpy(float)
     mean, worst = np.average(values, axis=0, weights=each["rank_count"]), values.argmax(axis=0)

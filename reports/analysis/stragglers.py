@@ -18,7 +18,7 @@ import pandas as pd
 from reports.analysis.frames import COMPUTE, ints
 from reports.analysis.intervals import Floats, Ints
 from reports.analysis.statistics import weighted_lower_median
-from reports.store.columns import TEXT, frame_of_columns
+from reports.store.columns import TEXT, frame_of_rows
 from reports.store.parts import Part
 
 # Columns of the spans that `stragglers` reads.
@@ -101,7 +101,7 @@ def stragglers(parts: Callable[[], Iterable[Part]], links: pd.DataFrame, context
         rows = [*_slow_gpus(slow, context), *_hot_rank(computed.by_label, slow, context), *_links(links, context)]
     rows = [row for row in rows if row["cost_ns"] >= LEAST_SHARE[row["cause"]] * context.step_ns]
     rows.sort(key=lambda row: (row["cause"] == HOT_SPOT, -row["cost_ns"]))
-    return frame_of_columns({name: [row[name] for row in rows] for name in STRAGGLERS}, STRAGGLERS)
+    return frame_of_rows(rows, STRAGGLERS)
 
 
 @dataclass(frozen=True, slots=True)

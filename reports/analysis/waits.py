@@ -34,9 +34,7 @@ def late_ranks(parts: Iterable[Part]) -> pd.DataFrame:
     summed = pd.concat(waited).groupby(["rank", "rank_count"], sort=True)["wait_ns"].sum().reset_index()
     total = summed["wait_ns"].sum()
     found = summed.assign(wait_ns=summed["wait_ns"] / max(rank_steps, 1), share=summed["wait_ns"] / max(total, 1))
-    return frame_of_columns(
-        {**found.sort_values("wait_ns", ascending=False, kind="stable", ignore_index=True)}, LATE_RANKS
-    )
+    return frame_of_columns(found.sort_values("wait_ns", ascending=False, kind="stable"), LATE_RANKS)
 
 
 def standing_still(spans: pd.DataFrame, overlaps: Overlaps) -> tuple[dict[int, int], dict[int, int]]:

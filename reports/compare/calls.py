@@ -1,4 +1,4 @@
-"""Compare single operations of two runs: errors of predictions by size, and the worst cases.
+"""Compare single operations of two runs: errors of predictions by size, sizes in words, and the worst cases.
 
 A million spans take some 60 MB per run.
 """
@@ -16,7 +16,7 @@ from reports.analysis import statistics
 from reports.analysis.frames import COMPUTE, KEYS, STEP, ints
 from reports.analysis.intervals import Floats, Ints
 from reports.run import Run
-from reports.store.columns import frame_of_columns
+from reports.store.columns import frame_of_columns, frame_of_rows
 from reports.store.parts import Part
 
 _NUMBERS = ["rank", "step", "sequence", "rank_count", "start_ns", "end_ns"]
@@ -143,7 +143,7 @@ def worst_cases(both: BothCalls, measured_steps: pd.DataFrame) -> pd.DataFrame:
     shown = labelled[kept.to_numpy(bool)].head(MOST)
     step_ns = shown["step"].map(measured_steps.set_index("step")["step_ns"]).to_numpy(float)
     of_step = np.divide(shown["difference_ns"], step_ns, out=np.full(len(shown), np.nan), where=step_ns > 0)
-    return frame_of_columns({**shown.assign(error=signed_error(shown), error_of_step=of_step)}, WORST)
+    return frame_of_columns(shown.assign(error=signed_error(shown), error_of_step=of_step), WORST)
 
 
 def _pairs(both: BothCalls) -> pd.DataFrame:
@@ -198,7 +198,7 @@ def errors_by_size(calls: pd.DataFrame, by: str = "kind") -> pd.DataFrame:
         errors = statistics.errors(rows["error"].tolist())
         about = {"signed_median": errors.signed_median, "median": errors.median, "worst": errors.worst}
         found.append({"kind": "", **dict(zip(keys, key, strict=True)), "rows": len(rows), **about})
-    return frame_of_columns({name: [row[name] for row in found] for name in ERRORS_BY_SIZE}, ERRORS_BY_SIZE)
+    return frame_of_rows(found, ERRORS_BY_SIZE)
 
 
 def signed_error(frame: pd.DataFrame) -> Floats:
@@ -230,3 +230,39 @@ def _exponents(sizes: Ints) -> Ints:
     """Return the exponent of the greatest power of two that is no greater; -1 for 0 bytes."""
     _, exponents = np.frexp(sizes.astype(float))  # 0 for 0 bytes
     return np.asarray(exponents, np.int64) - 1
+
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def classes(calls: pd.DataFrame) -> pd.DataFrame:
+    """Return `call_errors` with sizes in classes a factor of 16 wide; 0 bytes are a class of their own."""
+    start = calls["size_from_bytes"].to_numpy(float)
+    exponent = (np.log2(np.maximum(start, 1)) // 4 * 4).astype(np.int64)
+    none = start == 0
+    return calls.assign(
+        size_from_bytes=np.where(none, 0, 1 << exponent), size_until_bytes=np.where(none, 1, 1 << (exponent + 4))
+    )
+
+
+def size_ranges(frame: pd.DataFrame) -> list[str]:
+    """Return each row's range of sizes."""
+    return list(map(size_range, frame["size_from_bytes"].tolist(), frame["size_until_bytes"].tolist()))
+
+
+def size_range(from_bytes: int, until_bytes: int) -> str:
+    """Return a range of sizes without its upper end: "4-64 KiB", "256 B-4 KiB", "0 B"."""
+    if not from_bytes:
+        return "0 B"
+    (first, unit), (last, last_unit) = (_power_of_two(value) for value in (from_bytes, until_bytes))
+    return f"{first}-{last} {unit}" if unit == last_unit else f"{first} {unit}-{last} {last_unit}"
+
+
+def size_of_power(size_bytes: int) -> str:
+    """Return "4 KiB" for 4,096, a power of two."""
+    return " ".join(map(str, _power_of_two(size_bytes)))
+
+
+def _power_of_two(size_bytes: int) -> tuple[int, str]:
+    place = min((size_bytes.bit_length() - 1) // 10, len(_UNITS) - 1)
+    return size_bytes >> (10 * place), _UNITS[place]

@@ -123,7 +123,7 @@ def _check_bytes(predicted: Run, measured: Run) -> Check:
     return Check(
         name="bytes per operation and rank",
         compared=len(both),
-        differences=frame_of_columns({**both[unlike]}, BYTES_DIFFERENCES),
+        differences=frame_of_columns(both[unlike], BYTES_DIFFERENCES),
         worst=float(np.nanmax(relative, initial=0.0)),
         reason=_no(both) or _expected_ids(predicted, measured, both[unlike]),
     )
@@ -153,7 +153,7 @@ def _check_order(predicted: Run, measured: Run) -> Check:
     unlike = (both["predicted"] != both["measured"]).to_numpy(bool)
     first = both[unlike].sort_values("position").drop_duplicates(["rank", "stream"]).sort_values(["rank", "stream"])
     streams = len(both.drop_duplicates(["rank", "stream"]))
-    differences = frame_of_columns({**first}, ORDER_DIFFERENCES)
+    differences = frame_of_columns(first, ORDER_DIFFERENCES)
     return Check(
         name="order of operations per rank and stream", compared=streams, differences=differences, reason=_no(both)
     )
@@ -179,7 +179,7 @@ def _check_metrics(predicted: Run, measured: Run) -> Check:
     return Check(
         name=f"recorded metrics, within {METRIC_TOLERANCE:g}",
         compared=len(both),
-        differences=frame_of_columns({**both[~same]}, METRIC_DIFFERENCES),
+        differences=frame_of_columns(both[~same], METRIC_DIFFERENCES),
         worst=float(np.nanmax(relative, initial=0.0)),
         reason=_no_metrics(predicted, measured, both),
     )

@@ -125,7 +125,7 @@ def operation_errors(predicted: pd.DataFrame, measured: pd.DataFrame) -> pd.Data
     total = both["measured_ns"].sum()
     both = both.assign(error=signed_error(both), measured_share=both["measured_ns"] / total if total else 0.0)
     ordered = both.sort_values(["measured_ns", *KEYS], ascending=[False, True, True, True], ignore_index=True)
-    return frame_of_columns({**ordered}, OPERATION_ERRORS)
+    return frame_of_columns(ordered, OPERATION_ERRORS)
 
 
 def _step_errors(predicted: Run, measured: Run) -> pd.DataFrame:
@@ -138,7 +138,7 @@ def _step_errors(predicted: Run, measured: Run) -> pd.DataFrame:
         timed = timed.head(len(steady))
         columns = {"step": timed["step"], "predicted_ns": steady["step_ns"], "measured_ns": timed["step_ns"]}
         in_turn = pd.DataFrame({name: column.to_numpy() for name, column in columns.items()})
-        return frame_of_columns({**in_turn.assign(error=signed_error(in_turn))}, STEP_ERRORS)
+        return frame_of_columns(in_turn.assign(error=signed_error(in_turn)), STEP_ERRORS)
     left_out = warm_up_of(predicted, measured)
     left, right = (
         run.steps.loc[run.steps["complete"] & ~run.steps["step"].isin(left_out), ["step", "step_ns"]].rename(
@@ -147,7 +147,7 @@ def _step_errors(predicted: Run, measured: Run) -> pd.DataFrame:
         for side, run in (("predicted", predicted), ("measured", measured))
     )
     both = left.merge(right, on="step", how="outer").sort_values("step")
-    return frame_of_columns({**both.assign(error=signed_error(both))}, STEP_ERRORS)
+    return frame_of_columns(both.assign(error=signed_error(both)), STEP_ERRORS)
 
 
 def _spread_errors(both: BothCalls, step_ns: float) -> pd.DataFrame:
@@ -158,7 +158,7 @@ def _spread_errors(both: BothCalls, step_ns: float) -> pd.DataFrame:
         renamed = spread.rename(columns={"low_ns": f"{side}_low_ns", "high_ns": f"{side}_high_ns"})
         found = found.merge(renamed.drop(columns=["part", "median_ns"]), on=KEYS, how="left")
     of_step = (found["predicted_ns"] - found["measured_ns"]) / step_ns if step_ns else np.nan
-    return frame_of_columns({**found.assign(error_of_step=of_step)}, OPERATION_SPREADS)
+    return frame_of_columns(found.assign(error_of_step=of_step), OPERATION_SPREADS)
 
 
 def _per_rank_and_step(calls: pd.DataFrame, names: pd.DataFrame) -> pd.DataFrame:

@@ -60,11 +60,11 @@ def is_job(folder: Path) -> bool:
     return (folder / JOB_FILE).is_file()
 
 
-@text.json_ready
 def content(job: JobRun) -> dict[str, Any]:
     """Return all that is known of a job but its draws, as JSON-ready values."""
     frames = {name: records(getattr(job, name)) for name in FRAMES if name != "draws"}
-    return {"schema_version": SCHEMA_VERSION, **job.head, **frames}
+    whole = {"schema_version": SCHEMA_VERSION, **job.head, **frames}
+    return text.json_ready(whole)  # type: ignore[no-any-return]
 
 
 def write(job: JobRun, folder: Path) -> None:
@@ -76,16 +76,21 @@ def write(job: JobRun, folder: Path) -> None:
     for name in FRAMES:
         with replace_file(folder / f"{name}.parquet") as draft:
             getattr(job, name).to_parquet(draft, index=False)
-    whole = json.dumps(content(job), indent=1, ensure_ascii=False, allow_nan=False)
+    write_content(content(job), folder)
+
+
+def write_content(found: Mapping[str, Any], folder: Path) -> None:
+    """Write job.json, whole or not at all; ReportError if the disk refuses."""
+    whole = json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False)
     with replace_file(folder / JOB_FILE) as draft:
         draft.write_text(whole + "\n", encoding="utf-8")
 
 
-def load(folder: Path) -> JobRun:
-    """Return the job in a folder.
+def read(folder: Path) -> dict[str, Any]:
+    """Return what job.json of a predicted or a real job has.
 
     Raises:
-        ReportError: a file is missing, damaged, or of a newer release.
+        ReportError: it is missing, damaged, or of a newer release.
     """
     try:
         head = given_file.read_json(folder / JOB_FILE)
@@ -95,8 +100,18 @@ def load(folder: Path) -> JobRun:
         raise ReportError(f"{folder / JOB_FILE}: not JSON: {error}") from None
     version = head.get("schema_version") if isinstance(head, dict) else None
     if version != SCHEMA_VERSION:
-        expected = f"{SCHEMA_VERSION}, as of a predicted job"
-        raise ReportError(f"{folder / JOB_FILE}: schema_version = {version!r}: expected {expected}")
+        raise ReportError(f"{folder / JOB_FILE}: schema_version = {version!r}: expected {SCHEMA_VERSION}, as of a job")
+    found: dict[str, Any] = head
+    return found
+
+
+def load(folder: Path) -> JobRun:
+    """Return the job in a folder.
+
+    Raises:
+        ReportError: a file is missing, damaged, or of a newer release.
+    """
+    head = read(folder)
     if missing := sorted(_NEEDED - head.keys()):
         raise ReportError(f"{folder / JOB_FILE}: not a predicted job's: it lacks {', '.join(missing)}")
     frames = {name: _frame(folder / f"{name}.parquet") for name in FRAMES}

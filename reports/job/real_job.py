@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from reports.errors import ReportError
+from reports.job.folder import JOB_FILE, SCHEMA_VERSION, read
 from reports.sections.model import Report, ReportSection, ReportTable, Words
 from reports.terminal import text
 from reports.terminal.rows import records
@@ -46,6 +49,7 @@ def content(job: RealJob) -> dict[str, Any]:
     measured, predicted = job.total
     rows = {row.pop("cause"): row for row in records(job.lost)}
     return {
+        "schema_version": SCHEMA_VERSION,
         **job.head,
         "measured": {"seconds": job.measured_s, "lost_s": measured, "steps_again": job.again},
         "predicted": {"seconds": job.predicted_s, "lost_s": predicted},
@@ -53,6 +57,35 @@ def content(job: RealJob) -> dict[str, Any]:
         "lost": rows,
         "spans": list(records(job.spans)),
     }
+
+
+def load(folder: Path) -> RealJob | None:
+    """Return the real job in a folder; None if it has a predicted one.
+
+    Raises:
+        ReportError: job.json is missing, damaged, or of a newer release.
+    """
+    head = read(folder)
+    if "measured" not in head:
+        return None
+    try:
+        measured, predicted = head.pop("measured"), head.pop("predicted")
+        lost, spans = (pd.DataFrame(rows) for rows in (_rows(head.pop("lost")), head.pop("spans")))
+        del head["error"], head["schema_version"]
+        return RealJob(
+            head=head,
+            lost=lost,
+            measured_s=measured["seconds"],
+            predicted_s=predicted["seconds"],
+            again=measured["steps_again"],
+            spans=spans,
+        )
+    except (LookupError, TypeError, AttributeError) as error:
+        raise ReportError(f"{folder / JOB_FILE}: not a real job's: {error!r}") from None
+
+
+def _rows(lost: Mapping[str, Mapping[str, float]]) -> list[dict[str, Any]]:
+    return [{"cause": cause, **seconds} for cause, seconds in lost.items()]
 
 
 def error_of(measured: float, predicted: float) -> float | None:

@@ -149,7 +149,7 @@ class TracePieces:
         """Return the spans of the CPU: outermost operators, and collectives on gloo's threads."""
         events = outermost(self._trace.events.get(CPU_OP, []))
         origins = [self._operators.origin(self._operators.innermost(event, {})) for event in events]
-        streams = _threads(events)
+        streams = _name_keys([(event.thread, event, True) for event in events])
         pieces = [
             self._piece(event, CPU_OP, launch, streams[event.thread])
             for event, launch in zip(events, self._find_issues(events, origins), strict=True)
@@ -261,19 +261,16 @@ def _stream_key(event: Event) -> tuple[str, str]:
 
 def _streams(events: Sequence[tuple[Event, bool]]) -> dict[tuple[str, str], str]:
     """Return the streams' names; main is the one with most computation, because collectives' streams also wait."""
+    several = len({_stream_key(event)[0] for event, _ in events}) > 1
+    named = _name_keys([(_stream_key(event), event, computes) for event, computes in events])
+    return {key: f"{key[0]}:{name}" if several and name != MAIN else name for key, name in named.items()}
+
+
+def _name_keys(events: Sequence[tuple[tuple[str, str], Event, bool]]) -> dict[tuple[str, str], str]:
+    """Return the second half of each key; `MAIN` for the key with most computation, in ties with most time."""
     times: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
-    for event, computes in events:
+    for key, event, computes in events:
         took = event.end_ns - event.start_ns
-        times[_stream_key(event)][0] += took * computes
-        times[_stream_key(event)][1] += took
-    several = len({device for device, _ in times}) > 1
-    names = {key: f"{key[0]}:{key[1]}" if several else key[1] for key in times}
-    return {**names, max(sorted(times), key=lambda key: times[key]): MAIN}
-
-
-def _threads(events: Sequence[Event]) -> dict[tuple[str, str], str]:
-    times: Counter[tuple[str, str]] = Counter()
-    for event in events:
-        times[event.thread] += event.end_ns - event.start_ns
-    names = {thread: thread[1] for thread in times}
-    return {**names, max(sorted(times), key=lambda thread: times[thread]): MAIN}
+        times[key][0] += took * computes
+        times[key][1] += took
+    return {key: key[1] for key in times} | {max(sorted(times), key=lambda key: times[key]): MAIN}

@@ -10,7 +10,7 @@ import pandas as pd
 from reports.analysis.frames import STEP
 from reports.kineto.operators import BACKWARD, FORWARD, OPTIMIZER
 from reports.kineto.recording import Profile
-from reports.store.columns import frame_of_columns
+from reports.store.columns import frame_of_columns, frame_of_rows
 
 _OF_STEPS = {"calls_per_step": "float", "median_ns": "float", "mean_ns": "float", "share": "float"}
 # Times of one rank in one step; `share` is of the time of all kernels.
@@ -116,7 +116,7 @@ def _by(frame: pd.DataFrame, keys: list[str], steps: int, columns: dict[str, str
         share = times.sum() / whole if whole else 0.0
         calls = float(own["size"].sum()) / len(times)
         rows.append((*np.atleast_1d(np.array(key, object)), calls, float(np.median(times)), times.mean(), share))
-    found = frame_of_columns({name: [row[at] for row in rows] for at, name in enumerate(columns)}, columns)
+    found = frame_of_rows(rows, columns)
     return _longest(found, "mean_ns")
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import pandas as pd
 
+from reports.analysis.statistics import weighted_lower_median
 from reports.errors import ReportError
 from reports.published.collectives import PublishedRow
 from reports.published.errors import LARGE_BYTES
@@ -211,13 +212,6 @@ def _missing(key: _FittedFigure, half: Sequence[PublishedRow], telling: Sequence
     return f"{key.name}: {found}; expected {LEAST_ROWS}"
 
 
-def _weighted_median(values: Sequence[float], weights: Sequence[float]) -> float:
-    """Return the lower weighted median: of `x` that fit a row exactly, that with the least sum of relative errors."""
-    order = np.argsort(values, kind="stable")
-    reached = np.cumsum(np.asarray(weights)[order])
-    return float(np.asarray(values)[order][np.searchsorted(reached, reached[-1] / 2)])
-
-
 class _Solver:
     """A fit of one figure after the other, repeated until none moves."""
 
@@ -264,7 +258,12 @@ class _Solver:
 
     def _settle(self, key: _FittedFigure, rows: Sequence[PublishedRow], figures: Figures) -> Figures:
         wanted, weights = self._lines(key, rows, figures)
-        return key.put(key.nearest_allowed(_weighted_median(wanted, weights)), figures) if wanted else figures
+        if not wanted:
+            return figures
+        # of the `x` that fit a row exactly, the one with the least sum of relative errors
+        one_group = np.zeros(len(wanted), np.int64)
+        (median,) = weighted_lower_median(one_group, np.array(wanted), np.array(weights), 1)
+        return key.put(key.nearest_allowed(float(median)), figures)
 
     def _lines(
         self, key: _FittedFigure, rows: Iterable[PublishedRow], figures: Figures

@@ -11,7 +11,7 @@ import pandas as pd
 from reports.analysis import statistics
 from reports.nccl.fit import Fit, HeldOut
 from reports.published.collectives import PublishedRow
-from reports.store.columns import frame_of_columns
+from reports.store.columns import frame_of_rows
 from reports.terminal import text
 from reports.terminal.rows import records
 
@@ -31,7 +31,7 @@ _MOST_NAMED = 3
 def fitted_frame(fit: Fit) -> pd.DataFrame:
     """Return a frame of `FITTED`."""
     rows = [(one.key, one.present, one.value, len(one.rows), rows_of(one.rows)) for one in fit.fitted]
-    return frame_of_columns({name: [row[at] for row in rows] for at, name in enumerate(FITTED)}, FITTED)
+    return frame_of_rows(rows, FITTED)
 
 
 def held_out(fit: Fit) -> pd.DataFrame:
@@ -40,7 +40,7 @@ def held_out(fit: Fit) -> pd.DataFrame:
         {"operation": op, "scale": scale, **_errors(members)}
         for (op, scale), members in [*_by_series(fit.held_out).items(), ((ALL, ""), list(fit.held_out))]
     ]
-    return frame_of_columns({name: [row[name] for row in rows] for name in HELD_OUT}, HELD_OUT)
+    return frame_of_rows(rows, HELD_OUT)
 
 
 def worse(fit: Fit) -> str:

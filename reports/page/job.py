@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import pandas as pd
 from bokeh.models import ColumnDataSource
 from markupsafe import Markup
 
 from reports.job.folder import JobRun
+from reports.job.real_job import REAL_JOB, RealJob
 from reports.page import charts, svg, theme
 from reports.page.blocks import Chart, Page, Picture
 from reports.page.sections import draw_sections
@@ -23,8 +25,11 @@ _ROW, _BOX, _LABEL = 24, 16, 0.09  # px, px, share of the width
 _SEEN = 1 / 800  # least width of a loss, as a share of the row
 
 
-def page(job: JobRun) -> Page:
+def page(job: JobRun | RealJob) -> Page:
     """Return the whole page."""
+    if isinstance(job, RealJob):
+        sections = draw_sections(REAL_JOB, job)
+        return Page(title=job.head["name"], about=REAL_JOB.lines(job), sections=sections)
     head = job.head
     count = f"{head['simulated_jobs']:,} jobs were simulated"
     foot = f"{count}; scenario {head['scenario']}; `twinstep docs jobs` describes all."
@@ -71,39 +76,29 @@ def _row(phases: pd.DataFrame, from_s: float, row_s: float, top: float) -> Itera
 
 def intervals(job: JobRun) -> list[Chart]:
     """Draw goodput over the checkpoint interval, simulated and by closed form."""
-    source = ColumnDataSource({str(name): job.intervals[name].to_numpy() for name in job.intervals})
-    drawn = charts.figure(
-        height=240,
-        x="steps between two checkpoints",
-        y="goodput",
-        x_axis_type="log",
-        tooltips=[("steps", "@steps{0,0}"), ("simulated", "@goodput{0.0 %}"), ("closed form", "@closed_form{0.0 %}")],
-    )
+    said = [("steps", "@steps{0,0}"), ("simulated", "@goodput{0.0 %}"), ("closed form", "@closed_form{0.0 %}")]
+    drawn, source = _goodput_over(job.intervals, "steps between two checkpoints", said)
     charts.line(drawn, source, x="steps", y="closed_form", color=theme.IDLE, title="closed form")
     charts.line(drawn, source, x="steps", y="goodput", color=theme.PREDICTED, title="simulated")
     charts.rule(drawn, float(job.head["checkpoint"]["interval_steps"]), dashed=True)
-    charts.percent_axis(drawn.yaxis[0])
     charts.legend(drawn)
     return [Chart("interval", "", drawn, "The dashed line is the job's interval.")]
 
 
 def sizes(job: JobRun) -> list[Chart]:
     """Draw goodput over the number of hosts."""
-    source = ColumnDataSource({str(name): job.sizes[name].to_numpy() for name in job.sizes})
-    drawn = charts.figure(
-        height=220,
-        x="hosts",
-        y="goodput",
-        x_axis_type="log",
-        tooltips=[
-            ("hosts", "@hosts{0,0}"),
-            ("goodput", "@goodput{0.0 %}"),
-            ("hosts that count", "@useful_hosts{0,0.0}"),
-        ],
-    )
+    said = [("hosts", "@hosts{0,0}"), ("goodput", "@goodput{0.0 %}"), ("hosts that count", "@useful_hosts{0,0.0}")]
+    drawn, source = _goodput_over(job.sizes, "hosts", said)
     charts.line(drawn, source, x="hosts", y="goodput", color=theme.PREDICTED)
-    charts.percent_axis(drawn.yaxis[0])
     return [Chart("size", "", drawn)]
+
+
+def _goodput_over(frame: pd.DataFrame, x: str, said: list[tuple[str, str]]) -> tuple[Any, ColumnDataSource]:
+    """Return an empty chart of goodput, which shows `said` of a point, with the frame as its source."""
+    source = ColumnDataSource({str(name): frame[name].to_numpy() for name in frame})
+    drawn = charts.figure(height=240, x=x, y="goodput", x_axis_type="log", tooltips=said)
+    charts.percent_axis(drawn.yaxis[0])
+    return drawn, source
 
 
 def draws(job: JobRun) -> list[Chart]:

@@ -17,10 +17,9 @@ import pandas as pd
 
 from reports.analysis.frames import COMPUTE, STEP, ints, is_collective
 from reports.analysis.intervals import Ints
-from reports.store.columns import schema_of, to_frame
 from reports.store.parts import Spans
 from reports.terminal.text import representative
-from scenarios.seam.trace import LinkRow, LoadRow, RunInfo
+from scenarios.seam.trace import RunInfo
 
 # Arrows among more members than this obscure the picture, and swell the file.
 ARROW_MEMBERS_MAX = 64
@@ -55,12 +54,6 @@ class Counters:
 
     periods: pd.DataFrame
     left_out: int
-
-    @staticmethod
-    def none() -> Counters:
-        """Return no counters, for a run without links."""
-        empty = [to_frame(schema_of(kind).empty_table(), kind) for kind in (LinkRow, LoadRow)]
-        return Counters.of(*empty)
 
     @staticmethod
     def of(link_rows: pd.DataFrame, load_rows: pd.DataFrame) -> Counters:
@@ -109,7 +102,7 @@ def write(
     spans: Spans,
     info: RunInfo,
     stream: TextIO,
-    counters: Counters | None = None,
+    counters: Counters,
     *,
     tell: Callable[[int, int], None] = lambda done, of: None,
 ) -> None:
@@ -117,7 +110,6 @@ def write(
 
     `tell` is called now and then with the number of spans written, and the number of all spans.
     """
-    counters = counters or Counters.none()
     about: dict[str, object] = {name: getattr(info, name) for name in ("name", "world", "digest", "complete")}
     about["links_without_counter"] = counters.left_out
     stream.write(f'{{"displayTimeUnit": "ns", "otherData": {json.dumps(about)}, "traceEvents": [\n')

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from reports.published import csv_rows
-from reports.published.outcome import outcome_of
-from reports.store.columns import frame_of_columns
+from reports.published.outcome import join_outcomes, outcome_of
 
 # The fields of a row that a prediction needs.
 SETTING = ("op", "library", "gpu", "nodes", "gpus_per_node", "size_bytes", "link_gbit_per_s", "one_way_delay_ms")
@@ -50,6 +47,7 @@ PREDICTED = {
     **dict.fromkeys(["predicted_us", "error", "formula_us", "formula_error"], "float"),
     **dict.fromkeys(["algorithm", "protocol", "profile", "reason"], "str"),
 }
+_ERRORS = {"error": "predicted_us time_us", "formula_error": "formula_us time_us"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,26 +77,15 @@ def read(path: Path) -> Measurements:
 
 def join(rows: Iterable[PublishedRow], predict: Predict, profile: str | None = None) -> pd.DataFrame:
     """Return a frame of `PREDICTED`: each row with its prediction and signed error, or the reason why it has none."""
-    each = [_join_row(row, _outcome(row, predict, profile)) for row in rows]
-    return frame_of_columns({name: [one[name] for one in each] for name in PREDICTED}, PREDICTED)
+    listed = list(rows)
+    outcomes = [_outcome(row, predict, profile) for row in listed]
+    return join_outcomes([dataclasses.asdict(row) for row in listed], outcomes, PREDICTED, _ERRORS)
 
 
 def _outcome(row: PublishedRow, predict: Predict, profile: str | None) -> Prediction | str:
     if not row.size_bytes:
         return "size_bytes = 0: expected something to send"  # nccl-tests lists sizes that round down to nothing
     return outcome_of(row, predict, profile, "us")
-
-
-def _join_row(row: PublishedRow, outcome: Prediction | str) -> dict[str, Any]:
-    known = dataclasses.asdict(row)
-    if isinstance(outcome, str):
-        known |= dict.fromkeys(("predicted_us", "error", "formula_us", "formula_error"), math.nan)
-        known |= dict.fromkeys(("algorithm", "protocol", "profile"), "") | {"reason": outcome}
-    else:
-        formula = None if outcome.formula_us is None else outcome.formula_us / row.time_us - 1
-        known |= dataclasses.asdict(outcome) | {"error": outcome.predicted_us / row.time_us - 1, "reason": ""}
-        known |= {"formula_error": formula}
-    return {name: math.nan if value is None else value for name, value in known.items()}
 
 
 _COLUMNS = {

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from reports.analysis import statistics
-from reports.store.columns import frame_of_columns
+from reports.store.columns import frame_of_rows
 from reports.terminal.rows import records
 
 # Bandwidth decides from this size on, not latency.
@@ -66,26 +67,15 @@ def collective_errors(joined: pd.DataFrame) -> dict[str, pd.DataFrame]:
     classes have one. Sources and operations are in order of appearance, sizes and scales ascend.
     """
     known = predicted_rows(joined)
-    sizes = known["size_bytes"].tolist()
-
-    def by(labels: Sequence[str], order: Sequence[Any] = (), parts: Sequence[str] = (ALL, LARGE)) -> pd.DataFrame:
-        groups = [
-            ({"group": label, "sizes": part}, [at for at in rows if part == ALL or sizes[at] >= LARGE_BYTES])
-            for label, rows in _places_by_label(labels, order).items()
-            for part in parts
-        ]
-        return _errors_of(known, groups, COLLECTIVE_ERRORS, "formula")
-
-    classes = [next(one for one in _SIZES if size >= one[0]) for size in sizes]
+    by = partial(_errors_by, known, COLLECTIVE_ERRORS, other="formula")
     scales = list(zip(known["nodes"].tolist(), known["gpus_per_node"].tolist(), strict=True))
+    named = [f"{nodes}x{gpus}" for nodes, gpus in scales]
     return {
-        "in_all": by(["all sources"] * len(known)),
-        "by_source": by(known["source"].tolist()),
-        "by_operation": by(known["op"].tolist()),
-        "by_size": by([name for _, name in classes], [least for least, _ in classes], [ALL]),
-        "by_scale": by(
-            [f"{nodes}x{gpus}" for nodes, gpus in scales], [(nodes * gpus, nodes) for nodes, gpus in scales]
-        ),
+        "in_all": by("all sources", sizes=(ALL, LARGE)),
+        "by_source": by(known["source"], sizes=(ALL, LARGE)),
+        "by_operation": by(known["op"], sizes=(ALL, LARGE)),
+        "by_size": by(*_classes(known["size_bytes"], _SIZES)),
+        "by_scale": by(named, [(nodes * gpus, nodes) for nodes, gpus in scales], sizes=(ALL, LARGE)),
     }
 
 
@@ -96,39 +86,25 @@ def operator_errors(joined: pd.DataFrame) -> dict[str, pd.DataFrame]:
     in the last table.
     """
     known = predicted_rows(joined)
-
-    def by(labels: Sequence[Any], order: Sequence[Any] = ()) -> pd.DataFrame:
-        named = [label if isinstance(label, tuple) else (label, "") for label in labels]
-        groups = [
-            ({"group": name, "gpu": gpu}, rows) for (name, gpu), rows in _places_by_label(named, order or named).items()
-        ]
-        return _errors_of(known, groups, OPERATOR_ERRORS, "law")
-
+    by = partial(_errors_by, known, OPERATOR_ERRORS, other="law")
     families, gpus = known["family"].tolist(), known["profile"].tolist()
-    sizes = [next(one for one in _TIMES if us >= one[0]) for us in known["measured_us"]]
     return {
-        "in_all": by(["all rows"] * len(known)),
-        "by_family": by(families),
-        "by_gpu": by(gpus),
-        "by_size": by([name for _, name in sizes], [least for least, _ in sizes]),
-        "by_family_and_gpu": by(list(zip(families, gpus, strict=True))),
+        "in_all": by("all rows"),
+        "by_family": by(families, families),
+        "by_gpu": by(gpus, gpus),
+        "by_size": by(*_classes(known["measured_us"], _TIMES)),
+        "by_family_and_gpu": by(families, list(zip(families, gpus, strict=True)), gpu=gpus),
     }
 
 
 def step_errors(joined: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Return `STEP_ERRORS` of all predicted rows and by GPU, scale, and model and round; `joined`: of `steps.join`."""
     known = predicted_rows(joined)
-
-    def by(labels: Sequence[str]) -> pd.DataFrame:
-        return _errors_of(
-            known, [({"group": name}, rows) for name, rows in _places_by_label(labels).items()], STEP_ERRORS
-        )
-
-    scales = list(zip(known["nodes"].tolist(), known["gpus"].tolist(), strict=True))
+    by = partial(_errors_by, known, STEP_ERRORS)
     return {
-        "in_all": by(["all rows"] * len(known)),
-        "by_gpu": by(known["profile"].tolist()),
-        "by_scale": by([f"{nodes}x{gpus // nodes}" for nodes, gpus in scales]),
+        "in_all": by("all rows"),
+        "by_gpu": by(known["profile"]),
+        "by_scale": by([f"{row['nodes']}x{row['gpus'] // row['nodes']}" for row in records(known)]),
         "by_round": by([f"{row['model']} {row['round']}".rstrip() for row in records(known)]),
     }
 
@@ -162,40 +138,47 @@ def center(joined: pd.DataFrame, present: Mapping[str, float]) -> pd.DataFrame:
         wanted = own * float((rows["predicted_us"] / rows["time_us"]).median())
         at_most = min(wanted, 1.0)
         found.append((profile, len(rows), own, at_most, wanted / at_most - 1))
-    return frame_of_columns({name: [row[at] for row in found] for at, name in enumerate(CENTRED)}, CENTRED)
+    return frame_of_rows(found, CENTRED)
 
 
-def _places_by_label(labels: Sequence[Any], order: Sequence[Any] = ()) -> dict[Any, list[int]]:
-    """Return the places of each label; labels by their rows' `order`, else in order of appearance."""
-    groups: dict[Any, list[int]] = {}
-    for place in sorted(range(len(labels)), key=order.__getitem__) if order else range(len(labels)):
-        groups.setdefault(labels[place], []).append(place)
-    return groups
+def _classes(values: pd.Series, classes: Sequence[tuple[float, str]]) -> tuple[list[str], list[float]]:
+    """Return the class of each value: its name, and its lower end."""
+    found = [next(one for one in classes if value >= one[0]) for value in values]
+    return [name for _, name in found], [least for least, _ in found]
 
 
-def _errors_of(
-    known: pd.DataFrame, groups: Iterable[tuple[dict[str, str], list[int]]], columns: dict[str, str], other: str = ""
+def _errors_by(
+    known: pd.DataFrame,
+    columns: Mapping[str, str],
+    group: Any,
+    order: Sequence[Any] = (),
+    *,
+    gpu: Any = "",
+    sizes: Sequence[str] = (ALL,),
+    other: str = "",
 ) -> pd.DataFrame:
-    """Return a row of errors for each group: its names, and the places of its rows.
+    """Return a row of errors for each group and GPU, and for each of `sizes`.
 
-    `other` names further errors, of which there is a mean.
+    Args:
+        known: the rows, with their `error`.
+        columns: the columns of the result.
+        group: the label of each row, or of all.
+        order: what groups are sorted by; without it they are in order of appearance.
+        gpu: the GPU of each row, or of all.
+        sizes: `ALL`, `LARGE`.
+        other: the name of further errors, of which there is a mean.
     """
-    signed = known["error"].to_numpy(float)
-    others = known[f"{other}_error"].to_numpy(float) if other else signed
-    rows = [
-        {
-            **names,
-            "rows": len(places),
-            **dataclasses.asdict(statistics.errors(signed[places].tolist())),
-            "mean": _mean_size(signed[places]),
-            f"{other}_mean": _mean_size(others[places]),
-        }
-        for names, places in groups
-    ]
-    return frame_of_columns({name: [row[name] for row in rows] for name in columns}, columns)
+    places = sorted(range(len(known)), key=order.__getitem__) if len(order) else range(len(known))
+    frame, rows = known.assign(group=group, gpu=gpu).iloc[list(places)], []
+    for (name, device), every in frame.groupby(["group", "gpu"], sort=False):
+        for size in sizes:
+            own = every if size == ALL else every[every["size_bytes"] >= LARGE_BYTES]
+            found = dataclasses.asdict(statistics.errors(own["error"].tolist()))
+            means = {f"{one}mean": _mean_size(own[f"{one}error"]) for one in ("", f"{other}_" if other else "")}
+            rows.append({"group": name, "gpu": device, "sizes": size, "rows": len(own), **found, **means})
+    return frame_of_rows(rows, columns)
 
 
-def _mean_size(signed: Any) -> float:
+def _mean_size(signed: pd.Series) -> float:
     """Return the mean of the known errors' sizes; nan without any."""
-    sizes = np.abs(signed[~np.isnan(signed)])
-    return float(sizes.mean()) if len(sizes) else float("nan")
+    return float(signed.dropna().abs().mean())

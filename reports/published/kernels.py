@@ -6,18 +6,15 @@ A file's columns decide the form of its rows; all cells are kept, because a pred
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from reports.errors import ReportError
 from reports.published import csv_rows
-from reports.published.outcome import outcome_of
-from reports.store.columns import frame_of_columns
+from reports.published.outcome import join_outcomes, outcome_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +55,7 @@ FORMS = (
         timed=(TimedColumn(column="value_us", form="gpus", us=1.0),),
     ),
 )
+_OF_ROWS = ("file", "line", "timed", "measured_us")
 # Columns that `join` adds to each row's own; a column of a file that has one of these names is left out.
 JOINED = {
     **{"file": "str", "line": "int", "timed": "str"},
@@ -125,15 +123,12 @@ def join(rows: Iterable[PublishedTime], predict: Predict, profile: str | None = 
 
     Columns of several files are concatenated, blank where a file lacks one.
     """
-    every = [(row, outcome_of(row, predict, profile, "us")) for row in rows]
-    own = dict.fromkeys(name for row, _ in every for name in row.cells)
-    kinds = {"file": "str", "line": "int", **dict.fromkeys(own, "str")} | JOINED
-    table: dict[str, list[Any]] = {name: [] for name in kinds}
-    for row, outcome in every:
-        joined = _join_row(row, outcome)
-        for name, column in table.items():
-            column.append(joined[name] if name in JOINED else row.cells.get(name, ""))
-    return frame_of_columns(table, kinds)
+    listed = list(rows)
+    outcomes = [outcome_of(row, predict, profile, "us") for row in listed]
+    kinds = {"file": "str", "line": "int", **{name: "str" for row in listed for name in row.cells}} | JOINED
+    named = [{**row.cells, **{name: getattr(row, name) for name in _OF_ROWS}} for row in listed]
+    errors = {"error": "predicted_us measured_us", "law_error": "law_us measured_us"}
+    return join_outcomes(named, outcomes, kinds, errors)
 
 
 class _Line:
@@ -164,13 +159,3 @@ def _time(form: Form) -> csv_rows.CsvColumn:
         return cell
 
     return dataclasses.replace(time, parse=check, blank="")
-
-
-def _join_row(row: PublishedTime, outcome: KernelPrediction | str) -> dict[str, Any]:
-    known = {name: getattr(row, name) for name in ("file", "line", "timed", "measured_us")}
-    if isinstance(outcome, str):
-        known |= dict.fromkeys(("predicted_us", "error", "law_us", "law_error"), math.nan)
-        return known | dict.fromkeys(("family", "profile"), "") | {"reason": outcome}
-    known |= dataclasses.asdict(outcome) | {"reason": ""}
-    known["error"] = outcome.predicted_us / row.measured_us - 1
-    return known | {"law_error": outcome.law_us / row.measured_us - 1}

@@ -1,14 +1,16 @@
-"""Request the prediction of a published row, or return a sentence on why there is none; group rows by that sentence."""
+"""Join published rows with their predictions, or with the sentences that say why there are none."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Callable, Iterator
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import pandas as pd
 
 from reports.errors import ReportError
+from reports.store.columns import frame_of_columns
 from reports.terminal import text
 from reports.terminal.rows import records
 
@@ -36,6 +38,34 @@ def outcome_of(
     time: float = getattr(found, f"predicted_{unit}")
     assert 0 < time < math.inf, f"{row}: predicted {time} {unit}"
     return found
+
+
+def join_outcomes(
+    rows: Sequence[Mapping[str, Any]], outcomes: Sequence[Any], kinds: Mapping[str, str], errors: Mapping[str, str]
+) -> pd.DataFrame:
+    """Return a frame of rows with the fields of their predictions, or with the `reason` why they have none.
+
+    A value that neither has is nan, text "".
+
+    Args:
+        rows: the measurements, by column.
+        outcomes: of each row the prediction, a dataclass, or the reason.
+        kinds: the frame's columns.
+        errors: names of columns of signed errors, each with the predicted and the measured column, a blank between.
+    """
+    found = [
+        {**row, **({"reason": outcome} if isinstance(outcome, str) else dataclasses.asdict(outcome))}
+        for row, outcome in zip(rows, outcomes, strict=True)
+    ]
+    columns = {
+        name: [("" if kind == "str" else math.nan) if row.get(name) is None else row[name] for row in found]
+        for name, kind in kinds.items()
+    }
+    frame = frame_of_columns(columns, kinds)
+    for name, pair in errors.items():
+        predicted, measured = pair.split()
+        frame[name] = frame[predicted] / frame[measured] - 1
+    return frame
 
 
 def tell_missed(joined: pd.DataFrame) -> Iterator[str]:

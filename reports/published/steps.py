@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -15,8 +14,8 @@ import pandas as pd
 
 from reports.errors import ReportError
 from reports.published import csv_rows
-from reports.published.outcome import outcome_of
-from reports.store.columns import frame_of_columns
+from reports.published.outcome import join_outcomes, outcome_of
+from reports.store.columns import frame_of_rows
 
 # The fields of a row that a prediction needs, and those in which rows of one configuration agree.
 SETTING = ("scenario", "model", "round", "gpu", "nodes", "gpus", "global_batch")
@@ -101,13 +100,14 @@ def join(rows: Iterable[StepRow], predict: Predict, profile: str | None = None) 
     Rows of one configuration are predicted once.
     """
     known: dict[tuple[Any, ...], StepPrediction | str] = {}
-    each = []
+    listed, outcomes = [], []
     for row in rows:
         key = tuple(getattr(row, name) for name in SETTING)
         if key not in known:
             known[key] = outcome_of(row, predict, profile, "ms")
-        each.append(_join_row(row, known[key]))
-    return frame_of_columns({name: [one[name] for one in each] for name in PREDICTED}, PREDICTED)
+        listed.append(dataclasses.asdict(row))
+        outcomes.append(known[key])
+    return join_outcomes(listed, outcomes, PREDICTED, {"error": "predicted_ms step_ms"})
 
 
 def configurations(joined: pd.DataFrame) -> pd.DataFrame:
@@ -126,7 +126,7 @@ def pairs(found: pd.DataFrame) -> pd.DataFrame:
         for (one, measured, predicted), (other, measured_2, predicted_2) in combinations(named, 2):
             agrees = (measured_2 > measured) == (predicted_2 > predicted)
             rows.append((str(model), one, other, measured_2 / measured, predicted_2 / predicted, agrees))
-    return frame_of_columns({name: [row[at] for row in rows] for at, name in enumerate(PAIRS)}, PAIRS)
+    return frame_of_rows(rows, PAIRS)
 
 
 def name_of(row: Mapping[Any, Any]) -> str:
@@ -135,13 +135,6 @@ def name_of(row: Mapping[Any, Any]) -> str:
     own = row["scenario"] if ready is None else ready[1]
     said = f"{row['nodes']}x{row['gpus'] // row['nodes']} {row['profile']} {row['global_batch']:,}"
     return " ".join(filter(None, (said, row["round"], own)))
-
-
-def _join_row(row: StepRow, outcome: StepPrediction | str) -> dict[str, Any]:
-    known = dataclasses.asdict(row)
-    if isinstance(outcome, str):
-        return known | {"predicted_ms": math.nan, "error": math.nan, "profile": "", "reason": outcome}
-    return known | dataclasses.asdict(outcome) | {"error": outcome.predicted_ms / row.step_ms - 1, "reason": ""}
 
 
 _COLUMNS = {

@@ -10,34 +10,21 @@ import numpy as np
 import pandas as pd
 
 from reports.analysis.frames import KEYS
-from reports.compare.calls import errors_by_size
+from reports.compare.calls import classes, errors_by_size, size_ranges
 from reports.compare.checks import WORLDS, Check
-from reports.compare.sizes import classes, size_ranges
 from reports.printed import Printed
 from reports.run import Run
 from reports.sections import model
 from reports.sections.address import address
-from reports.sections.model import (
-    PAGE,
-    Column,
-    Fact,
-    Most,
-    ReportSection,
-    ReportTable,
-    Words,
-    figure,
-    on_page,
-    table_of,
-)
 from reports.sections.run.headline import remarks, rests_on
 from reports.terminal import text
 from reports.terminal.rows import cells, kind, operation_name, operation_names, records
 
 SIDES = ("predicted", "measured")
 TITLES = {"compute": "computation", "communication": "communication", "host": "neither"}
-_MOST = Most(20, 200)
+_MOST = model.Most(20, 200)
 _WORST = 8
-_DIFFERENCES = Most(3, 20)
+_DIFFERENCES = model.Most(3, 20)
 TIMES = {"predicted_ns": "predicted", "measured_ns": "measured", "error": "error"}
 _WORST_NOTE = (
     "Each row compares one call of one rank and step. Of each call the rank with the largest error is shown, of each"
@@ -134,24 +121,24 @@ def _summary(view: CompareView) -> Iterator[model.Block]:
     for side in SIDES if len(both) else ():
         median_ns = float(both[f"{side}_ns"].median())
         note = f"median of {text.steps(both['step'].tolist())}"
-        facts.append(Fact(f"{side} step", text.duration(median_ns), note, median_ns))
+        facts.append(model.Fact(f"{side} step", text.duration(median_ns), note, median_ns))
     frames = {"steps": comparison.steps, "operations": comparison.operations, "single calls": comparison.calls}
     for name, frame in frames.items():
         typical, worst = typical_and_worst(frame)
         if not np.isnan(typical):
             note = f"median size; worst {text.signed_percent(worst)}"
-            facts.append(Fact(f"error of {name}", text.percent(typical), note, typical))
+            facts.append(model.Fact(f"error of {name}", text.percent(typical), note, typical))
     for name, check in zip(("bytes", "order", "recorded metrics"), comparison.checks, strict=True):
         count = len(check.differences)
         found = f"{count:,} of {check.compared:,} differ" if count else f"{check.compared:,} compared"
         facts.append(
-            Fact(name, "not checked" if not check.compared else "same" if check.agrees else "different", found)
+            model.Fact(name, "not checked" if not check.compared else "same" if check.agrees else "different", found)
         )
     yield model.Facts(facts)
-    yield Words("An error is (predicted - measured) / measured: below zero the prediction is too fast.")
+    yield model.Words("An error is (predicted - measured) / measured: below zero the prediction is too fast.")
 
 
-def _steps(view: CompareView) -> Iterator[ReportTable]:
+def _steps(view: CompareView) -> Iterator[model.ReportTable]:
     frame = view.comparison.steps
 
     def rows(most: int) -> list[list[str]]:
@@ -160,7 +147,7 @@ def _steps(view: CompareView) -> Iterator[ReportTable]:
         return cells(frame if len(frame) <= most else frame.loc[order[:most]].sort_values("step"), ["step", *TIMES])
 
     title, columns = f"Steps: {_about(frame)}", ["step", *TIMES.values()]
-    yield ReportTable(
+    yield model.ReportTable(
         title, columns, rows, folded=True, name="All steps", most=_MOST, count=len(frame), others="of smaller errors",
         file="steps.csv",
     )  # fmt: skip
@@ -171,7 +158,7 @@ def named_operations(comparison: Comparison) -> pd.DataFrame:
     return comparison.operations.assign(name=operation_names(comparison.operations))
 
 
-def _operations(view: CompareView) -> Iterator[ReportTable]:
+def _operations(view: CompareView) -> Iterator[model.ReportTable]:
     frame = named_operations(view.comparison)
     spreads = {
         f"{side}_spread": list(map(text.interval, frame[f"{side}_low_ns"], frame[f"{side}_high_ns"])) for side in SIDES
@@ -180,41 +167,41 @@ def _operations(view: CompareView) -> Iterator[ReportTable]:
     columns: model.FrameColumns = {
         "name": "operation",
         "kind": "kind",
-        "part": Column("part", PAGE),
+        "part": model.Column("part", model.PAGE),
         "predicted_ns": "predicted",
-        "predicted_spread": Column("p10-p90", PAGE),
+        "predicted_spread": model.Column("p10-p90", model.PAGE),
         "measured_ns": "measured",
-        "measured_spread": Column("p10-p90", PAGE),
+        "measured_spread": model.Column("p10-p90", model.PAGE),
         "error": "error",
-        "error_of_step": Column("of the step", PAGE),
+        "error_of_step": model.Column("of the step", model.PAGE),
     }
-    yield table_of(
+    yield model.table_of(
         f"Operations per rank and step: {_about(frame)}", shown, columns, left=3, folded=True, name="All operations",
         most=_MOST, others="shorter ones", file="operations.csv",
     )  # fmt: skip
 
 
-def _by_class(view: CompareView) -> Iterator[ReportTable]:
+def _by_class(view: CompareView) -> Iterator[model.ReportTable]:
     frame = errors_by_size(classes(view.comparison.calls), by="part")
     shown = frame.assign(part=frame["part"].map(TITLES), size=size_ranges(frame))
     title = "Errors by size: bytes that a call sends, or that a computation reads and writes"
-    yield table_of(title, shown, {"part": "part", "size": "size of a call", **SIZE_ERRORS}, left=2)
+    yield model.table_of(title, shown, {"part": "part", "size": "size of a call", **SIZE_ERRORS}, left=2)
 
 
-def _by_kind(view: CompareView) -> Iterator[ReportTable]:
+def _by_kind(view: CompareView) -> Iterator[model.ReportTable]:
     by_part = errors_by_size(view.comparison.calls, by="part")
     frame = pd.concat([by_part.assign(kind="all"), view.comparison.errors_by_size])
     shown = frame[(frame["kind"] != "compute").to_numpy(bool)]  # compute is the only kind of its part
     shown = shown.assign(part=shown["part"].map(TITLES), size=size_ranges(shown))
     columns = {"part": "part", "kind": "kind", "size": "size", **SIZE_ERRORS}
-    yield table_of("Errors by kind and size", shown, columns, left=3, folded=True)
+    yield model.table_of("Errors by kind and size", shown, columns, left=3, folded=True)
 
 
-def _calls(view: CompareView) -> Iterator[ReportTable]:
+def _calls(view: CompareView) -> Iterator[model.ReportTable]:
     calls = view.comparison.calls
     shown = calls.assign(name=names_of(view.comparison, calls), size=size_ranges(calls))
     columns = {"name": "operation", "kind": "kind", "size": "size", "predicted_count": "calls", **TIMES}
-    yield table_of("Single calls", shown, columns, left=3, folded=True, most=_MOST, file="calls.csv")
+    yield model.table_of("Single calls", shown, columns, left=3, folded=True, most=_MOST, file="calls.csv")
 
 
 def _no_sizes(view: CompareView) -> str:
@@ -233,17 +220,17 @@ def _keys(frame: pd.DataFrame) -> list[tuple[str, ...]]:
     return list(frame[KEYS].itertuples(index=False, name=None))
 
 
-def _worst(view: CompareView) -> Iterator[ReportTable]:
+def _worst(view: CompareView) -> Iterator[model.ReportTable]:
     frame, names = view.comparison.worst, names_of(view.comparison, view.comparison.worst)
     numbers = cells(frame, ["rank", "step", *TIMES, "error_of_step"])
     rows: list[list[model.Cell]] = [
         [name, *_links(view, row, name), *own] for name, row, own in zip(names, records(frame), numbers, strict=True)
     ]
-    timelines = [Column("timeline", PAGE)] * (2 if any(view.pages) else 0)
+    timelines = [model.Column("timeline", model.PAGE)] * (2 if any(view.pages) else 0)
     columns: model.Columns = ["operation", *timelines, "rank", "step", *TIMES.values(), "of the step"]
-    title, most = "Largest single differences", Most(_WORST, len(rows))
+    title, most = "Largest single differences", model.Most(_WORST, len(rows))
     left = 1 + len(timelines)
-    yield ReportTable(
+    yield model.ReportTable(
         title, columns, rows, left=left, note=_WORST_NOTE, most=most, others="smaller ones", file="worst.csv"
     )
 
@@ -259,19 +246,19 @@ def _links(view: CompareView, row: dict[str, Any], name: str) -> list[model.Cell
     ]
 
 
-def _checks(view: CompareView) -> Iterator[Words]:
+def _checks(view: CompareView) -> Iterator[model.Words]:
     for check in view.comparison.checks:
         shown = check.differences.head(0 if check.reason else _DIFFERENCES.terminal)
-        yield Words("\n".join([sentence(check), *(f"  {difference(row)}" for row in records(shown))]))
+        yield model.Words("\n".join([sentence(check), *(f"  {difference(row)}" for row in records(shown))]))
 
 
 def _checks_with_differences(view: CompareView) -> Iterator[model.Block]:
     for check in view.comparison.checks:
-        yield Words(sentence(check))
+        yield model.Words(sentence(check))
         rows = [[difference(row)] for row in records(check.differences.head(_DIFFERENCES.page))]
         more = f": the first {len(rows)} of {len(check.differences):,}" if len(rows) < len(check.differences) else ""
         if rows:
-            yield ReportTable(f"Differences{more}", ["predicted and measured"], rows, folded=True)
+            yield model.ReportTable(f"Differences{more}", ["predicted and measured"], rows, folded=True)
 
 
 def sentence(check: Check) -> str:
@@ -331,30 +318,35 @@ def _data(view: CompareView) -> dict[str, Any]:
 COMPARISON = model.Report(
     lines=lambda view: about(view.comparison),
     sections=[
-        ReportSection("summary", "Accuracy", [on_page(_summary)]),
-        ReportSection("scatter", "Predicted against measured", [figure("compare.page.scatter")]),
-        ReportSection(
+        model.ReportSection("summary", "Accuracy", [model.on_page(_summary)]),
+        model.ReportSection("scatter", "Predicted against measured", [model.figure("compare.page.scatter")]),
+        model.ReportSection(
             "steps",
             "Steps",
-            [figure("compare.page.steps"), _steps],
+            [model.figure("compare.page.steps"), _steps],
             absent=model.lacking(lambda view: view.comparison.steps, "No step was completed in both runs."),
             data=lambda view: _frames_and_errors("steps", view),
         ),
-        ReportSection(
+        model.ReportSection(
             "operations",
             "Errors by operation",
-            [figure("compare.page.operations"), _operations],
+            [model.figure("compare.page.operations"), _operations],
             absent=model.lacking(lambda view: view.comparison.operations, "No operation is in both runs."),
             data=lambda view: _frames_and_errors("operations", view),
         ),
-        ReportSection(
+        model.ReportSection(
             "sizes",
             "Errors by size",
-            [figure("compare.page.sizes"), model.on_terminal(_by_class), on_page(_by_kind), on_page(_calls)],
+            [
+                model.figure("compare.page.sizes"),
+                model.on_terminal(_by_class),
+                model.on_page(_by_kind),
+                model.on_page(_calls),
+            ],
             absent=_no_sizes,
             data=lambda view: {**_frames_and_errors("calls", view), "errors_by_size": view.comparison.errors_by_size},
         ),
-        ReportSection(
+        model.ReportSection(
             "worst",
             "The worst cases",
             [_worst],
@@ -363,10 +355,10 @@ COMPARISON = model.Report(
             ),
             data=lambda view: {"worst": view.comparison.worst},
         ),
-        ReportSection(
+        model.ReportSection(
             "checks",
             "Consistency checks",
-            [model.on_terminal(_checks), on_page(_checks_with_differences)],
+            [model.on_terminal(_checks), model.on_page(_checks_with_differences)],
             data=_check_data,
         ),
     ],

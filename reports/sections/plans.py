@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from reports.analysis.plan_loads import (
+from reports.analysis.step_breakdown import step_time_ns, typical_step
+from reports.analysis.table_costs import (
     LOAD_COLUMNS,
     PHASES,
     by_rank,
@@ -19,7 +20,6 @@ from reports.analysis.plan_loads import (
     slowest_rank,
     table_loads,
 )
-from reports.analysis.step_breakdown import step_time_ns, typical_step
 from reports.printed import Printed
 from reports.run import Run
 from reports.sections.model import Block, Most, Report, ReportSection, ReportTable, Words, lacking, on_page

@@ -15,18 +15,6 @@ from reports.analysis.step_breakdown import ADDING_UP, PARTS
 from reports.printed import Printed
 from reports.run import Run
 from reports.sections import model
-from reports.sections.model import (
-    BOTH,
-    PAGE,
-    Cell,
-    Column,
-    ReportSection,
-    ReportTable,
-    figure,
-    lacking,
-    on_page,
-    on_terminal,
-)
 from reports.sections.run.headline import WORLDS, remarks
 from reports.sections.run.tables import MEASURE_WORDS
 from reports.side_by_side import words
@@ -102,19 +90,19 @@ def _tiles(view: BesideView) -> Iterator[model.Facts]:
     yield model.Facts(facts)
 
 
-def _runs(view: BesideView) -> Iterator[ReportTable]:
+def _runs(view: BesideView) -> Iterator[model.ReportTable]:
     frame, pairs = view.found.results, zip(view.labels.values(), view.hrefs, strict=True)
-    links: list[Cell] = [model.PageLink(label, href) if href else label for label, href in pairs]
+    links: list[model.Cell] = [model.PageLink(label, href) if href else label for label, href in pairs]
     shown = frame.assign(world=frame["world"].map(lambda world: WORLDS.get(world, world)))
     columns = {"name": "scenario", "world": "", "world_size": "ranks", "steps": "steady steps"}
     columns |= {"step_ns": "step time", "step_change": "change"}
     columns |= {"samples_per_s": "samples/s", "samples_change": "change"}
     rows = [[link, *own] for link, own in zip(links, cells(shown, list(columns)), strict=True)]
     raw = {f"step_ns-{at}": float(value) for at, value in enumerate(frame["step_ns"])}
-    yield ReportTable("Runs", ["run", *columns.values()], rows, left=3, raw=raw)
+    yield model.ReportTable("Runs", ["run", *columns.values()], rows, left=3, raw=raw)
 
 
-def _narrow(tables: Iterator[ReportTable], value: str) -> Iterator[ReportTable]:
+def _narrow(tables: Iterator[model.ReportTable], value: str) -> Iterator[model.ReportTable]:
     """Yield tables with a column for each run; those with too many have a row for each value, beside its runs."""
     for table in tables:
         grid = table.grid("page")
@@ -124,26 +112,26 @@ def _narrow(tables: Iterator[ReportTable], value: str) -> Iterator[ReportTable]:
         yield replace(table, columns=columns, rows=rows, left=3) if is_wide else table
 
 
-def _by_value(rows: Sequence[Sequence[Cell]], runs: list[str], most: int) -> list[list[Cell]]:
-    found: dict[tuple[Cell, Cell], list[str]] = {}
+def _by_value(rows: Sequence[Sequence[model.Cell]], runs: list[str], most: int) -> list[list[model.Cell]]:
+    found: dict[tuple[model.Cell, model.Cell], list[str]] = {}
     for key, *values in rows[:most]:
         for value, run in zip(values, runs, strict=True):
             found.setdefault((key, value), []).append(run)
     return [[*pair, ", ".join(those)] for pair, those in found.items()]
 
 
-def _settings(view: BesideView, width: int = 0) -> Iterator[ReportTable]:
+def _settings(view: BesideView, width: int = 0) -> Iterator[model.ReportTable]:
     """Yield settings that differ, a column for each run; `width` cuts values, but not to the same words."""
     rows = words.settings_shown(view.found)
     if width:
         rows = [[key, *map(text.shorten_distinctly(dict.fromkeys(own), width).__getitem__, own)] for key, *own in rows]
-    columns = [Column("setting", kept=_KEY), *(Column(mark, kept=9) for mark in view.marks)]
+    columns = [model.Column("setting", kept=_KEY), *(model.Column(mark, kept=9) for mark in view.marks)]
     title, name = f"Settings that differ; {view.found.same_settings:,} identical", "Settings that differ"
     count, left = len(rows), len(columns)
-    yield ReportTable(title, columns, rows, left=left, name=name, most=_MOST, count=count, file="settings.csv")
+    yield model.ReportTable(title, columns, rows, left=left, name=name, most=_MOST, count=count, file="settings.csv")
 
 
-def _numbers(view: BesideView) -> Iterator[ReportTable]:
+def _numbers(view: BesideView) -> Iterator[model.ReportTable]:
     """Yield every number with its change, a column for each run."""
     frame, rows = view.found.results, []
     for name, title in words.numbers(view.found).items():
@@ -152,14 +140,14 @@ def _numbers(view: BesideView) -> Iterator[ReportTable]:
             changes = map(text.signed_percent, frame[CHANGES[name]].tolist()[1:])
             rows.append([title, first, *chain.from_iterable(zip(others, changes, strict=True))])
     base, *short = view.marks
-    change = Column("change", BOTH if len(short) == 1 else PAGE)
-    columns: model.Columns = ["", base, *chain.from_iterable((Column(mark), change) for mark in short)]
+    change = model.Column("change", model.BOTH if len(short) == 1 else model.PAGE)
+    columns: model.Columns = ["", base, *chain.from_iterable((model.Column(mark), change) for mark in short)]
     raw = {f"compute_ns-{at}": float(value) for at, value in enumerate(frame["compute_ns"]) if not np.isnan(value)}
     title = "Step time, median of steady steps, and breakdown, means over ranks"
-    yield ReportTable(title, columns, rows, raw=raw, name="Numbers of the runs")
+    yield model.ReportTable(title, columns, rows, raw=raw, name="Numbers of the runs")
 
 
-def _in_short(view: BesideView) -> Iterator[ReportTable]:
+def _in_short(view: BesideView) -> Iterator[model.ReportTable]:
     """Yield the numbers for a terminal: changes in a table of their own, or each of many runs in a row."""
     (table,), (base, *short) = _numbers(view), view.marks
     if view.are_many:
@@ -171,7 +159,7 @@ def _in_short(view: BesideView) -> Iterator[ReportTable]:
     yield table
     if len(short) > 1:
         rows = [[row[0], *row[3::2]] for row in table.grid("page").rows]
-        yield ReportTable(f"The same, changes against {base}", ["", *short], rows)
+        yield model.ReportTable(f"The same, changes against {base}", ["", *short], rows)
 
 
 def steps_of(view: BesideView) -> dict[str, pd.DataFrame]:
@@ -181,7 +169,7 @@ def steps_of(view: BesideView) -> dict[str, pd.DataFrame]:
     return {label: own for label, own in each.items() if len(own)}
 
 
-def _steps(view: BesideView) -> Iterator[ReportTable]:
+def _steps(view: BesideView) -> Iterator[model.ReportTable]:
     rows, early = [], False
     for label, own in steps_of(view).items():
         for is_warm_up, group in own.groupby("warm_up", sort=True):
@@ -189,10 +177,10 @@ def _steps(view: BesideView) -> Iterator[ReportTable]:
             name, early = f"{label}, warm-up" if is_warm_up else label, early or bool(is_warm_up)
             rows.append([name, f"{len(group):,}", *(text.duration(float(one)) for one in times)])
     note = "Warm-up steps of a measured run have their own row." if early else ""
-    yield ReportTable("All steps", ["run", "steps", "median", "min", "max"], rows, note=note)
+    yield model.ReportTable("All steps", ["run", "steps", "median", "min", "max"], rows, note=note)
 
 
-def _operations(view: BesideView) -> Iterator[ReportTable]:
+def _operations(view: BesideView) -> Iterator[model.ReportTable]:
     """Yield operations by change: all of it of two runs, on a terminal of more the change alone, or the largest."""
     frame, (base, *short) = view.found.operations, view.marks_of(view.found.operations)
 
@@ -209,17 +197,17 @@ def _operations(view: BesideView) -> Iterator[ReportTable]:
         return found
 
     whole, alone = (
-        BOTH if len(short) == 1 else PAGE,
+        model.BOTH if len(short) == 1 else model.PAGE,
         model.TERMINAL if 0 < len(short) < _COLUMNS and len(short) != 1 else (),
     )
     largest = model.TERMINAL if len(short) >= _COLUMNS else ()
-    columns: list[str | Column] = ["operation", Column("kind", PAGE), base]
+    columns: list[str | model.Column] = ["operation", model.Column("kind", model.PAGE), base]
     for mark in short:
-        columns += [*(Column(one, whole) for one in (mark, "change", "transfer", "waiting"))]
-        columns.append(Column(f"{mark} - {base}", alone))
-    columns += [Column("largest change", largest), Column("in", largest)]
+        columns += [*(model.Column(one, whole) for one in (mark, "change", "transfer", "waiting"))]
+        columns.append(model.Column(f"{mark} - {base}", alone))
+    columns += [model.Column("largest change", largest), model.Column("in", largest)]
     batches = "; batches differ" if view.found.batches_differ else ""
-    yield ReportTable(
+    yield model.ReportTable(
         f"Operations per rank and step, by change{batches}", columns, rows, left=2, note=_CHANGES_NOTE, folded=True,
         name="All operations", most=_MOST, count=len(frame) // (1 + len(short)), file="operations.csv",
     )  # fmt: skip
@@ -232,14 +220,14 @@ def memory_by_part(view: BesideView) -> pd.DataFrame:
     return table.loc[table.sum(axis=1).sort_values(ascending=False, kind="stable").index]
 
 
-def _memory(view: BesideView) -> Iterator[ReportTable]:
+def _memory(view: BesideView) -> Iterator[model.ReportTable]:
     table = memory_by_part(view)
     each = [*table.iterrows(), ("total", table.sum())]
     rows = [[str(part), *(text.size(float(one)) for one in row.tolist())] for part, row in each]
-    yield ReportTable("Memory by part", ["part", *view.marks_of(view.found.memory)], rows)
+    yield model.ReportTable("Memory by part", ["part", *view.marks_of(view.found.memory)], rows)
 
 
-def _links(view: BesideView) -> Iterator[ReportTable]:
+def _links(view: BesideView) -> Iterator[model.ReportTable]:
     frame, label = view.found.link_classes, view.labels
     by_class = frame.assign(run=frame["run"].map(label)).sort_values("link_class", kind="stable")
     columns = {"link_class": "class", "run": "run", "hottest_link": "hottest", "links": "links"}
@@ -264,14 +252,14 @@ def loads(view: BesideView) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["load", "run", "most", "rank", "mean", "max_over_mean"])
 
 
-def _balance(view: BesideView) -> Iterator[ReportTable]:
+def _balance(view: BesideView) -> Iterator[model.ReportTable]:
     columns = {"load": "load", "run": "run", "most": "max", "rank": "on rank", "mean": "mean"}
     frame = loads(view)
     shown = frame.assign(run=frame["run"].map(view.labels))
     yield model.table_of("Balance", shown, {**columns, "max_over_mean": "max/mean"}, left=2)
 
 
-def _plan(view: BesideView, form: Callable[[dict[str, Any]], str]) -> Iterator[ReportTable]:
+def _plan(view: BesideView, form: Callable[[dict[str, Any]], str]) -> Iterator[model.ReportTable]:
     """Yield tables that are placed differently, a column for each run with a plan."""
     frame = view.found.plans
     rows = [[str(table), *map(form, records(own))] for table, own in frame.groupby("table", sort=False)]
@@ -281,7 +269,7 @@ def _plan(view: BesideView, form: Callable[[dict[str, Any]], str]) -> Iterator[R
         "Tables placed differently",
     )
     note = "How a table is sharded, on which ranks, and its storage there in total."
-    yield ReportTable(
+    yield model.ReportTable(
         title, columns, rows, left=len(columns), note=note, name=name, most=_MOST, count=count, file="plans.csv"
     )
 
@@ -315,65 +303,65 @@ BESIDE = model.Report(
     lines=lines,
     data=_data,
     sections=[
-        ReportSection("glance", "What differs", [_differences, on_page(_tiles), on_page(_runs)]),
-        ReportSection(
+        model.ReportSection("glance", "What differs", [_differences, model.on_page(_tiles), model.on_page(_runs)]),
+        model.ReportSection(
             "settings",
             "Settings",
             [
-                on_terminal(lambda view: _narrow(_settings(view), "value")),
-                on_page(lambda view: _settings(view, _VALUE)),
+                model.on_terminal(lambda view: _narrow(_settings(view), "value")),
+                model.on_page(lambda view: _settings(view, _VALUE)),
             ],
-            absent=lacking(lambda view: view.found.settings, _no_differences),
+            absent=model.lacking(lambda view: view.found.settings, _no_differences),
         ),
-        ReportSection(
+        model.ReportSection(
             "parts",
             "Step time and its parts",
             [
-                figure("side_by_side.page.parts"),
-                on_terminal(_in_short),
-                on_page(lambda view: _numbers(view) if view.found.results["step_ns"].notna().any() else ()),
+                model.figure("side_by_side.parts"),
+                model.on_terminal(_in_short),
+                model.on_page(lambda view: _numbers(view) if view.found.results["step_ns"].notna().any() else ()),
             ],
         ),
-        ReportSection(
+        model.ReportSection(
             "steps",
             "Step times",
-            [figure("side_by_side.page.steps"), on_page(_steps)],
-            absent=lacking(lambda view: view.found.steps, _NO_STEP),
+            [model.figure("side_by_side.steps"), model.on_page(_steps)],
+            absent=model.lacking(lambda view: view.found.steps, _NO_STEP),
         ),
-        ReportSection(
+        model.ReportSection(
             "operations",
             "Operations",
-            [figure("side_by_side.page.operations"), _operations],
-            absent=lacking(lambda view: view.found.operations, lambda view: words.no_operations(view.found)),
+            [model.figure("side_by_side.operations"), _operations],
+            absent=model.lacking(lambda view: view.found.operations, lambda view: words.no_operations(view.found)),
         ),
-        ReportSection(
+        model.ReportSection(
             "memory",
             "Memory of the fullest rank",
-            [figure("side_by_side.page.memory"), on_page(_memory)],
-            absent=lacking(lambda view: view.found.memory, "No run has recorded its memory."),
+            [model.figure("side_by_side.memory"), model.on_page(_memory)],
+            absent=model.lacking(lambda view: view.found.memory, "No run has recorded its memory."),
         ),
-        ReportSection(
+        model.ReportSection(
             "links",
             "Links",
-            [figure("side_by_side.page.links"), on_page(_links)],
-            absent=lacking(
+            [model.figure("side_by_side.links"), model.on_page(_links)],
+            absent=model.lacking(
                 lambda view: view.found.link_classes, "Not available: no run has links, as real runs record none."
             ),
         ),
-        ReportSection(
+        model.ReportSection(
             "balance",
             "Balance of ranks",
-            [figure("side_by_side.page.balance"), on_page(_balance)],
-            absent=lacking(loads, "No run has a plan, or spans of its steady steps."),
+            [model.figure("side_by_side.balance"), model.on_page(_balance)],
+            absent=model.lacking(loads, "No run has a plan, or spans of its steady steps."),
         ),
-        ReportSection(
+        model.ReportSection(
             "plan",
             "Plan",
             [
-                on_terminal(lambda view: _narrow(_plan(view, _place), "placed")),
-                on_page(lambda view: _plan(view, _place_and_storage)),
+                model.on_terminal(lambda view: _narrow(_plan(view, _place), "placed")),
+                model.on_page(lambda view: _plan(view, _place_and_storage)),
             ],
-            absent=lacking(lambda view: view.found.plans, _no_plan),
+            absent=model.lacking(lambda view: view.found.plans, _no_plan),
         ),
     ],
 )

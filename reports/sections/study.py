@@ -12,33 +12,22 @@ import numpy as np
 import pandas as pd
 
 from reports.sections import model
-from reports.sections.model import (
-    PAGE,
-    Block,
-    Cell,
-    ReportSection,
-    ReportTable,
-    View,
-    Words,
-    lacking,
-    on_page,
-    on_terminal,
-)
 from reports.study.frame import (
     ABSENT,
     Goal,
     baseline_of,
     best_first,
+    command,
     feasible,
     front_of,
     goals_of,
     labels_of,
     named_points,
+    option,
     pareto,
     short_names,
 )
 from reports.study.measures import SHOWN
-from reports.study.options import command, option
 from reports.terminal import text
 from reports.terminal.rows import records
 
@@ -113,23 +102,23 @@ class StudyView:
         each = {key: labels_of(self.frame, key, self.about) for key in self.keys}
         return {key: [text.shorten(one, width or len(one)) for one in own] for key, own in each.items()}
 
-    def points(self, rows: pd.DataFrame) -> list[Cell]:
+    def points(self, rows: pd.DataFrame) -> list[model.Cell]:
         """Return points' names, as links to their runs' pages where there are any."""
         words = [(f"#{self.frame['index'].iloc[at]}", self.hrefs[at]) for at in self.at(rows)]
         return [model.PageLink(*pair) if pair[1] else pair[0] for pair in words]
 
 
-def _show_named_points(view: StudyView) -> Iterator[Block]:
+def _show_named_points(view: StudyView) -> Iterator[model.Block]:
     """Yield a column for each named point, what the names mean, and the commands that predict them."""
     named, about = named_points(view.frame, view.about), view.about
     points = pd.concat(named.values())
     at, raw = view.at(points), {name: float(row["index"].iloc[0]) for name, row in named.items()}
-    rows: list[list[Cell]] = [["point", *view.points(points)]]
+    rows: list[list[model.Cell]] = [["point", *view.points(points)]]
     rows += [[title, *(own[one] for one in at)] for title, own in view.labels(_WIDTH).items()]
     rows += [[title, *(form(values[one]) for one in at)] for title, form, values in _measures(view)]
-    yield ReportTable("Named points", ["", *named], rows, raw=raw)
+    yield model.ReportTable("Named points", ["", *named], rows, raw=raw)
     titles = [SHOWN[goal.column][0] for goal in view.goals]
-    yield Words("", [_NAMES[name].format(goal=titles[0], goals=" and ".join(titles)) for name in named])
+    yield model.Words("", [_NAMES[name].format(goal=titles[0], goals=" and ".join(titles)) for name in named])
     lines, labels = [], view.labels()
     for name, one, fidelity in zip(named, at, points["fidelity"], strict=True):
         values = {key: own[one] for key, own in labels.items() if own[one] != ABSENT and name != "baseline"}
@@ -149,7 +138,7 @@ def _measures(view: StudyView) -> list[tuple[str, Callable[[float], str], list[f
     return shown
 
 
-def _best(view: StudyView) -> Iterator[ReportTable]:
+def _best(view: StudyView) -> Iterator[model.ReportTable]:
     goals, labels, measures = view.goals, view.labels(_WIDTH), _measures(view)
     best = best_first(view.frame, goals[0], view.about["stages"])
     shown = best.head(BEST)
@@ -160,10 +149,10 @@ def _best(view: StudyView) -> Iterator[ReportTable]:
     title = f"The best {len(rows)} of {text.count_words(len(best), 'point')} by {SHOWN[goals[0].column][0]}"
     if len(goals) > 1:
         title += f"; {len(pareto(best, goals)):,} are on the front"
-    yield ReportTable(title, ["", *labels, *(name for name, _, _ in measures)], rows, left=1 + len(labels))
+    yield model.ReportTable(title, ["", *labels, *(name for name, _, _ in measures)], rows, left=1 + len(labels))
 
 
-def _beside_baseline(view: StudyView) -> Iterator[Block]:
+def _beside_baseline(view: StudyView) -> Iterator[model.Block]:
     """Yield the best points, or the front of several goals, beside the baseline, as far as there is room."""
     frame, about, goals = view.frame, view.about, view.goals
     goal, (whole, title) = goals[0], _points_to_show(view)
@@ -185,11 +174,11 @@ def _beside_baseline(view: StudyView) -> Iterator[Block]:
         for row, *values in zip(shown.to_dict("records"), *differing.values(), strict=True)
     ]
     title = f"{title} (fidelity {', '.join(dict.fromkeys(shown['fidelity']))})"
-    yield ReportTable(title, columns, rows, left=1 + len(differing))
+    yield model.ReportTable(title, columns, rows, left=1 + len(differing))
     if same := [f"{name} {own[0]}" for name, own in cells.items() if name not in differing]:
-        yield Words(f"All of these: {', '.join(same)}")
+        yield model.Words(f"All of these: {', '.join(same)}")
     if goal.column in _TIMES:
-        yield Words(_bar_line(best_first(frame[feasible(frame, about)], goal, about["stages"]), goal))
+        yield model.Words(_bar_line(best_first(frame[feasible(frame, about)], goal, about["stages"]), goal))
 
 
 def _points_to_show(view: StudyView) -> tuple[pd.DataFrame, str]:
@@ -273,8 +262,8 @@ def plans(frame: pd.DataFrame) -> str:
     )
 
 
-def _plans(view: StudyView) -> list[Words]:
-    return [Words(said)] if (said := plans(view.frame)) else []
+def _plans(view: StudyView) -> list[model.Words]:
+    return [model.Words(said)] if (said := plans(view.frame)) else []
 
 
 def failures(frame: pd.DataFrame) -> pd.DataFrame:
@@ -287,17 +276,17 @@ def failures(frame: pd.DataFrame) -> pd.DataFrame:
     return found.sort_values("points", ascending=False, kind="stable").reset_index(drop=True)
 
 
-def _failures(view: StudyView) -> Iterator[Words]:
+def _failures(view: StudyView) -> Iterator[model.Words]:
     if len(found := failures(view.frame)):
         lines = [
             f"{row['points']:,} x {row['status']}, such as #{row['index']}: {row['sentence']}"
             for row in records(found.head(BEST))
         ]
         more = [f"and {len(found) - BEST:,} other reasons"] if len(found) > BEST else []
-        yield Words("\n".join(["Failed:", *lines, *more]))
+        yield model.Words("\n".join(["Failed:", *lines, *more]))
 
 
-def _failure_table(view: StudyView) -> Iterator[ReportTable]:
+def _failure_table(view: StudyView) -> Iterator[model.ReportTable]:
     found = failures(view.frame)
     shown = found.assign(points=found["points"].map("{:,}".format), index=[f"#{index}" for index in found["index"]])
     columns = {"status": "status", "points": "points", "index": "such as", "sentence": "sentence"}
@@ -320,9 +309,9 @@ def _data(view: StudyView) -> dict[str, Any]:
     }
 
 
-def _filled_by_script(*blocks: View | str) -> model.SectionPart:
+def _filled_by_script(*blocks: model.View | str) -> model.SectionPart:
     """Return blocks that the page's script fills, if any point has a result; a string names a figure."""
-    return on_page(
+    return model.on_page(
         lambda view: [model.Figure(one, view) if isinstance(one, str) else one for one in blocks if view.has_results]
     )
 
@@ -331,34 +320,39 @@ STUDY = model.Report(
     lines=lambda view: [headline(view.frame)],
     data=_data,
     sections=[
-        ReportSection(
+        model.ReportSection(
             "glance",
             "At a glance",
-            [on_page(_show_named_points), on_page(_best), on_terminal(_beside_baseline), on_terminal(_plans)],
+            [
+                model.on_page(_show_named_points),
+                model.on_page(_best),
+                model.on_terminal(_beside_baseline),
+                model.on_terminal(_plans),
+            ],
             absent=lambda view: "" if view.has_results else _NOTHING,
-            absent_in=PAGE,
+            absent_in=model.PAGE,
         ),
-        ReportSection("front", "Pareto front", [_filled_by_script(View("axes"), "study.page.front")]),
-        ReportSection("parallel", "Parallel coordinates", [_filled_by_script(View("parallel", _PARALLEL))]),
-        ReportSection("keys", "Each key against the goal", [_filled_by_script(View("levels", _LEVELS))]),
-        ReportSection(
+        model.ReportSection("front", "Pareto front", [_filled_by_script(model.View("axes"), "study.page.front")]),
+        model.ReportSection("parallel", "Parallel coordinates", [_filled_by_script(model.View("parallel", _PARALLEL))]),
+        model.ReportSection("keys", "Each key against the goal", [_filled_by_script(model.View("levels", _LEVELS))]),
+        model.ReportSection(
             "pair",
             "Two keys",
-            [_filled_by_script(View("pair", _PAIR))],
+            [_filled_by_script(model.View("pair", _PAIR))],
             absent=lambda view: "Only one key is varied." if len(view.keys) == 1 and view.has_results else "",
         ),
-        ReportSection(
+        model.ReportSection(
             "points",
             "All points",
-            [on_page(lambda view: [View("table", _TABLE)])],
-            absent=lacking(lambda view: view.frame, _NOTHING),
+            [model.on_page(lambda view: [model.View("table", _TABLE)])],
+            absent=model.lacking(lambda view: view.frame, _NOTHING),
         ),
-        ReportSection(
+        model.ReportSection(
             "failed",
             "Failed points",
-            [on_terminal(_failures), on_page(_failure_table)],
-            absent=lacking(lambda view: failures(view.frame), "No point failed."),
-            absent_in=PAGE,
+            [model.on_terminal(_failures), model.on_page(_failure_table)],
+            absent=model.lacking(lambda view: failures(view.frame), "No point failed."),
+            absent_in=model.PAGE,
         ),
     ],
 )

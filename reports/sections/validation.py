@@ -14,18 +14,6 @@ from reports.analysis import statistics
 from reports.analysis.repeats import Plays
 from reports.sections import model
 from reports.sections.comparison import SIDES, TIMES, TITLES
-from reports.sections.model import (
-    PAGE,
-    Cell,
-    Column,
-    Fact,
-    ReportSection,
-    ReportTable,
-    Words,
-    figure,
-    on_page,
-    on_terminal,
-)
 from reports.terminal import text
 from reports.terminal.rows import name_rows, operation_name, records
 from reports.terminal.text import format_range
@@ -76,22 +64,22 @@ def _summary(view: ValidationView) -> Iterator[model.Block]:
         signed, worst = text.signed_percent(errors.signed_median), str(view.by_error["scenario"].iloc[0])
         yield model.Facts(
             [
-                Fact("signed median", signed, "is there a bias?", errors.signed_median),
-                Fact("median", text.percent(errors.median), "of absolute errors", errors.median),
-                Fact("95th percentile", text.percent(errors.p95), "of absolute errors", errors.p95),
-                Fact("worst", text.signed_percent(errors.worst), worst, errors.worst),
-                Fact("inside", inside, "measured medians within the predicted p10-p90"),
+                model.Fact("signed median", signed, "is there a bias?", errors.signed_median),
+                model.Fact("median", text.percent(errors.median), "of absolute errors", errors.median),
+                model.Fact("95th percentile", text.percent(errors.p95), "of absolute errors", errors.p95),
+                model.Fact("worst", text.signed_percent(errors.worst), worst, errors.worst),
+                model.Fact("inside", inside, "measured medians within the predicted p10-p90"),
             ]
         )
-    yield Words(_ERRORS if len(known) else _NONE, notes)
+    yield model.Words(_ERRORS if len(known) else _NONE, notes)
 
 
-def _scenarios(view: ValidationView) -> Iterator[ReportTable]:
+def _scenarios(view: ValidationView) -> Iterator[model.ReportTable]:
     """Yield median, p10 and p90 of both sides, error, and whether the measured median is inside; with runs' pages."""
     frame, folder = view.found.scenarios, view.found.folder
     pages = [[_page_of(folder, name, side) for side in SIDES] for name in frame["scenario"]]
     has_pages = any(map(any, pages))
-    rows: list[list[Cell]] = []
+    rows: list[list[model.Cell]] = []
     for row, links in zip(records(frame), pages, strict=True):
         times = []
         for side in SIDES:
@@ -100,19 +88,19 @@ def _scenarios(view: ValidationView) -> Iterator[ReportTable]:
         inside = "-" if math.isnan(row["error"]) else "yes" if row["inside"] else "no"
         noisy, error = "yes" if row["is_too_noisy"] else "no", text.signed_percent(row["error"])
         rows.append([row["scenario"], *(links if has_pages else []), *times, error, inside, noisy])
-    to_pages = [Column("timelines", PAGE), Column("", PAGE)] if has_pages else []
+    to_pages = [model.Column("timelines", model.PAGE), model.Column("", model.PAGE)] if has_pages else []
     times = [name for side in SIDES for name in (side, "p10-p90")]
-    columns: model.Columns = ["scenario", *to_pages, *times, "error", "inside", Column("noisy", PAGE)]
+    columns: model.Columns = ["scenario", *to_pages, *times, "error", "inside", model.Column("noisy", model.PAGE)]
     title, left = "Step times (median, p10 to p90)", 1 + len(to_pages)
-    yield ReportTable(title, columns, rows, left=left, name="All scenarios")
+    yield model.ReportTable(title, columns, rows, left=left, name="All scenarios")
 
 
-def _page_of(folder: Path, scenario: str, side: str) -> Cell:
+def _page_of(folder: Path, scenario: str, side: str) -> model.Cell:
     path = Path(scenario, side, "reports", "report.html")
     return model.PageLink(side, quote(path.as_posix())) if (folder / path).is_file() else ""
 
 
-def _notes(view: ValidationView) -> Iterator[Words]:
+def _notes(view: ValidationView) -> Iterator[model.Words]:
     notes, live = [], view.live or ()
     for one in live:
         if one.ended:
@@ -125,7 +113,7 @@ def _notes(view: ValidationView) -> Iterator[Words]:
             " differences between steps and is too narrow for a measurement"
         )
     if notes:
-        yield Words("\n".join(notes))
+        yield model.Words("\n".join(notes))
 
 
 def noise(plays: Plays, precision: float) -> str:
@@ -150,7 +138,7 @@ def operations(view: ValidationView) -> pd.DataFrame:
     return shown.sort_values("size", ascending=False, kind="stable")
 
 
-def _operations(view: ValidationView) -> Iterator[ReportTable]:
+def _operations(view: ValidationView) -> Iterator[model.ReportTable]:
     frame = operations(view)
     more = f": the first {_ROWS.page} of {len(frame):,}" if len(frame) > _ROWS.page else f": {len(frame):,}"
     columns = {"name": "operation", "scenario": "scenario", "part": "part", **TIMES, "error_of_step": "of the step"}
@@ -159,7 +147,7 @@ def _operations(view: ValidationView) -> Iterator[ReportTable]:
         yield model.table_of(title, shown, columns, left=3, folded=True)
 
 
-def _explain_errors(view: ValidationView) -> Iterator[ReportTable]:
+def _explain_errors(view: ValidationView) -> Iterator[model.ReportTable]:
     """Yield where the greatest errors of a validation that has just ended come from."""
     columns = {"name": "operation", "kind": "kind", **TIMES, "error_of_step": "of the step"}
     every = view.found.operations
@@ -169,14 +157,14 @@ def _explain_errors(view: ValidationView) -> Iterator[ReportTable]:
         yield model.table_of(title, own, columns, left=2, most=_OPERATIONS, others="others")
 
 
-def _verdict(view: ValidationView) -> Iterator[Words]:
+def _verdict(view: ValidationView) -> Iterator[model.Words]:
     known, count = view.by_error, len(view.found.scenarios)
     errors = statistics.errors(known["error"].tolist())
     if view.live is None:
         short = f"Median error {text.percent(errors.median)}, worst {text.signed_percent(errors.worst)}."
-        yield Words(short, strong=True)
+        yield model.Words(short, strong=True)
     elif not len(known):
-        yield Words(f"Errors: none of {text.count_words(count, 'scenario')} was compared.", strong=True)
+        yield model.Words(f"Errors: none of {text.count_words(count, 'scenario')} was compared.", strong=True)
     else:
         said = (
             f"Errors of {text.count_words(len(known), 'scenario')}: median {text.signed_percent(errors.signed_median)};"
@@ -186,30 +174,34 @@ def _verdict(view: ValidationView) -> Iterator[Words]:
         if view.max_error is not None:
             past = [one.name for one in view.live if one.is_past(view.max_error)]
             said += f"\nPast {text.percent(view.max_error)}: {', '.join(past) or 'none'}"
-        yield Words(said, strong=True)
+        yield model.Words(said, strong=True)
 
 
 VALIDATION = model.Report(
     lines=lambda view: [],
     data=lambda view: {"scenarios": view.found.scenarios, "operations": view.found.operations},
     sections=[
-        ReportSection("summary", "Accuracy", [on_page(_summary)]),
-        ReportSection("scatter", "Predicted against measured", [figure("compare.validation.scatter")]),
-        ReportSection(
+        model.ReportSection("summary", "Accuracy", [model.on_page(_summary)]),
+        model.ReportSection("scatter", "Predicted against measured", [model.figure("compare.validation.scatter")]),
+        model.ReportSection(
             "scenarios",
             "Errors by scenario",
             [
-                figure("compare.validation.scenarios"),
-                on_page(lambda view: _scenarios(view) if len(view.found.scenarios) else ()),
-                on_terminal(_scenarios),
-                on_terminal(_notes),
+                model.figure("compare.validation.scenarios"),
+                model.on_page(lambda view: _scenarios(view) if len(view.found.scenarios) else ()),
+                model.on_terminal(_scenarios),
+                model.on_terminal(_notes),
             ],
         ),
-        ReportSection(
+        model.ReportSection(
             "operations",
             "Errors by operation",
-            [figure("compare.validation.operations"), on_page(_operations), on_terminal(_explain_errors)],
+            [
+                model.figure("compare.validation.operations"),
+                model.on_page(_operations),
+                model.on_terminal(_explain_errors),
+            ],
         ),
-        ReportSection("verdict", "Errors", [on_terminal(_verdict)]),
+        model.ReportSection("verdict", "Errors", [model.on_terminal(_verdict)]),
     ],
 )

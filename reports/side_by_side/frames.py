@@ -19,7 +19,7 @@ from reports.analysis.frames import KEYS, memory_at_peak
 from reports.analysis.step_breakdown import PARTS, parts_of_step, steady_kept, timed_steps
 from reports.run import Run
 from reports.sections.run.headline import WORLDS
-from reports.store.columns import TEXT, frame_of_columns
+from reports.store.columns import TEXT, frame_of_columns, frame_of_rows
 from reports.terminal import text
 from reports.user_keys import user_key
 
@@ -79,8 +79,7 @@ def settings(runs: Sequence[tuple[str, Run]]) -> tuple[pd.DataFrame, int]:
         for key, values in sorted(unlike.items(), key=lambda item: (item[0][0] == "versions", len(item[0])))
         for at, ((name, _), value) in enumerate(zip(runs, values, strict=True))
     ]
-    columns = {name: [row[at] for row in rows] for at, name in enumerate(SETTINGS)}
-    return frame_of_columns(columns, SETTINGS), len(leaves) - len(unlike)
+    return frame_of_rows(rows, SETTINGS), len(leaves) - len(unlike)
 
 
 def _tree(run: Run) -> Any:
@@ -178,10 +177,8 @@ class SideBySide:
 
 def names_of(folders: Sequence[Path]) -> list[str]:
     """Return each run folder's name, with as much of its path as makes it unique; else with a number."""
-    paths = [folder.resolve() for folder in folders]
-    return numbered_names(
-        [next((name for name in _endings(path) if _is_only(name, path, paths)), str(path)) for path in paths]
-    )
+    paths = [folder.resolve().parts for folder in folders]
+    return numbered_names([str(Path(*parts)) for parts in text.shortest_endings(paths)])
 
 
 def numbered_names(names: Sequence[str]) -> list[str]:
@@ -192,15 +189,6 @@ def numbered_names(names: Sequence[str]) -> list[str]:
         seen[name] = seen.get(name, 0) + 1
         numbered.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
     return numbered
-
-
-def _endings(path: Path) -> list[str]:
-    return [str(Path(*path.parts[at:])) for at in range(len(path.parts) - 1, 0, -1)]
-
-
-def _is_only(name: str, path: Path, paths: Sequence[Path]) -> bool:
-    length = len(Path(name).parts)
-    return all(other == path or Path(*other.parts[-length:]) != Path(name) for other in paths)
 
 
 def side_by_side(runs: Runs) -> SideBySide:
@@ -236,7 +224,7 @@ def results(runs: Runs, parts: pd.DataFrame) -> pd.DataFrame:
     base = frame[list(CHANGES)].astype("float64").iloc[0]
     for name, change in CHANGES.items():
         frame[change] = frame[name] / base[name] - 1 if base[name] else np.nan
-    return frame_of_columns({name: frame[name] for name in RESULTS}, RESULTS)
+    return frame_of_columns(frame, RESULTS)
 
 
 def result(name: str, run: Run, parts: pd.DataFrame) -> dict[str, Any]:
@@ -272,7 +260,7 @@ def operations(frames: Sequence[tuple[str, pd.DataFrame]]) -> pd.DataFrame:
     their order.
     """
     if not frames:
-        return frame_of_columns(dict.fromkeys(OPERATIONS, ()), OPERATIONS)
+        return frame_of_rows([], OPERATIONS)
     known = _concatenate(frames)
     names = known[[*KEYS, "part"]].drop_duplicates(KEYS)
     whole = names.merge(pd.DataFrame({"run": [name for name, _ in frames]}), how="cross")
@@ -285,7 +273,7 @@ def operations(frames: Sequence[tuple[str, pd.DataFrame]]) -> pd.DataFrame:
     by_change = whole.assign(most=whole["change_ns"].abs(), longest=whole["median_ns"]).groupby(KEYS, sort=False)
     order = by_change[["most", "longest"]].transform("max").assign(at=by_key.ngroup())
     whole = whole.loc[order.sort_values(["most", "longest", "at"], ascending=[False, False, True], kind="stable").index]
-    return frame_of_columns({name: whole[name] for name in OPERATIONS}, OPERATIONS)
+    return frame_of_columns(whole, OPERATIONS)
 
 
 def plans(runs: Runs) -> tuple[pd.DataFrame, int]:
@@ -298,8 +286,7 @@ def plans(runs: Runs) -> tuple[pd.DataFrame, int]:
     of_run = [(name, dict(list(plan.groupby("table", sort=False)))) for name, plan in placed]
     unlike = [table for table in tables if len({_placement(shards.get(table)) for _, shards in of_run}) > 1]
     rows = [_placement_of(name, table, shards.get(table)) for table in unlike for name, shards in of_run]
-    columns = {name: [row[at] for row in rows] for at, name in enumerate(PLANS)}
-    return frame_of_columns(columns, PLANS), len(tables) - len(unlike)
+    return frame_of_rows(rows, PLANS), len(tables) - len(unlike)
 
 
 def _placement(shards: pd.DataFrame | None) -> tuple[str, bytes]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -41,15 +41,10 @@ TABLES: dict[str, type] = {
     "what_if": ChangeRow,
 }
 
-# Tables and columns that earlier releases did not write.
+# Tables that earlier releases did not write, and columns with a default that they did.
 LATER_TABLES = frozenset({"loads", "traffic", "own_plan", "what_if", "kernels", "operators", "layers"})
-_LATER = {
-    Span: {"formula_ns", "launch_ns", "recomputed_flops", "operations", "role", "sharding"},
-    PlanRow: {"host_bytes", "forward_ms", "backward_ms", "look_up_bytes", "update_bytes"},
-    MemoryRow: {"rank_count", "phases", "kind"},
-    LinkRow: {"link_count"},
-    ChangeRow: {"group", "usd_per_1e9_samples", "speed", "speed_low", "speed_high", "tables", "tables_moved"},
-}
+_ALWAYS = {f"bytes_{name}" for name in ("read", "written", "in", "out", "sent")}
+_ALWAYS |= {"rank_count", "kernel", "dtype", "flops"}
 
 # Several decades in ns: sums over ranks, and values beyond them, still fit 64 bits.
 _LARGEST = 1 << 61
@@ -111,9 +106,10 @@ def mistake(frame: pd.DataFrame, row_type: type) -> str | None:
     return None
 
 
-def is_later(row_type: type, name: str) -> bool:
-    """Return whether earlier releases did not write this column."""
-    return name in _LATER.get(row_type, ())
+def required_columns(row_type: type) -> set[str]:
+    """Return the columns that every release has written."""
+    always = {field.name for field in dataclasses.fields(row_type) if field.default is dataclasses.MISSING}
+    return always | _ALWAYS if row_type is Span else always
 
 
 def complete_columns(table: pa.Table, row_type: type, names: Sequence[str]) -> pa.Table:
@@ -126,7 +122,7 @@ def complete_columns(table: pa.Table, row_type: type, names: Sequence[str]) -> p
         found = BY_LABEL[name].derive(table.select(BY_LABEL[name].columns).to_pandas())
         table = table.append_column(schema.field(name), pa.array(found, pa.string()))
     for field in dataclasses.fields(row_type):
-        if is_later(row_type, field.name) and field.name in names and field.name not in table.schema.names:
+        if field.name in names and field.name not in table.schema.names:
             column = schema.field(field.name)
             table = table.append_column(column, pa.repeat(pa.scalar(field.default, column.type), len(table)))
     return table
@@ -141,10 +137,16 @@ def _find_derived(written: Sequence[str], row_type: type, names: Sequence[str]) 
     return [name for name in BY_LABEL if row_type is Span and name in names and name not in written]
 
 
-def frame_of_columns(columns: Mapping[str, Any], kinds: Mapping[str, str]) -> pd.DataFrame:
+def frame_of_columns(columns: Mapping[str, Any] | pd.DataFrame, kinds: Mapping[str, str]) -> pd.DataFrame:
     """Return a frame of the columns of `kinds` ("int", "float", "str", "bool"), in that order, with those dtypes."""
     dtypes = {**_PANDAS, "bool": "bool"}
     return pd.DataFrame({name: _with_dtype(columns[name], dtypes[kinds[name]]) for name in kinds})
+
+
+def frame_of_rows(rows: Iterable[Mapping[str, Any] | tuple[Any, ...]], kinds: Mapping[str, str]) -> pd.DataFrame:
+    """Return a frame as `frame_of_columns` does of rows: dicts, or tuples in the order of `kinds`."""
+    named = [dict(zip(kinds, row, strict=True)) if isinstance(row, tuple) else row for row in rows]
+    return frame_of_columns({name: [row[name] for row in named] for name in kinds}, kinds)
 
 
 def _with_dtype(column: Any, dtype: str) -> Any:

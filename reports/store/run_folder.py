@@ -24,7 +24,15 @@ import pyarrow.parquet as pq
 from reports.analysis.intervals import Ints
 from reports.errors import ReportError
 from reports.run import Run
-from reports.store.columns import LATER_TABLES, TABLES, complete_columns, is_later, schema_of, to_arrow, to_frame
+from reports.store.columns import (
+    LATER_TABLES,
+    TABLES,
+    complete_columns,
+    required_columns,
+    schema_of,
+    to_arrow,
+    to_frame,
+)
 from reports.store.drafts import SPANS_FILE, refuse_name, whole_folder
 from reports.store.parts import PART_ROWS, VERIFIED, Spans, SpansInFile, SpansInMemory, check_frame, unreadable
 from reports.store.replace import replace_file
@@ -46,39 +54,16 @@ Derive = Callable[[Path, Recording], None]
 # No file may depend on the moment or the machine; readers are to notice flipped bits (`parts.VERIFIED`).
 _PARQUET: dict[str, Any] = {"compression": "zstd", "store_schema": False, "write_page_checksum": True}
 
-# Fields of run.json that earlier releases did not write, and which then have their defaults.
-_LATER = frozenset(
-    {
-        "played_on",
-        "thinned",
-        "host_counts",
-        "cores",
-        "devices",
-        "plan_notes",
-        "step_samples",
-        "left_out",
-        "on_cpu",
-        "advice",
-        "rank_classes",
-    }
-)
+# Fields of run.json that list texts, and what each text is.
+_TEXTS = {"hosts": "names", "devices": "names", "plan_notes": "sentences", "left_out": "words", "on_cpu": "words"}
 
 # The limit for a table that is read as a whole.
 _MOST_TABLE_BYTES = 4 << 30
 
 _JSON_TYPES: dict[str, tuple[type, ...]] = {
-    "str": (str,),
-    "int": (int,),
-    "float": (int, float),
-    "bool": (bool,),
-    "dict[str, Any]": (dict,),
-    "dict[str, str]": (dict,),
-    "tuple[str, ...]": (list,),
-    "tuple[tuple[int, int], ...]": (list,),
-    "tuple[tuple[int, int, str], ...]": (list,),
-    "tuple[Advice, ...]": (list,),
+    "str": (str,), "int": (int,), "float": (int, float), "bool": (bool,), "dict": (dict,), "tuple": (list,),
     "Thinned | None": (dict, type(None)),
-}
+}  # fmt: skip
 
 
 def write(recording: Recording, folder: Path | str, derive: Derive | None = None, drafts: Path | None = None) -> Path:
@@ -266,20 +251,15 @@ def _checked_info(path: Path, content: Any) -> RunInfo:
         raise ReportError(f"{path}: not written by this project: it has no schema_version")
     if version > SCHEMA_VERSION:
         raise ReportError(f"{path}: schema_version = {version}: this release reads up to {SCHEMA_VERSION}")
-    fields = {field.name: str(field.type) for field in dataclasses.fields(RunInfo)}
-    missing = [name for name in fields if name not in content and name not in _LATER]
+    fields = {field.name: field for field in dataclasses.fields(RunInfo)}
+    # Earlier releases did not write all fields that have a default.
+    missing = [name for name, field in fields.items() if name not in content and field.default is dataclasses.MISSING]
     if missing:
         raise ReportError(f"{path}: damaged: no {', '.join(missing)}")
-    for name, kind in fields.items():
-        if name in content and not isinstance(content[name], _JSON_TYPES[kind]):
+    for name, kind in ((name, str(field.type)) for name, field in fields.items() if name in content):
+        if not isinstance(content[name], _JSON_TYPES[kind.partition("[")[0]]):
             raise ReportError(f"{path}: {name} = {content[name]!r}: expected {kind}")
-    for name, what in (
-        ("hosts", "names"),
-        ("devices", "names"),
-        ("plan_notes", "sentences"),
-        ("left_out", "words"),
-        ("on_cpu", "words"),
-    ):
+    for name, what in _TEXTS.items():
         if not all(isinstance(one, str) for one in content.get(name, ())):
             raise ReportError(f"{path}: {name} = {content[name]!r}: expected {what}")
     for name in ("library", "payload", "fidelity"):
@@ -289,11 +269,7 @@ def _checked_info(path: Path, content: Any) -> RunInfo:
         raise ReportError(f"{path}: world_size = {content['world_size']}: expected at least 1")
     known = {name: content[name] for name in fields if name in content}
     tuples = {
-        "hosts": tuple(content["hosts"]),
-        "devices": tuple(content.get("devices", ())),
-        "plan_notes": tuple(content.get("plan_notes", ())),
-        "left_out": tuple(content.get("left_out", ())),
-        "on_cpu": tuple(content.get("on_cpu", ())),
+        **{name: tuple(content.get(name, ())) for name in _TEXTS},
         "advice": tuple(_advice(path, one) for one in content.get("advice", ())),
         "thinned": _read_thinned(path, content.get("thinned")),
         "host_counts": _host_counts(path, content.get("host_counts", [])),
@@ -383,9 +359,8 @@ def _check_columns(path: Path, row_type: type) -> int:
             found, rows = file.schema_arrow, int(file.metadata.num_rows)
     except (OSError, pa.ArrowException, UnicodeDecodeError) as error:  # also raised for names in a damaged footer
         raise unreadable(path, error) from error
-    expected = [
-        field for field in schema_of(row_type) if field.name in found.names or not is_later(row_type, field.name)
-    ]
+    needed = required_columns(row_type)
+    expected = [field for field in schema_of(row_type) if field.name in found.names or field.name in needed]
     missing = [field for field in expected if field.name not in found.names]
     unlike = [field for field in expected if field not in missing and found.field(field.name).type != field.type]
     for field in (missing + unlike)[:1]:

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from reports.analysis.step_breakdown import ADDING_UP
-from reports.store.columns import frame_of_columns
+from reports.store.columns import frame_of_columns, frame_of_rows
 from reports.study.frame import baseline_of, study_frame
 from reports.study.rows import STUDY_FILE, about_of
 
@@ -76,7 +76,7 @@ def scaling(frame: pd.DataFrame, about: About) -> pd.DataFrame:
             "limit": [name for name, _ in limits],
             "limit_share": [share for _, share in limits],
         }
-        whole.append(frame_of_columns({name: {**columns, **rest}[name] for name in SCALING}, SCALING))
+        whole.append(frame_of_columns(columns | rest, SCALING))
     return pd.concat(whole, ignore_index=True)
 
 
@@ -120,7 +120,7 @@ def sensitivity(frame: pd.DataFrame, about: About) -> pd.DataFrame:
                 "sentence": "" if ends else str(failed["sentence"].iloc[0]),
             }
         )
-    found = frame_of_columns({name: [row[name] for row in rows] for name in SENSITIVITY}, SENSITIVITY)
+    found = frame_of_rows(rows, SENSITIVITY)
     order = found["elasticity"].abs().sort_values(ascending=False, kind="stable", na_position="last").index
     return found.loc[order].reset_index(drop=True)
 
@@ -144,14 +144,14 @@ def overlap(frame: pd.DataFrame, about: About) -> pd.DataFrame:
         "gradients_share": frame["gradients_exposed_ns"] / frame["step_ns"],
         "gradients_hidden": 1 - frame["gradients_exposed_ns"] / frame["gradients_ns"],
     }
-    found = frame_of_columns({name: columns[name] for name in OVERLAP}, OVERLAP)
+    found = frame_of_columns(columns, OVERLAP)
     return found.sort_values("batch", kind="stable").reset_index(drop=True)
 
 
 def hiding(overlaps: pd.DataFrame, threshold: float) -> pd.DataFrame:
     """Return neighbouring batches of which one exposes at most `threshold` of the step, and the other more."""
     rows = [(of, *pair) for of in (GRADIENTS, COMMUNICATION) for pair in _neighbours(overlaps, of, threshold)]
-    return frame_of_columns({name: [row[at] for row in rows] for at, name in enumerate(HIDING)}, HIDING)
+    return frame_of_rows(rows, HIDING)
 
 
 def exposed_of(overlaps: pd.DataFrame, of: str) -> pd.DataFrame:

@@ -1,8 +1,9 @@
-"""A study's rows as a frame: one row per point, with a column for each varied key."""
+"""A study's rows as a frame, one row per point with a column for each varied key; the command that predicts a point."""
 
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,8 @@ import pyarrow as pa
 
 from reports.study.measures import MEASURES
 from reports.study.rows import COLUMNS, about_of, kind_of, stored_rows
+from reports.terminal import text
+from scenarios.toml_writer import toml_value
 
 # Stages in the order in which points pass through them.
 _ORDER = {"": 0, "estimate": 1, "links": 2, "flows": 3}
@@ -183,11 +186,34 @@ def label(value: object) -> str:
 
 def short_names(keys: Sequence[str]) -> dict[str, str]:
     """Each key's last part, or as many as tell it from others."""
-    names = {}
-    for key in keys:
-        parts = key.split(".")
-        endings = [".".join(parts[at:]) for at in range(len(parts) - 1, -1, -1)]
-        names[key] = next(
-            (one for one in endings if not any(other != key and f".{other}".endswith(f".{one}") for other in keys)), key
-        )
-    return names
+    endings = text.shortest_endings([key.split(".") for key in keys])
+    return {key: ".".join(parts) for key, parts in zip(keys, endings, strict=True)}
+
+
+_PLAYED = ("links", "flows")
+
+
+def command(about: Mapping[str, Any], fidelity: str) -> str:
+    """Return the part of the command that all points share: scenario, values that the study sets, and fidelity.
+
+    An estimate is the planner's alone, so its command simulates the point with the scenario's fidelity.
+    """
+    given = dict(about.get("set", {}))
+    if any(about["stages"]) and fidelity in _PLAYED:
+        given["run.fidelity"] = fidelity
+    return " ".join(["twinstep predict", shlex.quote(about["scenario"]), *(option(*one) for one in given.items())])
+
+
+def option(key: str, value: object) -> str:
+    """Return a key's value as `--set` takes it, quoted for a shell; arrays and tables may be JSON."""
+    return f"--set {shlex.quote(f'{key}={_toml(value)}')}"
+
+
+def _toml(value: object) -> str:
+    """Return a value as TOML, but text unchanged where `--set` reads it as text."""
+    if isinstance(value, str):
+        try:
+            return toml_value(json.loads(value)) if value[:1] in ("[", "{") else value
+        except ValueError:
+            return value
+    return toml_value(value)

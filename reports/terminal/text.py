@@ -9,15 +9,12 @@ import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import wraps
 from itertools import zip_longest
-from typing import Any, ParamSpec, TextIO
+from typing import Any, TextIO
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
-
-P = ParamSpec("P")
 
 WIDTH, _LEAST_WIDTH = 80, 40
 _GAP = 2  # between columns
@@ -141,6 +138,14 @@ def printable(name: object) -> str:
     """Return a file's name as error messages quote it: on one line, whatever it contains."""
     words = str(name)
     return words if words.isprintable() else repr(words)
+
+
+def shortest_endings(names: Sequence[Sequence[str]]) -> list[Sequence[str]]:
+    """Return the fewest last parts of each name that no other name ends with; all of them if there are none."""
+    return [
+        next((one[-n:] for n in range(1, len(one)) if all(to == one or to[-n:] != one[-n:] for to in names)), one)
+        for one in names
+    ]
 
 
 def shorten(words: str, width: int) -> str:
@@ -380,21 +385,12 @@ def as_text(renderable: RenderableType) -> str:
     return stream.getvalue()
 
 
-def json_ready(content: Callable[P, dict[str, Any]]) -> Callable[P, dict[str, Any]]:
-    """Make a function's result plain: no numpy scalars, and None for nan and infinities, which JSON lacks."""
-
-    @wraps(content)
-    def plain(*args: P.args, **kwargs: P.kwargs) -> dict[str, Any]:
-        return {key: _plain(value) for key, value in content(*args, **kwargs).items()}
-
-    return plain
-
-
-def _plain(value: Any) -> Any:
+def json_ready(value: Any) -> Any:
+    """Return a plain value: no numpy scalars, and None for nan and infinities, which JSON lacks."""
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): json_ready(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [json_ready(item) for item in value]
     if hasattr(value, "item"):
         value = value.item()
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -32,6 +32,7 @@ SCENARIOS = {
     **dict.fromkeys(["inside", "is_too_noisy"], "bool"),
     "ended": "str",
 }
+_OUTCOME = ("error", "error_low", "error_high", "inside", "is_too_noisy", "ended")
 OPERATIONS = {"scenario": "str", **VALIDATED_OPERATIONS}
 VALIDATION_FILE = "validation.json"
 SCHEMA_VERSION = 1
@@ -101,8 +102,7 @@ def _content(path: Path) -> dict[str, Any]:
 def _scenario(one: Mapping[str, Any]) -> dict[str, Any]:
     sides = {side: one[side] or {} for side in _SIDES}
     times = {f"{side}_{name}": sides[side].get(name) for side in _SIDES for name in _TIMES}
-    names = ("library", "world_size", "error", "error_low", "error_high", "inside", "is_too_noisy", "ended")
-    return {"scenario": one["name"], **times, **{name: one[name] for name in names}}
+    return {"scenario": one["name"], **times, **{name: one[name] for name in ("library", "world_size", *_OUTCOME)}}
 
 
 def _frame(rows: list[dict[str, Any]], kinds: Mapping[str, str]) -> pd.DataFrame:
@@ -113,21 +113,21 @@ def _frame(rows: list[dict[str, Any]], kinds: Mapping[str, str]) -> pd.DataFrame
     return frame_of_columns(columns, kinds)
 
 
-@text.json_ready
 def content(head: Mapping[str, Any], validations: Sequence[Validation]) -> dict[str, Any]:
     """All that is known, as JSON-ready values; `head` says how it was found."""
     scenarios = [
         {
-            **_head(one),
+            **{name: getattr(one, name) for name in ("name", "file", "digest", "library", "world_size", "steps")},
             "predicted": _side(one.predicted, "draw"),
             "measured": _side(one.measured, "round"),
-            **_outcome(one),
+            **{name: getattr(one, name) for name in _OUTCOME},
             "operations": records(one.operations),
         }
         for one in validations
     ]
     errors = dataclasses.asdict(errors_of(validations))
-    return {"schema_version": SCHEMA_VERSION, **head, "errors": errors, "scenarios": scenarios}
+    whole = {"schema_version": SCHEMA_VERSION, **head, "errors": errors, "scenarios": scenarios}
+    return text.json_ready(whole)  # type: ignore[no-any-return]
 
 
 def as_validated(folder: Path, head: Mapping[str, Any], validations: Sequence[Validation]) -> Validated:
@@ -141,40 +141,24 @@ def write(folder: Path, head: Mapping[str, Any], validations: Sequence[Validatio
     Raises:
         ReportError: the disk refuses.
     """
-    whole = json.dumps(content(head, validations), indent=1, ensure_ascii=False, allow_nan=False)
-    files = {VALIDATION_FILE: whole + "\n"}
+    whole = content(head, validations)
+    files = {VALIDATION_FILE: json.dumps(whole, indent=1, ensure_ascii=False, allow_nan=False) + "\n"}
     if validations:
-        files["validation.csv"] = _frame_of(validations).to_csv(index=False)
-        files["operations.csv"] = _operations_of(validations).to_csv(index=False)
+        # As objects, so that whole numbers stay so beside what is unknown.
+        files["validation.csv"] = pd.DataFrame(map(_flat, whole["scenarios"]), dtype=object).to_csv(index=False)
+        files["operations.csv"] = _read_validated(folder, whole).operations.to_csv(index=False)
     for name, words in sorted(files.items()):  # validation.json comes last
         with replace_file(folder / name) as draft:
             draft.write_text(words, encoding="utf-8")
 
 
-def _frame_of(validations: Sequence[Validation]) -> pd.DataFrame:
-    """One row a scenario, for a file: as objects, so that whole numbers stay so beside what is unknown, nan."""
-    rows = []
-    for one in validations:
-        row = _head(one)
-        for side, plays, play in (("predicted", one.predicted, "draw"), ("measured", one.measured, "round")):
-            values = {key: value for key, value in (_side(plays, play) or {}).items() if not isinstance(value, list)}
-            row |= {f"{side}_{key}": value for key, value in values.items()}
-        rows.append({**row, **_outcome(one)})
-    return pd.DataFrame(rows, dtype=object)
-
-
-def _operations_of(validations: Sequence[Validation]) -> pd.DataFrame:
-    """One row for each scenario and operation."""
-    each = [one.operations for one in validations]
-    both = pd.concat(each, ignore_index=True)
-    both.insert(
-        0, "scenario", [one.name for one, rows in zip(validations, each, strict=True) for _ in range(len(rows))]
-    )
-    return both
-
-
-def _head(one: Validation) -> dict[str, Any]:
-    return {name: getattr(one, name) for name in ("name", "file", "digest", "library", "world_size", "steps")}
+def _flat(scenario: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a scenario of `content` without its lists; keys of a side begin with the side."""
+    row: dict[str, Any] = {}
+    for key, value in scenario.items():
+        own = {f"{key}_{name}": one for name, one in (value or {}).items()} if key in _SIDES else {key: value}
+        row |= {name: one for name, one in own.items() if not isinstance(one, list)}
+    return row
 
 
 def _side(plays: Plays | None, play: str) -> dict[str, Any] | None:
@@ -190,8 +174,3 @@ def _side(plays: Plays | None, play: str) -> dict[str, Any] | None:
         f"{play}_medians_ns": plays.medians_ns,
         f"{play}_steps_ns": [list(one.step_ns) for one in plays.each],
     }
-
-
-def _outcome(one: Validation) -> dict[str, Any]:
-    names = ("error", "error_low", "error_high", "inside", "is_too_noisy", "ended")
-    return {name: getattr(one, name) for name in names}

@@ -14,7 +14,7 @@ from reports.analysis import statistics
 from reports.analysis.repeats import Plays
 from reports.analysis.statistics import Errors
 from reports.compare.comparison import OPERATION_ERRORS, operation_errors
-from reports.store.columns import frame_of_columns
+from reports.store.columns import frame_of_columns, frame_of_rows
 
 # `error_of_step` is (predicted - measured) over the measured median of the whole step.
 VALIDATED_OPERATIONS = {**OPERATION_ERRORS, "error_of_step": "float"}
@@ -65,11 +65,11 @@ class Validation:
     def operations(self) -> pd.DataFrame:
         """Predicted and measured median of each operation of one rank in one step; the greatest differences first."""
         if self.predicted is None or self.measured is None:
-            return frame_of_columns({name: [] for name in VALIDATED_OPERATIONS}, VALIDATED_OPERATIONS)
+            return frame_of_rows([], VALIDATED_OPERATIONS)
         both = operation_errors(self.predicted.operations, self.measured.operations)
         off = (both["predicted_ns"] - both["measured_ns"]).to_numpy(float) / self.measured.sample.median
         order = np.argsort(-np.abs(np.nan_to_num(off)), kind="stable")
-        return frame_of_columns({**both.assign(error_of_step=off).iloc[order]}, VALIDATED_OPERATIONS)
+        return frame_of_columns(both.assign(error_of_step=off).iloc[order], VALIDATED_OPERATIONS)
 
     def is_past(self, max_error: float) -> bool:
         """Return whether the error is known and greater than `max_error`."""

@@ -37,7 +37,8 @@ def block_bucketize(
     """Cut every bag into `my_size` buckets by the block of rows of its ids.
 
     An id, read as unsigned, goes to bucket `id // block` as `id % block`; past the last block, to bucket `id % my_size`
-    as `id // my_size`. Lengths and ids that do not fit each other, and ids on the meta device, are a RuntimeError.
+    as `id // my_size`. Lengths and ids that do not fit each other, and ids on the meta device, are a RuntimeError; with
+    lengths on the meta device, too, the result has shapes only.
 
     Args:
         lengths: [features * batch], feature-major, or [sum of `batch_size_per_feature`].
@@ -51,6 +52,8 @@ def block_bucketize(
         device: of all results but `lengths`; with meta only their shapes are made.
         is_checked: lengths are known to match the ids; checking them would make the host wait for their device.
     """
+    if ids.is_meta and lengths.is_meta:
+        return _shapes(ids, weights, lengths.new_empty(my_size * lengths.numel()), bucketize_pos, sequence)
     cuts: Any = {"total_num_blocks": total_num_blocks, "block_bucketize_pos": block_bucketize_pos}
     blocks = Blocks.of(block_sizes, my_size, keep_orig_idx=keep_orig_idx, **cuts)
     _check(lengths, ids, weights, has_lengths=not is_checked)
@@ -60,7 +63,7 @@ def block_bucketize(
     own, device = lengths.to(ids.device), device or ids.device
     if device.type == "meta":
         counted = kernels.count(ids, own, batches, blocks)
-        return _shapes(ids, weights, counted.to(lengths.device), positions=bucketize_pos, sequence=sequence)
+        return _shapes(ids, weights, counted.to(lengths.device), bucketize_pos, sequence)
     carried = None if weights is None else weights.to(ids.device)
     done: Bucketized = kernels.bucketize(
         ids, own, batches, blocks, weights=carried, positions=bucketize_pos, sequence=sequence
@@ -145,7 +148,7 @@ def _batches(bags: int, features: int, given: Sequence[int] | Tensor | None) -> 
     return batches
 
 
-def _shapes(ids: Tensor, weights: Tensor | None, lengths: Tensor, *, positions: bool, sequence: bool) -> Bucketized:
+def _shapes(ids: Tensor, weights: Tensor | None, lengths: Tensor, positions: bool, sequence: bool) -> Bucketized:
     like = torch.empty_like(ids, device="meta")
     return Bucketized(
         lengths=lengths,

@@ -107,7 +107,7 @@ def _keep_own(sending: Sending) -> KeyedJagged:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrived:
     """Source-major tensors as received; `strides[s][k]` is the number of samples of key k from source s; None:
-    `batches[s]`.
+    `batches[s]`. `ids` are numbers by source and key, if known without lengths.
     """
 
     values: Tensor
@@ -115,6 +115,7 @@ class Arrived:
     weights: Tensor | None
     batches: tuple[int, ...]
     strides: list[list[int]] | None = None
+    ids: list[int] | None = None
 
 
 async def reorder(rank: Rank, arrived: Arrived, route: Route) -> KeyedJagged:
@@ -175,8 +176,8 @@ def _key_major(arrived: Arrived, route: Route) -> KeyedJagged:
     keys = len(route.keys)
     strides = arrived.strides or [[batch] * keys for batch in arrived.batches]
     samples = [stride for row in strides for stride in row]
-    # This reads the device: chunk sizes decide how values are split, and the host splits.
-    ids = chunk_sums(arrived.lengths, samples)
+    # Sums read the device: chunk sizes decide how values are split, and the host splits.
+    ids = chunk_sums(arrived.lengths, samples) if arrived.ids is None else arrived.ids
     sources = route.source_order or range(route.group.size)
     order = [source * keys + key for key in range(keys) for source in sources]
     by_key = tuple(tuple(strides[source][key] for source in sources) for key in range(keys))
@@ -189,6 +190,7 @@ def _key_major(arrived: Arrived, route: Route) -> KeyedJagged:
         stride_per_key_per_rank=None if arrived.strides is None else by_key,
         batch_per_rank=arrived.batches if arrived.strides is None else (),
         ids_per_key=tuple(sum(ids[key::keys]) for key in range(keys)),
+        ids_per_key_per_rank=tuple(tuple(ids[source * keys + key] for source in sources) for key in range(keys)),
     )
 
 
@@ -271,7 +273,17 @@ class _Moving:
             weights=done.get("weights"),
             batches=received.batches,
             strides=by_source,
+            ids=self._counted_ids(),
         )
+
+    def _counted_ids(self) -> list[int] | None:
+        """Return the numbers of ids that each source sends to this rank, by key, if ids are counted."""
+        counted, route = self.features.counted, self.route
+        if counted is None:
+            return None
+        first = sum(route.keys_per_rank[: route.group.index(self.rank.rank)])
+        ids: list[int] = counted.by_rank[list(route.group.ranks), first : first + len(route.keys)].ravel().tolist()
+        return ids
 
 
 def _tell(rank: Rank, rows: list[list[int]], group: Group, label: str) -> Work[Tensor]:

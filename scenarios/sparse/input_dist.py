@@ -216,6 +216,7 @@ async def bucketize_features(
     """
     weights = None if positions else features.weights
     is_checked = features.ids_per_key is not None
+    counted = None if features.counted is None else features.counted.bucketize(features.keys, block_sizes, buckets)
     cut = partial(
         block_bucketize,
         weights=weights,
@@ -236,7 +237,7 @@ async def bucketize_features(
     )
     given = (features.lengths, features.values, block_sizes, buckets)
     done = await rank.compute(kernel, cut, *given, label=f"{label}.bucketize", role=IDS)
-    # Without `ids_per_key`: bucketizing changes the counts, and only the device knows the new ones.
+    # Bucketizing changes the counts: only the device knows the new ones, unless ids are counted.
     by_rank = features.stride_per_key_per_rank
     cut_features = KeyedJagged(
         keys=features.keys * buckets,
@@ -245,6 +246,8 @@ async def bucketize_features(
         weights=done.positions if positions else done.weights,
         stride=features.stride,
         stride_per_key_per_rank=None if by_rank is None else by_rank * buckets,
+        ids_per_key=None if counted is None else counted.of_rank(rank.rank),
+        counted=counted,
     )
     return cut_features, done.unbucketize_permute
 

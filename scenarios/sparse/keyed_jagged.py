@@ -1,7 +1,7 @@
 """Ragged lists of ids by feature and sample, with functions that cut and join them.
 
-Sizes are always real: `lengths` lives where values can be read. `values` and `weights` may be on the meta device; they
-are never read here, and every result has the shape that it would have with values.
+Sizes are always known: `lengths` lives where values can be read, unless ids are `counted`. `values` and `weights` may
+be on the meta device; they are never read here, and every result has the shape that it would have with values.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
+
+from scenarios.sparse.counted import CountedIds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +27,8 @@ class KeyedJagged:
         batch_per_rank: samples from each source, by group rank; set by an exchange, for the output exchange.
         ids_per_key: the result of `length_per_key` if the host knows it; otherwise its first call waits for the device
             of `lengths`.
+        ids_per_key_per_rank: the number of ids of each key by source, in order, after an exchange.
+        counted: the ids of all ranks as numbers, before an exchange without lengths, which are then on meta.
 
     Raises:
         ValueError: the parts do not fit each other.
@@ -38,6 +42,8 @@ class KeyedJagged:
     stride_per_key_per_rank: tuple[tuple[int, ...], ...] | None = None
     batch_per_rank: tuple[int, ...] = ()
     ids_per_key: tuple[int, ...] | None = field(default=None, compare=False, repr=False)
+    ids_per_key_per_rank: tuple[tuple[int, ...], ...] = field(default=(), compare=False, repr=False)
+    counted: CountedIds | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if (self.stride is None) == (self.stride_per_key_per_rank is None):
@@ -160,6 +166,10 @@ class KeyedJagged:
             weights=None if self.weights is None else take_chunks(self.weights, sizes, order),
             stride_per_key_per_rank=None if by_rank is None else tuple(by_rank[index] for index in order),
             ids_per_key=tuple(sizes[index] for index in order),
+            ids_per_key_per_rank=tuple(self.ids_per_key_per_rank[index] for index in order)
+            if self.ids_per_key_per_rank
+            else (),
+            counted=None if self.counted is None else self.counted.permute(order),
         )
 
     def select(self, keys: Sequence[str]) -> KeyedJagged:
@@ -219,6 +229,8 @@ def concat(parts: Sequence[KeyedJagged]) -> KeyedJagged:
         stride_per_key_per_rank=None
         if first.stride_per_key_per_rank is None
         else tuple(strides for part in parts for strides in part.stride_per_key_per_rank or ()),
+        ids_per_key_per_rank=(),
+        counted=None,
         ids_per_key=None
         if any(part.ids_per_key is None for part in parts)
         else tuple(ids for part in parts for ids in part.ids_per_key or ()),

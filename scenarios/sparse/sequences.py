@@ -22,7 +22,7 @@ from scenarios.seam.roles import GRADIENTS, ROWS
 from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
 from scenarios.sparse.feature_exchange import Sending, per_rank, permute_kernel
 from scenarios.sparse.groups import TableGroup, fields_of_groups
-from scenarios.sparse.keyed_jagged import KeyedJagged, cat, chunk_sums, send_to_device, take_chunks
+from scenarios.sparse.keyed_jagged import KeyedJagged, cat, send_to_device, take_chunks
 from scenarios.sparse.output_dist import LABEL, LABEL_BACKWARD
 from scenarios.sparse.tables import ShardedTable
 
@@ -161,7 +161,8 @@ class SequenceGroup(TableGroup):
         widths = np.array([column.columns for column in self.columns], np.int64)
         counts = np.array(sent.features.length_per_key(), np.int64).reshape(-1, len(widths))
         came, mine, sources = counts * widths, self.lookups(rank.place), arrived.batch_per_rank
-        ids = np.array(chunk_sums(arrived.lengths, sources * len(mine)), np.int64).reshape(len(mine), len(sources))
+        by_source = arrived.ids_per_key_per_rank or [[count] for count in arrived.length_per_key()]
+        ids = np.array(by_source, np.int64).reshape(len(mine), len(sources))
         looked_up = ids * np.array([each.columns for each in mine], np.int64)[:, None]
         assert own.stride is not None
         return SequenceWay(

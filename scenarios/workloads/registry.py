@@ -17,9 +17,9 @@ from scenarios.config.toml.program_spec import ProgramSpec, ScenarioTable
 from scenarios.config.toml.reading import phrase_of
 from scenarios.config.toml.section import FreeOptions
 from scenarios.config.toml.sections import Document
-from scenarios.workloads.gradient_tables import BUCKETS, COMPRESSION
 from scenarios.workloads.locate import BUILT_IN, import_named, place_of
 from scenarios.workloads.options import Shape, shape_of
+from scenarios.workloads.step_tables import BUCKETS, COMPRESSION
 
 BATCH_SIZE = "run.batch_size"  # an entry of a program's `reads`: the key is required
 

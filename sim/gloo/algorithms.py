@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from scenarios.seam.traits import MESSAGES
 from sim.gloo import closed_forms
-from sim.gloo.closed_forms import as_all_to_all, reduced_parts
+from sim.gloo.closed_forms import IN_PARTS, as_all_to_all, reduced_parts
 from sim.gloo.script import Copy, Reduce, Script, ScriptWriter, Totals, WaitRecv, WaitSend
 from sim.gloo.script import totals as schedule_totals
 from sim.gloo.segments import Segments, all_reduce_segments, reduce_segments
@@ -49,12 +49,20 @@ def totals(calls: Sequence[Call]) -> Totals:
     upper bound if the buffer leaves segments empty (fewer than 2p elements, or a last chunk that rounding emptied).
     """
     form = _ALGORITHMS[calls[0].op][1]
-    return schedule_totals(schedule(calls)) if form is None else closed_forms.totals(form, calls)
+    if form is None:
+        return schedule_totals(schedule(calls))
+    sums = Totals(len(calls))
+    form(sums, calls)
+    return sums
 
 
 def _all_reduce(writer: ScriptWriter, call: Call, rank: int) -> None:
-    """Write a ring reduce-scatter and a ring all-gather of the reduced chunks, both to the left."""
-    _all_reduce_part(writer, call, rank, call.bytes_in)
+    """Write a ring reduce-scatter and a ring all-gather of the reduced chunks, both to the left, for each part.
+
+    torch runs several on two threads; here they run one after the other.
+    """
+    for size_bytes in reduced_parts(call):
+        _all_reduce_part(writer, call, rank, size_bytes)
 
 
 def _all_reduce_part(writer: ScriptWriter, call: Call, rank: int, size_bytes: int) -> None:
@@ -69,20 +77,9 @@ def _all_reduce_part(writer: ScriptWriter, call: Call, rank: int, size_bytes: in
 
 
 def _all_reduce_of_copy(writer: ScriptWriter, call: Call, rank: int) -> None:
-    """Write an all-reduce between copies to and from one buffer, for a coalesced call or a reduce_scatter_tensor."""
+    """Write all-reduces between copies to and from one buffer, as torch's gloo coalesces and scatters."""
     writer.work(Copy(call.bytes_in))
     _all_reduce(writer, call, rank)
-    writer.work(Copy(call.bytes_out))
-
-
-def _all_reduces(writer: ScriptWriter, call: Call, rank: int) -> None:
-    """Write an all-reduce of a copy for each tensor, as torch's gloo reduces and scatters lists.
-
-    torch runs them on two threads; here they run one after the other.
-    """
-    writer.work(Copy(call.bytes_in))
-    for size_bytes in reduced_parts(call):
-        _all_reduce_part(writer, call, rank, size_bytes)
     writer.work(Copy(call.bytes_out))
 
 
@@ -246,34 +243,32 @@ def _monitored_barrier(writer: ScriptWriter, call: Call, rank: int) -> None:
         writer.wait(writer.send(peer, MONITORED_BYTES))
 
 
-# A member's script, and the closed form of all members' totals.
+# A member's script, and the closed form of all members' totals where it saves much.
 _Algorithm: TypeAlias = "tuple[Callable[[ScriptWriter, Call, int], None], closed_forms.ClosedForm | None]"
 _COPIED = (_all_reduce_of_copy, closed_forms.all_reduce_of_copy)
-_PARTS = (_all_reduces, closed_forms.all_reduces)
 _GATHERED = (_all_gather, closed_forms.all_gather)
 _ALGORITHMS: dict[str, _Algorithm] = {
     "all_reduce": (_all_reduce, closed_forms.all_reduce),
-    **dict.fromkeys(("all_reduce_coalesced", "reduce_scatter_tensor"), _COPIED),
-    **dict.fromkeys(("reduce_scatter", "reduce_scatter_tensor_coalesced"), _PARTS),
+    **dict.fromkeys(("all_reduce_coalesced", "reduce_scatter_tensor", *IN_PARTS), _COPIED),
     **dict.fromkeys(("all_gather_into_tensor", "all_gather_into_tensor_coalesced", "all_gather_coalesced"), _GATHERED),
     "all_gather": (_all_gather_list, closed_forms.all_gather_list),
-    "broadcast": (_broadcast, closed_forms.broadcast),
+    "broadcast": (_broadcast, None),
     "reduce": (_reduce, closed_forms.reduce),
-    "gather": (_gather, closed_forms.gather),
-    "scatter": (_scatter, closed_forms.scatter),
+    "gather": (_gather, None),
+    "scatter": (_scatter, None),
     "all_to_all": (_all_to_all, closed_forms.all_to_all),
     "all_to_all_single": (_all_to_all_single, closed_forms.all_to_all_single),
-    "barrier": (_barrier, closed_forms.barrier),
+    "barrier": (_barrier, None),
     "monitored_barrier": (_monitored_barrier, None),
-    "send": (lambda writer, call, _: writer.wait(writer.send(call.root, call.bytes_in)), closed_forms.point_to_point),
-    "recv": (lambda writer, call, _: writer.wait(writer.recv(call.root, call.bytes_out)), closed_forms.point_to_point),
+    "send": (lambda writer, call, _: writer.wait(writer.send(call.root, call.bytes_in)), None),
+    "recv": (lambda writer, call, _: writer.wait(writer.recv(call.root, call.bytes_out)), None),
 }
-_RINGS = (_all_reduce, _all_reduce_of_copy, _all_reduces, _all_gather, _all_gather_list, _reduce)
+_OTHER_RINGS = (_all_gather, _all_gather_list, _reduce)
 
 
 def rings(call: Call) -> int:
     """Return how many rings a member runs, one after the other; 0 if the call is no ring."""
     writer = _ALGORITHMS[call.op][0]
-    if writer is _all_reduces:
+    if writer in (_all_reduce, _all_reduce_of_copy):
         return len(reduced_parts(call))
-    return int(writer in _RINGS and not (writer is _all_gather_list and call.parts))
+    return int(writer in _OTHER_RINGS and not (writer is _all_gather_list and call.parts))

@@ -1,4 +1,4 @@
-"""Closed forms of gloo's schedules: bytes by directed pair, latency steps and local work."""
+"""Closed forms of the totals of gloo's rings and exchanges, whose schedules grow with the square of the ranks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from scenarios.seam.traits import MESSAGES
 from sim.gloo.script import Totals
 from sim.gloo.segments import all_reduce_segments, reduce_segments
 
@@ -14,22 +13,18 @@ if TYPE_CHECKING:
     from scenarios.seam.calls import Call
 
 Calls: TypeAlias = "Sequence[Call]"
+# Verbs that torch's gloo makes of an all-reduce for each tensor.
+IN_PARTS = ("reduce_scatter", "reduce_scatter_tensor_coalesced")
 
 
-# Adds what calls send and compute.
+# Adds the bytes by directed pair, latency steps and local work of calls.
 ClosedForm: TypeAlias = Callable[[Totals, Calls], None]
 
 
-def totals(form: ClosedForm, calls: Calls) -> Totals:
-    """Return `algorithms.totals` of the calls by their closed form."""
-    sums = Totals(calls[0].group.size if calls[0].op in MESSAGES else len(calls))
-    form(sums, calls)
-    return sums
-
-
 def all_reduce(sums: Totals, calls: Calls) -> None:
-    """Add an all-reduce: rank r sends every chunk but r while reducing and every chunk but r-1 while gathering."""
-    _all_reduce_part(sums, calls, calls[0].bytes_in)
+    """Add all-reduces: rank r sends every chunk but r while reducing and every chunk but r-1 while gathering."""
+    for size_bytes in reduced_parts(calls[0]):
+        _all_reduce_part(sums, calls, size_bytes)
 
 
 def _all_reduce_part(sums: Totals, calls: Calls, size_bytes: int) -> None:
@@ -50,20 +45,15 @@ def _all_reduce_part(sums: Totals, calls: Calls, size_bytes: int) -> None:
 
 
 def all_reduce_of_copy(sums: Totals, calls: Calls) -> None:
-    """Add an all-reduce of a copy of each member's input, whose result is copied out."""
+    """Add all-reduces of a copy of each member's input, whose results are copied out."""
     all_reduce(sums, calls)
     sums.copy_bytes = [call.bytes_in + call.bytes_out for call in calls]
 
 
-def all_reduces(sums: Totals, calls: Calls) -> None:
-    """Add an all-reduce for each part of a reduce-scatter."""
-    for size_bytes in reduced_parts(calls[0]):
-        _all_reduce_part(sums, calls, size_bytes)
-    sums.copy_bytes = [call.bytes_in + call.bytes_out for call in calls]
-
-
 def reduced_parts(call: Call) -> tuple[int, ...]:
-    """Return the bytes of each all-reduce of a reduce-scatter of several tensors."""
+    """Return the bytes of each all-reduce that a call is: one for each tensor of a reduce-scatter of several."""
+    if call.op not in IN_PARTS:
+        return (call.bytes_in,)
     ranks = len(call.group.ranks)
     return call.parts or (call.bytes_in // ranks,) * ranks
 
@@ -115,43 +105,13 @@ def as_all_to_all(call: Call) -> Call:
     return replace(call, bytes_in=sum(sends), send_bytes=sends, recv_bytes=call.parts)
 
 
-def broadcast(sums: Totals, calls: Calls) -> None:
-    """Add a broadcast: a place, counted from the root, is as many hops away as its number has bits set."""
-    ranks, root = len(calls), calls[0].root
-    size_bytes = calls[0].bytes_in + calls[0].bytes_out
-    for place in range(1, ranks):
-        parent, rank = place - (1 << (place.bit_length() - 1)), (place + root) % ranks
-        sums.messages((parent + root) % ranks, rank, 1, size_bytes)
-        sums.latency_steps[rank] = 1 + place.bit_count()
-    # The root waits for its children's notices only; its data needs no answer.
-    sums.latency_steps[root] = min(1, ranks - 1)
-
-
-def gather(sums: Totals, calls: Calls) -> None:
-    """Add a message of each other member to the root."""
-    root, share_bytes = calls[0].root, calls[0].bytes_in
-    for rank in range(len(calls)):
-        if rank != root:
-            sums.message(rank, root, share_bytes)
-    sums.copy_bytes[root] = (len(calls) + 1) * share_bytes
-
-
-def scatter(sums: Totals, calls: Calls) -> None:
-    """Add a message of the root to each other member."""
-    root, share_bytes = calls[0].root, calls[0].bytes_out
-    for rank in range(len(calls)):
-        if rank != root:
-            sums.message(root, rank, share_bytes)
-    sums.copy_bytes[root] = share_bytes
-
-
 def all_to_all_single(sums: Totals, calls: Calls) -> None:
     """Add a message between each pair of members."""
     for rank, call in enumerate(calls):
         sums.copy_bytes[rank] = call.send_bytes[rank]
         for target, size_bytes in enumerate(call.send_bytes):
             if target != rank:
-                sums.message(rank, target, size_bytes)
+                sums.messages(rank, target, 1, size_bytes)
     # All messages are posted at once: a latency for notices, a latency for data.
     sums.latency_steps = [2 if len(calls) > 1 else 0] * len(calls)
 
@@ -161,18 +121,3 @@ def all_to_all(sums: Totals, calls: Calls) -> None:
     all_to_all_single(sums, calls)
     for rank, call in enumerate(calls):
         sums.copy_bytes[rank] += call.bytes_in + call.bytes_out
-
-
-def barrier(sums: Totals, calls: Calls) -> None:
-    """Add a dissemination barrier: an empty message a round."""
-    ranks, rounds = len(calls), (len(calls) - 1).bit_length()
-    for i in range(rounds):
-        for rank in range(ranks):
-            sums.messages(rank, (rank + (1 << i)) % ranks, 1, 0)
-    sums.latency_steps = [2 * rounds] * ranks
-
-
-def point_to_point(sums: Totals, calls: Calls) -> None:
-    """Add the message of a send and its recv."""
-    sender = next(call for call in calls if call.op == "send")
-    sums.message(sender.group.index(sender.rank), sender.root, sender.bytes_in)

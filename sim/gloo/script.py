@@ -92,12 +92,6 @@ class Totals:
             pairs[there] = pairs.get(there, 0) + count * (NOTICE_BYTES + HEADER_BYTES) + size_bytes
             pairs[back] = pairs.get(back, 0) + count * NOTICE_BYTES
 
-    def message(self, source: int, target: int, size_bytes: int) -> None:
-        """Add one message without predecessors: one latency for the notice, one for the data."""
-        self.messages(source, target, 1, size_bytes)
-        self.latency_steps[source] = max(self.latency_steps[source], 1)
-        self.latency_steps[target] = 2
-
 
 class ScriptWriter:
     """A writer of one script, which numbers the messages of each directed pair."""
@@ -140,10 +134,16 @@ class ScriptWriter:
 def totals(scripts: Sequence[Script]) -> Totals:
     """Sum each script's messages and local work, in a time that grows with the number of messages."""
     sums = Totals(len(scripts))
-    sums.pair_bytes = _pair_bytes(scripts)
     sums.latency_steps = latency_steps(scripts)
-    sums.reduce_bytes = [sum(i.size_bytes for i in script if isinstance(i, Reduce)) for script in scripts]
-    sums.copy_bytes = [sum(i.size_bytes for i in script if isinstance(i, Copy)) for script in scripts]
+    for rank, script in enumerate(scripts):
+        for instruction in script:
+            match instruction:
+                case Send(peer, size_bytes, _):
+                    sums.messages(rank, peer, 1, size_bytes)
+                case Reduce(size_bytes):
+                    sums.reduce_bytes[rank] += size_bytes
+                case Copy(size_bytes):
+                    sums.copy_bytes[rank] += size_bytes
     return sums
 
 
@@ -189,18 +189,3 @@ def _advance(
                     return instruction
                 clocks[rank] = max(clocks[rank], max(send, recv + 1) + arrives)
     return None
-
-
-def _pair_bytes(scripts: Sequence[Script]) -> dict[tuple[int, int], int]:
-    pairs: dict[tuple[int, int], int] = {}
-    for rank, script in enumerate(scripts):
-        for instruction in script:
-            match instruction:
-                case Send(peer, size_bytes, _):
-                    count = NOTICE_BYTES + HEADER_BYTES + size_bytes
-                case Recv(peer, _, _):
-                    count = NOTICE_BYTES
-                case _:
-                    continue
-            pairs[rank, peer] = pairs.get((rank, peer), 0) + count
-    return pairs

@@ -80,6 +80,12 @@ class CheckpointTimes:
         """Return whole checkpoints that stop training while they are written."""
         return cls(blocks_s=(write_s,), background_s=(0.0,), restore_s=(restore_s,))
 
+    def quicker(self, speed: float) -> CheckpointTimes:
+        """Return checkpoints that are written and loaded `speed` times as fast."""
+        parts = (self.blocks_s, self.background_s, self.restore_s)
+        blocks_s, background_s, restore_s = (tuple(seconds / speed for seconds in part) for part in parts)
+        return CheckpointTimes(blocks_s=blocks_s, background_s=background_s, restore_s=restore_s)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobModel:

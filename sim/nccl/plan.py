@@ -8,7 +8,7 @@ protocol's flags and for the rates in NCCL's bandwidth tables, which are lower t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -17,7 +17,6 @@ import numpy.typing as npt
 
 from scenarios.seam.traits import BARRIERS, CHAINS, EXCHANGES, TRAITS, Function
 from sim.nccl import rings_and_trees as paths
-from sim.nccl.coalesced import runs
 from sim.nccl.costs import GroupShape, NcclCosts
 from sim.nccl.model.predictor import TunedCollective, TuningChoice
 from sim.nccl.model.topology import ring_steps
@@ -43,6 +42,8 @@ Layout: TypeAlias = Sequence[int]
 
 # torch's barrier is an all_reduce of one float; NCCL has no monitored one: on real ranks, too, it is a barrier
 BARRIER_BYTES = 4
+# "We aggregate operations that are within 4X size of each other" (ncclPrepareTasks in src/enqueue.cc of NCCL 2.28).
+_ALIKE = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +115,21 @@ def pipeline(call: Call, group: GroupPlacement, costs: NcclCosts) -> NcclPlan:
         for alike in runs(call.parts or (size_bytes,))
     ]
     return _in_one_kernel(plans) if plans else NO_PLAN
+
+
+def runs(parts_bytes: Sequence[int]) -> Iterator[list[int]]:
+    """Yield the bytes of collectives of one group (ncclGroupStart, ncclGroupEnd) by runs, the smallest first.
+
+    Of collectives of one kind, smallest first, those below four times the smallest get one algorithm and protocol:
+    NCCL's choice for their sum. All go in one kernel, in which channels share the bytes of all evenly
+    (scheduleCollTasksToPlan). Empty parts are not sent.
+    """
+    left = sorted(size for size in parts_bytes if size)
+    while left:
+        below = _ALIKE * left[0]
+        alike = [size for size in left if size < below]
+        yield alike
+        left = left[len(alike) :]
 
 
 def _operation(op: str, sizes_bytes: Sequence[int], group: GroupPlacement, costs: NcclCosts) -> TunedCollective:

@@ -1,4 +1,4 @@
-"""Published memory by scripts: what is asked of the simulator, what counts, and that docs have what is kept."""
+"""Published memory by scripts: what is asked of the simulator, and what counts."""
 
 from __future__ import annotations
 
@@ -57,9 +57,3 @@ def test_rows_of_one_command_are_renewed_together_and_others_say_why_not(
     published_memory.main()
     assert (asked, list(published_memory.read_kept()["id"])) == (["titan-02"], ["titan-02", "titan-03"])
     assert capsys.readouterr().err == "titan-12: not predicted: the script has no asynchronous tensor parallelism\n"
-
-
-def test_the_docs_have_what_is_kept() -> None:
-    """Run `python -m benchmarks.published_memory --write` where they have not."""
-    made = published_memory.table(published_memory.compare())
-    assert published_memory.TABLE.read_text(encoding="utf-8") == made

@@ -39,7 +39,7 @@ def test_the_memory_of_a_process_is_its_own_peak():
 
 def test_output_of_a_process_is_kept_and_its_failure_exits():
     assert report.run_python("-c", "print(7)").output == "7\n"
-    with pytest.raises(SystemExit, match=r"python -c exit\(3\): ended with 3"):
+    with pytest.raises(SystemExit, match=r"-c exit\(3\): ended with 3"):
         report.run_python("-c", "exit(3)")
 
 

@@ -47,15 +47,6 @@ def lines(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| ")]
 
 
-def test_errors_are_relative_to_what_was_measured() -> None:
-    found = side_by_side.errors([1.1, 0.8, 3.0], [1.0, 1.0, 2.0])
-    assert found.cases == 3
-    assert found.median == pytest.approx(0.1)
-    assert found.median_absolute == pytest.approx(0.2)
-    assert found.high == pytest.approx(0.2 + 0.9 * (0.5 - 0.2))
-    assert found.worst == pytest.approx(0.5)
-
-
 def test_the_variant_with_the_smallest_median_error_stands_for_a_baseline() -> None:
     predictions = {"far": [2.0, 1.0, 2.0], "near": [1.1, 1.1, 9.0]}
     assert side_by_side.best(predictions, [1.0, 1.0, 1.0]) == "near"

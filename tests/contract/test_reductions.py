@@ -29,8 +29,8 @@ def draw(rank: int, numel: int, dtype: str) -> Tensor:
     """Numbers whose sums round, every fifth an odd one."""
     generator = torch.Generator().manual_seed(100 * numel + rank)
     values = torch.randn(numel, 2, generator=generator)
-    for index in torch.randperm(numel, generator=generator)[: numel // 5].tolist():
-        values[index, index % 2] = ODD[(index + rank) % len(ODD)]
+    index = torch.randperm(numel, generator=generator)[: numel // 5]
+    values[index, index % 2] = torch.tensor(ODD)[(index + rank) % len(ODD)]
     kind = getattr(torch, dtype)
     return torch.view_as_complex(values).to(kind) if kind.is_complex else values[:, 0].contiguous().to(kind)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 from typing import Any
 
@@ -16,13 +15,12 @@ from hypothesis import strategies as st
 from reports.compare.comparison import compare
 from reports.errors import ReportError
 from reports.kineto import compute_times as times
-from reports.perfetto import trace as perfetto
 from reports.run import Run
 from reports.store import run_folder as store
-from reports.store.parts import SpansInMemory
 from reports.terminal import text
 from scenarios.seam.trace import MemoryRow, Metric, PlanRow, Recording, Thinned
 from tests.reports import shown as tables
+from tests.reports.perfetto.test_trace import trace
 from tests.reports.recordings import PATIENT, by_hand, info, link, on_nccl, recordings, with_spans
 
 # Ranks 0 and 1 of `by_hand` stand for so many hosts of one GPU each.
@@ -179,9 +177,7 @@ def test_a_comparison_says_how_a_side_was_simulated():
 
 
 def test_tracks_in_perfetto_have_the_others_in_their_names():
-    run, stream = Run.of(folded(by_hand(), COUNTS)), io.StringIO()
-    perfetto.write(SpansInMemory(run.spans), run.info, stream)
-    events = [one for one in json.loads(stream.getvalue())["traceEvents"] if one["ph"] == "M"]
+    events = [one for one in trace(folded(by_hand(), COUNTS))["traceEvents"] if one["ph"] == "M"]
     names = {one["args"].get("name") for one in events}
     assert {"host 0 host-a", "host 1 host-b & 14 more", "rank 0 main", "rank 1 & 14 more main"} <= names
 

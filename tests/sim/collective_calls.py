@@ -1,11 +1,15 @@
-"""Calls of whole groups, for the tests of this room."""
+"""Calls of whole groups, and collectives of a program, for the tests of this room."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import torch
+
+from scenarios.seam.backend import Work
 from scenarios.seam.calls import Call
 from scenarios.seam.group import Group
+from scenarios.seam.rank import Rank
 
 
 def group_of(ranks: int) -> Group:
@@ -95,3 +99,20 @@ def send_recv(size_bytes: int, ranks: int, source: int, target: int) -> list[Cal
         Call(op="send", group=group, rank=source, bytes_in=size_bytes, root=target),
         Call(op="recv", group=group, rank=target, bytes_out=size_bytes, root=source),
     ]
+
+
+def issue(rank: Rank, op: str, share: int) -> Work[Any]:
+    """Issue a collective of the world without values; `share` elements are what each rank gives or gets of all."""
+    small, large = (torch.empty(count, device="meta") for count in (share, share * rank.world.size))
+    match op:
+        case "all_reduce":
+            return rank.all_reduce(large)
+        case "reduce_scatter":
+            return rank.reduce_scatter_tensor(small, large)
+        case "all_gather":
+            return rank.all_gather_into_tensor(large, small)
+        case "all_to_all":
+            return rank.all_to_all_single(torch.empty_like(large), large)
+        case "broadcast":
+            return rank.broadcast(large, 0)
+    return rank.barrier()

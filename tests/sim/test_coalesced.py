@@ -19,7 +19,6 @@ from scenarios.seam.rank import Rank
 from sim.gloo.algorithms import schedule, totals
 from sim.gloo.script import Copy
 from sim.nccl import plan as nccl
-from sim.nccl.coalesced import runs
 from sim.run import simulate
 from tests.sim.collective_calls import reduction
 from tests.sim.nccl.test_plan import HOPPER, layout_of
@@ -100,7 +99,7 @@ def test_gloo_coalesces_into_one_buffer_with_copies_in_and_out(ranks: int) -> No
     ],
 )
 def test_nccl_gives_those_of_like_size_one_algorithm(parts: tuple[int, ...], found: list[list[int]]) -> None:
-    assert [*runs(parts)] == found
+    assert [*nccl.runs(parts)] == found
 
 
 def test_nccl_has_one_latency_and_the_bytes_of_each_run() -> None:

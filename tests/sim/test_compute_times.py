@@ -10,7 +10,6 @@ import pytest
 
 from reports.store import run_folder as store
 from scenarios.config.compute_times import ComputeCounter, ComputeTime, ComputeTimes
-from scenarios.config.hardware import Cluster
 from scenarios.config.load import load
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
@@ -58,20 +57,6 @@ def test_nccl_channels_slow_a_measured_kernel() -> None:
     machine = Machine(cluster(1, 1))
     machine.occupy(machine.fabric.arithmetic[0], 0.5)
     assert ends(machine, machine.kernel(0, ARITHMETIC, measured_ns=3_000_000)) == [6_000_000]
-
-
-def test_measured_times_vary_as_kernels_do() -> None:
-    varying = cluster(1, 1, gpu=dataclasses.replace(GPU, launch_ns=10_000, spread=(0.5, 1.0, 2.0)))
-    found = [drawn_ns(varying, draw) for draw in (None, *map(str, range(200)))]
-    assert found[0] == 100_000
-    assert 50_000 <= min(found) < 60_000
-    assert 180_000 < max(found) <= 200_000
-
-
-def drawn_ns(on: Cluster, draw: str | None) -> int:
-    machine = Machine(on, draw)
-    (end_ns,) = ends(machine, machine.kernel(0, ARITHMETIC, measured_ns=100_000))
-    return end_ns
 
 
 def compute(spans: list[Span]) -> list[tuple[str, int]]:

@@ -26,7 +26,7 @@ from scenarios.workloads.dlrm.batches import draw_bags
 from scenarios.workloads.dlrm.dense import Embeddings
 from scenarios.workloads.dlrm.program import DlrmProgram
 from sim.run import simulate
-from tests.sim.test_dlrm_steps import ALL, MORE, TOLERANCE, Reference, losses, training
+from tests.sim.test_dlrm_steps import ALL, losses, play_ready, training
 from tests.small import GPU, change, cluster, model_of, with_model
 
 LONGEST = 2
@@ -82,39 +82,10 @@ def _as(bag: Bag, table: Table) -> Table:
 SEQUENCES: tuple[ShardingType, ...] = ("row_wise", "column_wise", "table_wise", "data_parallel")
 
 
-@pytest.mark.parametrize("optimizer", [pytest.param("sgd", marks=pytest.mark.slow), "adagrad"])
-@pytest.mark.parametrize(
-    ("bags", "types"),
-    [
-        *(pytest.param(("sequence",), (kind,), marks=pytest.mark.slow) for kind in SEQUENCES),
-        (("sequence",), SEQUENCES),
-        *(pytest.param(("distinct",), (kind,), marks=pytest.mark.slow) for kind in DISTINCT_TYPES),
-        (("distinct",), DISTINCT_TYPES),
-        (("distinct", "pooled"), ALL),
-        (("weighted",), ALL),
-        (("weighted", "pooled"), MORE),
-        (("pooled", "sequence", "weighted"), ALL),
-    ],
-    ids=str,
-)
-def test_every_bag_trains_the_same_model(
-    bags: tuple[Bag, ...], types: tuple[ShardingType, ...], optimizer: str
-) -> None:
-    made = mix(bags, types, optimizer)
-    assert losses(simulate(made, DlrmProgram(made))) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
-
-
-def test_columns_of_a_sequence_are_put_together_again() -> None:
-    made = mix(("sequence",), ("column_wise",), dim=256)
-    program = DlrmProgram(made)
-    assert max(row.column_offset for row in program.plan) > 0
-    assert losses(simulate(made, program)) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
-
-
 def test_ids_that_are_named_often_travel_once() -> None:
     """Values that leave a rank are its batch's distinct ids of each table, and as many rows come home."""
     made = mix(("distinct",), ("row_wise",), batch_size=64)
-    recording = simulate(made, DlrmProgram(made))
+    recording = play_ready(made)
     world, dim = made.cluster.world_size, made.workload.tables[0].dim
     for rank in range(world):
         drawn = [draw_bags(made, number, rank, 0).ids for number in range(len(made.workload.tables))]
@@ -132,30 +103,8 @@ def calls(recording: Recording) -> list[tuple[object, ...]]:
     return [(one.rank, one.stream, one.step, one.kind, one.label, one.bytes_in, one.flops) for one in spans]
 
 
-@pytest.mark.parametrize(
-    ("bag", "types"), [("sequence", SEQUENCES), ("weighted", SEQUENCES), ("distinct", DISTINCT_TYPES)]
-)
-def test_expected_bags_take_as_long_as_drawn_ones(bag: Bag, types: tuple[ShardingType, ...]) -> None:
-    """On average: the same calls of every rank that is simulated, and a step within a few percent."""
-    made = mix((bag,), types, batch_size=512, payload="sizes", fidelity="flows", library="nccl")
-    made = dataclasses.replace(made, cluster=cluster(4, 2, gpu=BIG))
-    alike = made.with_run(fidelity="links", ranks="alike")
-    every, folded = (simulate(one, DlrmProgram(one)) for one in (made, alike))
-    ranks = {span.rank for span in folded.spans}
-    labels = [sorted({(one.rank, one.label) for one in each.spans if one.rank in ranks}) for each in (every, folded)]
-    assert labels[0] == labels[1]
-    steps = [max(one.end_ns - one.start_ns for one in each.spans if one.kind == "step") for each in (every, folded)]
-    assert steps[1] == pytest.approx(steps[0], rel=0.05)
-
-
 PIPELINE = Pipeline(kind="sparse_dist")
 EVERY: tuple[Bag, ...] = ("pooled", "sequence", "weighted")
-
-
-@pytest.mark.parametrize("types", [ALL, ("row_wise",), ("data_parallel",)], ids="+".join)
-def test_a_pipeline_trains_the_same_model(types: tuple[ShardingType, ...]) -> None:
-    made = mix((*EVERY, "distinct"), types, pipeline=PIPELINE)
-    assert losses(simulate(made, DlrmProgram(made))) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
 
 
 def test_the_next_batch_is_exchanged_during_a_step_with_all_sizes_in_one_call() -> None:
@@ -163,7 +112,7 @@ def test_the_next_batch_is_exchanged_during_a_step_with_all_sizes_in_one_call() 
     steps = {}
     for kind in ("none", "sparse_dist"):
         chosen = change(made, pipeline=Pipeline(kind=kind))  # type: ignore[arg-type]
-        spans = simulate(chosen, DlrmProgram(chosen)).spans
+        spans = play_ready(chosen).spans
         steps[kind] = [one.end_ns - one.start_ns for one in spans if one.kind == "step" and one.rank == 0]
         told = [one for one in spans if one.rank == 0 and one.label.endswith(".splits")]
         if kind == "none":
@@ -174,19 +123,10 @@ def test_the_next_batch_is_exchanged_during_a_step_with_all_sizes_in_one_call() 
     assert max(steps["sparse_dist"]) < 1.1 * min(steps["sparse_dist"])
 
 
-def test_an_expected_pipeline_takes_as_long_as_a_drawn_one() -> None:
-    made = mix(EVERY, ALL, batch_size=512, payload="sizes", fidelity="flows", library="nccl", pipeline=PIPELINE)
-    made = dataclasses.replace(made, cluster=cluster(4, 2, gpu=BIG))
-    alike = made.with_run(fidelity="links", ranks="alike")
-    every, folded = (simulate(one, DlrmProgram(one)) for one in (made, alike))
-    steps = [max(one.end_ns - one.start_ns for one in each.spans if one.kind == "step") for each in (every, folded)]
-    assert steps[1] == pytest.approx(steps[0], rel=0.05)
-
-
 def test_narrow_ids_train_the_same_model() -> None:
     made = mix(EVERY, ALL)
     narrow = with_model(made, ids_dtype="int32", lengths_dtype="int32")
-    assert losses(simulate(narrow, DlrmProgram(narrow))) == losses(simulate(made, DlrmProgram(made)))
+    assert losses(play_ready(narrow)) == losses(play_ready(made))
 
 
 @pytest.mark.parametrize("ranks", ["each", "alike"])
@@ -214,10 +154,10 @@ def test_graphs_launch_at_once() -> None:
     steps = {}
     for on in (False, True):
         chosen = change(made, launching=Launching(cuda_graphs=on))
-        spans = simulate(chosen, DlrmProgram(chosen)).spans
+        spans = play_ready(chosen).spans
         steps[on] = min(one.end_ns - one.start_ns for one in spans if one.kind == "step")
     quick = dataclasses.replace(made, cluster=cluster(2, 2, gpu=dataclasses.replace(GPU, launch_ns=0)))
-    spans = simulate(quick, DlrmProgram(quick)).spans
+    spans = play_ready(quick).spans
     assert steps[True] == min(one.end_ns - one.start_ns for one in spans if one.kind == "step")
     assert steps[False] > 5 * steps[True]
 

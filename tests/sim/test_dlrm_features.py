@@ -5,29 +5,20 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from scenarios.config.load import load
 from scenarios.config.scenario import (
-    Bag,
     Feature,
     Ids,
-    Pipeline,
-    Replication,
     Scenario,
-    ShardingType,
     Table,
 )
 from scenarios.planner.plan import plan_tables
-from scenarios.seam.trace import Recording
-from scenarios.workloads.dlrm.program import DlrmProgram
-from sim.run import simulate
-from tests.sim.test_dlrm_bags import BIG, EVERY, SEQUENCES, mix
-from tests.sim.test_dlrm_steps import ALL, MORE, TOLERANCE, Reference, losses, training
+from tests.sim.test_dlrm_steps import ALL, losses, play_ready, training
 from tests.sim.test_step_order import SAME, list_issued, second_step, without_reductions
-from tests.small import cluster, with_model
+from tests.small import with_model
 
 RECORDED = json.loads((Path(__file__).parent.parent / "data/torchrec_step.json").read_text())
 
@@ -59,51 +50,6 @@ def _with_features(table: Table, count: int) -> Table:
     return dataclasses.replace(table, features=features, ids_per_sample=total)
 
 
-def run(made: Scenario) -> Recording:
-    return simulate(made, DlrmProgram(made))
-
-
-@pytest.mark.parametrize(
-    "types", [*(pytest.param((one,), marks=pytest.mark.slow) for one in ALL), ALL, MORE], ids="+".join
-)
-def test_features_train_the_same_model(types: tuple[ShardingType, ...]) -> None:
-    made = share(training(types))
-    assert losses(run(made)) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
-
-
-@pytest.mark.parametrize("kind", ["cat", "dot"])
-def test_features_that_share_a_table_match_the_reference(kind: Any) -> None:
-    """Also with Adagrad, which sums the gradients of a row over all features that name it before it squares."""
-    made = share(training(ALL, kind, "adagrad"))
-    assert losses(run(made)) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
-
-
-def test_columns_that_several_features_read_are_cut_once() -> None:
-    made = share(training(MORE, dim=256))
-    program = DlrmProgram(made)
-    assert max(row.column_offset for row in program.plan) > 0
-    assert losses(simulate(made, program)) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
-
-
-@pytest.mark.parametrize(("bags", "types"), [(("sequence",), SEQUENCES), (("weighted",), ALL), (EVERY, ALL)], ids=str)
-def test_weighted_bags_and_sequences_have_features(bags: tuple[Bag, ...], types: tuple[ShardingType, ...]) -> None:
-    made = share(mix(bags, types, "adagrad"))
-    assert losses(run(made)) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"pipeline": Pipeline(kind="sparse_dist", order="overlapped")},
-        {"replication": Replication(sharding_group_size=2, node_group_size=2)},
-    ],
-    ids=["pipeline", "replication"],
-)
-def test_a_step_goes_on_as_without(changes: dict[str, Any]) -> None:
-    made = share(mix(EVERY, ALL, **changes))
-    assert losses(run(made)) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
-
-
 def test_a_feature_of_the_table_s_name_alone_changes_nothing() -> None:
     made = training(ALL, optimizer="adagrad")
     tables = tuple(
@@ -111,33 +57,9 @@ def test_a_feature_of_the_table_s_name_alone_changes_nothing() -> None:
         for table in made.workload.tables
     )
     named = with_model(made, tables=tables)
-    found = run(named)
-    assert found.spans == run(made).spans
-    assert losses(found) == losses(run(made))
-
-
-@pytest.mark.parametrize("kind", ["row_wise", "column_wise", "grid_shard"])
-def test_expected_features_take_as_long_as_drawn_ones(kind: ShardingType) -> None:
-    """The same calls of every rank that is simulated, and loads and a step within a few percent."""
-    made = share(mix(("pooled",), (kind,), "adagrad", batch_size=512, payload="sizes"))
-    made = dataclasses.replace(made.with_run(fidelity="flows", library="nccl"), cluster=cluster(4, 2, gpu=BIG))
-    alike = made.with_run(fidelity="links", ranks="alike")
-    every, folded = run(made), run(alike)
-    ranks = {span.rank for span in folded.spans}
-    labels = [sorted({(one.rank, one.label) for one in each.spans if one.rank in ranks}) for each in (every, folded)]
-    assert labels[0] == labels[1]
-    steps = [max(one.end_ns - one.start_ns for one in each.spans if one.kind == "step") for each in (every, folded)]
-    assert steps[1] == pytest.approx(steps[0], rel=0.05)
-    for part in ("input_dist.values", "input_dist.lengths", "lookup", "update"):
-        loads = [_bytes(each, part, ranks) for each in (every, folded)]
-        assert loads[1] == pytest.approx(loads[0], rel=0.02)
-        assert loads[0] > 0
-
-
-def _bytes(recording: Recording, part: str, ranks: set[int]) -> float:
-    """What these ranks send and receive, or read and write, in all calls of one label."""
-    spans = [one for one in recording.spans if one.rank in ranks and one.label.endswith(part)]
-    return sum(one.bytes_in + one.bytes_out + one.bytes_read + one.bytes_written for one in spans)
+    found = play_ready(named)
+    assert found.spans == play_ready(made).spans
+    assert losses(found) == losses(play_ready(made))
 
 
 def test_calls_of_shared_features_equal_torchrecs(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from scenarios.workloads.dlrm.program import DlrmProgram
 from sim.run import simulate
 from tests.contract.worlds import WORLDS
 from tests.sim.test_dlrm_bags import EVERY, mix
-from tests.sim.test_dlrm_steps import TOLERANCE, Reference, losses
+from tests.sim.test_dlrm_steps import TOLERANCE, Reference, losses, play_ready
 from tests.small import CORE, GPU, change, cluster, model_of, with_model
 
 TYPES: tuple[ShardingType, ...] = ("table_wise", "row_wise", "table_row_wise")
@@ -57,10 +57,6 @@ def time(kernels: tuple[str, ...], **changes: Any) -> Scenario:
     """Sizes only, over NCCL, of large batches and tables."""
     base = {"batch_size": 1024, "rows": 20_000, "payload": "sizes", "library": "nccl"}
     return make_hosted(kernels, **{**base, **changes})
-
-
-def play_ready(made: Scenario) -> Recording:
-    return simulate(made, DlrmProgram(made))
 
 
 def longest(recording: Recording, kind: str) -> int:
@@ -181,14 +177,6 @@ def test_prefetches_are_one_batch_ahead_and_exchanges_two() -> None:
     assert told == [-1, -1, 0, 1, 2]
     assert sorted(set(filled)) == [-1, 0, 1, 2]
     assert filled.count(-1) == filled.count(0) > 0
-
-
-@pytest.mark.parametrize("pipeline", [Pipeline(), PREFETCH], ids=["plain", "prefetch"])
-def test_expected_batches_take_as_long_as_drawn_ones(pipeline: Pipeline) -> None:
-    made = time(KERNELS, pipeline=pipeline, batch_size=512)
-    made = dataclasses.replace(made, cluster=dataclasses.replace(made.cluster, hosts=4))
-    alike = made.with_run(fidelity="links", ranks="alike")
-    assert step_ns(alike) == pytest.approx(step_ns(made), rel=0.05)
 
 
 @pytest.mark.parametrize("state", ["row", "element"])

@@ -19,12 +19,11 @@ from scenarios.config.scenario import (
     Scenario,
     ShardingType,
 )
-from scenarios.seam.trace import Recording
 from scenarios.workloads.dlrm.program import DlrmProgram
 from sim.run import simulate
 from tests.sim.test_dlrm_bags import mix
 from tests.sim.test_dlrm_host_memory import make_hosted
-from tests.sim.test_dlrm_steps import ALL, MORE, TOLERANCE, Reference, losses, training
+from tests.sim.test_dlrm_steps import ALL, TOLERANCE, Reference, losses, play_ready, training
 from tests.small import change, cluster, model_of
 
 WITH_MOMENTS: tuple[OptimizerKind, ...] = ("adam", "partial_rowwise_adam", "lamb", "partial_rowwise_lamb")
@@ -119,34 +118,6 @@ class OfTorch(Reference):
             optimizer.step()
 
 
-def play(made: Scenario) -> Recording:
-    return simulate(made, DlrmProgram(made))
-
-
-@pytest.mark.parametrize("types", [ALL, MORE], ids="+".join)
-def test_adam_is_torchs(types: tuple[ShardingType, ...]) -> None:
-    made = train(training(types), own("adam", eps=1e-12), dense=None)
-    assert losses(play(made)) == pytest.approx(OfTorch(made).losses(), rel=TOLERANCE)
-
-
-@pytest.mark.parametrize(
-    ("kind", "types", "decay"),
-    [
-        ("adam", ALL, 0.1),
-        ("partial_rowwise_adam", MORE, 0.0),
-        ("lamb", MORE, 0.1),
-        ("partial_rowwise_lamb", ALL, 0.1),
-        *(pytest.param(kind, types, 0.0, marks=pytest.mark.slow) for kind in WITH_MOMENTS for types in (ALL, MORE)),
-    ],
-    ids=str,
-)
-def test_every_optimizer_moves_rows_by_its_formula(
-    kind: OptimizerKind, types: tuple[ShardingType, ...], decay: float
-) -> None:
-    made = train(training(types), own(kind, weight_decay=decay))
-    assert losses(play(made)) == pytest.approx(Moving(made).losses(), rel=TOLERANCE)
-
-
 CUT_BY_ROWS: tuple[ShardingType, ...] = ("row_wise", "table_row_wise", "grid_shard", "column_wise")
 # Fewer than ranks; blocks of two, so that the last rank has none; and as many as ranks.
 FEW_ROWS = (1, 5, 3, 4)
@@ -162,31 +133,13 @@ def with_few_rows(kind: OptimizerKind, types: tuple[ShardingType, ...], bags: tu
     return train(made, Optimizer(kind=kind, learning_rate=0.5), dense=None)
 
 
-@pytest.mark.parametrize("kind", get_args(OptimizerKind))
-@pytest.mark.parametrize(
-    ("types", "bags"),
-    [
-        (CUT_BY_ROWS, ("pooled",)),
-        pytest.param(("row_wise",), ("distinct", "sequence", "weighted"), marks=pytest.mark.slow),
-        *(pytest.param((one,), ("pooled",), marks=pytest.mark.slow) for one in get_args(ShardingType)),
-    ],
-    ids=str,
-)
-def test_tables_with_fewer_rows_than_ranks_train_as_others(
-    kind: OptimizerKind, types: tuple[ShardingType, ...], bags: tuple[Bag, ...]
-) -> None:
-    made = with_few_rows(kind, types, bags)
-    reference = (Moving if kind in WITH_MOMENTS else Reference)(made)
-    assert losses(play(made)) == pytest.approx(reference.losses(), rel=TOLERANCE)
-
-
 @pytest.mark.parametrize(("kind", "decay"), [("adam", 0.0), ("partial_rowwise_adam", 0.1)])
 def test_the_dense_part_has_adam_too_unless_it_has_its_own(kind: OptimizerKind, decay: float) -> None:
     made = train(training(ALL), own(kind, weight_decay=decay), dense=None)
     options = {"lr": 0.05, "betas": (0.8, 0.95), "eps": 1e-6, "weight_decay": decay}
     same = train(made, own(kind, weight_decay=decay), DenseOptimizer(kind="AdamW", options=options))
     other = train(made, own(kind, weight_decay=decay))
-    found, as_given, of_its_own = (losses(play(one)) for one in (made, same, other))
+    found, as_given, of_its_own = (losses(play_ready(one)) for one in (made, same, other))
     assert found == pytest.approx(as_given, rel=TOLERANCE)
     assert found != pytest.approx(of_its_own, rel=TOLERANCE)
 
@@ -202,7 +155,7 @@ def test_adagrad_uses_the_scenarios_epsilon(eps: float) -> None:
     reference = Reference(made)
     reference.dense = torch.optim.Adagrad([*reference.module.parameters(), *reference.weights], lr=0.05, eps=eps)
     reference.update_tables = lambda: None  # type: ignore[method-assign]
-    assert losses(play(made)) == pytest.approx(reference.losses(), rel=TOLERANCE)
+    assert losses(play_ready(made)) == pytest.approx(reference.losses(), rel=TOLERANCE)
 
 
 @pytest.mark.parametrize("kind", get_args(OptimizerKind))
@@ -246,7 +199,7 @@ def test_an_update_reads_and_writes_rows_with_their_state(kind: OptimizerKind) -
 
 
 def bytes_of_updates(made: Scenario) -> float:
-    spans = [one for one in play(made).spans if one.kernel == "embedding_update"]
+    spans = [one for one in play_ready(made).spans if one.kernel == "embedding_update"]
     assert spans
     return sum(one.bytes_read + one.bytes_written for one in spans)
 

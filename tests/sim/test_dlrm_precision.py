@@ -14,13 +14,12 @@ from torch.nn import functional
 from scenarios.config.scenario import Launching, Optimizer, Pipeline, Scenario
 from scenarios.modules.precision import rounding_to_tf32
 from scenarios.modules.trace import Trace
-from scenarios.seam.trace import Recording
 from scenarios.workloads.dlrm.batches import draw_dense
 from scenarios.workloads.dlrm.dense import Embeddings
 from scenarios.workloads.dlrm.program import DlrmProgram
 from sim.run import simulate
 from tests.sim.test_dlrm_bags import EVERY, mix
-from tests.sim.test_dlrm_steps import ALL, CPU, TOLERANCE, Looked, Reference, losses, training
+from tests.sim.test_dlrm_steps import ALL, CPU, TOLERANCE, Looked, Reference, losses, play_ready, training
 from tests.small import GPU, change, cluster, model_of
 
 RATES = {"float32": 1e13, "tf32": 5e13, "float16": 1e14, "bfloat16": 1e14}
@@ -102,28 +101,24 @@ class ByRank(Reference):
         return torch.nan_to_num(gradient / self.scaler.get_scale(), nan=0.0, posinf=0.0, neginf=0.0)
 
 
-def play(made: Scenario) -> Recording:
-    return simulate(made, DlrmProgram(made))
-
-
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_autocast_trains_as_in_plain_torch(dtype: Half) -> None:
     made = precise(training(ALL, "dcn"), autocast=dtype)
-    found = losses(play(made))
+    found = losses(play_ready(made))
     assert found == pytest.approx(ByRank(made).losses(), rel=HALVES[dtype])
-    assert found != losses(play(precise(training(ALL, "dcn"))))
+    assert found != losses(play_ready(precise(training(ALL, "dcn"))))
 
 
 @pytest.mark.parametrize("scaling", ["dynamic", 1024.0])
 @pytest.mark.parametrize("dtype", ["", "float16"])
 def test_scaled_losses_train_as_with_torchs_grad_scaler(dtype: Half, scaling: Any) -> None:
     made = precise(training(ALL), autocast=dtype, loss_scaling=scaling)
-    assert losses(play(made)) == pytest.approx(ByRank(made).losses(), rel=HALVES[dtype])
+    assert losses(play_ready(made)) == pytest.approx(ByRank(made).losses(), rel=HALVES[dtype])
 
 
 def test_a_scale_of_a_power_of_two_changes_no_loss_that_is_not_lowered() -> None:
     plain = precise(training(ALL))
-    assert losses(play(precise(training(ALL), loss_scaling=4096.0))) == losses(play(plain))
+    assert losses(play_ready(precise(training(ALL), loss_scaling=4096.0))) == losses(play_ready(plain))
 
 
 def test_steps_that_overflow_are_left_out_until_the_scale_is_small_enough() -> None:
@@ -132,7 +127,7 @@ def test_steps_that_overflow_are_left_out_until_the_scale_is_small_enough() -> N
     reference = ByRank(made)
     expected = reference.losses()
     assert len(set(reference.scales)) >= 3
-    assert losses(play(made)) == pytest.approx(expected, rel=HALVES["float16"])
+    assert losses(play_ready(made)) == pytest.approx(expected, rel=HALVES["float16"])
 
 
 def test_a_static_scale_stays_and_its_steps_are_left_out_too() -> None:
@@ -140,14 +135,14 @@ def test_a_static_scale_stays_and_its_steps_are_left_out_too() -> None:
     reference = ByRank(made)
     expected = reference.losses()
     assert set(reference.scales) == {float(1 << 20)}
-    assert losses(play(made)) == pytest.approx(expected, rel=HALVES["float16"])
+    assert losses(play_ready(made)) == pytest.approx(expected, rel=HALVES["float16"])
 
 
 def test_scaling_goes_with_accumulation_and_pipelines() -> None:
     pipeline = Pipeline(kind="sparse_dist", accumulation=2)
     plain = mix(EVERY, ALL, "adagrad", pipeline=pipeline)
     scaled = precise(plain, loss_scaling=256.0)
-    assert losses(play(scaled)) == losses(play(precise(plain)))
+    assert losses(play_ready(scaled)) == losses(play_ready(precise(plain)))
 
 
 def trace(made: Scenario) -> Trace:
@@ -183,7 +178,7 @@ def test_tables_give_and_get_float32() -> None:
     sent = []
     for autocast in ("", "float16"):
         made = precise(training(ALL), autocast=autocast)
-        spans = [one for one in play(made).spans if one.kind.startswith("all_") and "dense" not in one.label]
+        spans = [one for one in play_ready(made).spans if one.kind.startswith("all_") and "dense" not in one.label]
         sent.append(sorted((one.label, one.bytes_in) for one in spans))
     assert sent[0] == sent[1]
 

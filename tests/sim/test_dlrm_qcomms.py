@@ -17,9 +17,8 @@ from scenarios.seam.trace import Recording
 from scenarios.workloads.dlrm.batches import draw_bags, initial_rows
 from scenarios.workloads.dlrm.dense import Embeddings
 from scenarios.workloads.dlrm.program import DlrmProgram
-from sim.run import simulate
-from tests.sim.test_dlrm_bags import BIG, EVERY, PIPELINE, mix
-from tests.sim.test_dlrm_steps import ALL, losses, training
+from tests.sim.test_dlrm_bags import EVERY, PIPELINE, mix
+from tests.sim.test_dlrm_steps import ALL, losses, play_ready, training
 from tests.small import change, cluster, model_of
 
 # What neither adds sums nor cuts rows into parts: int8 will do for it.
@@ -36,20 +35,6 @@ CASES: list[tuple[QComms, tuple[ShardingType, ...], dict[str, Any]]] = [
 
 def quantize(given: QComms, types: tuple[ShardingType, ...], **changes: Any) -> Scenario:
     return change(mix(EVERY, types, **changes), qcomms=given)
-
-
-@pytest.mark.parametrize("given", [HALVES, INT8], ids=["halves", "int8"])
-def test_expected_exchanges_take_as_long_as_drawn_ones(given: QComms) -> None:
-    made = quantize(given, WHOLE, dim=32, batch_size=512, payload="sizes", fidelity="flows", library="nccl")
-    made = dataclasses.replace(made, cluster=cluster(4, 2, gpu=BIG))
-    alike = made.with_run(fidelity="links", ranks="alike")
-    every, folded = (simulate(one, DlrmProgram(one)) for one in (made, alike))
-    ranks = {span.rank for span in folded.spans}
-    labels = [sorted({(one.rank, one.label) for one in each.spans if one.rank in ranks}) for each in (every, folded)]
-    assert labels[0] == labels[1]
-    assert any(label.endswith(".decode") for _, label in labels[1])
-    steps = [max(one.end_ns - one.start_ns for one in each.spans if one.kind == "step") for each in (every, folded)]
-    assert steps[1] == pytest.approx(steps[0], rel=0.05)
 
 
 def count_sent(recording: Recording) -> dict[str, int]:
@@ -77,7 +62,7 @@ def test_calls_carry_the_encoded_bytes(
 ) -> None:
     """Halves are half of float32, and a row of n bytes carries 8 more; those of the kinds that are not named: half."""
     plain, coded = (
-        count_sent(simulate(made, DlrmProgram(made)))
+        count_sent(play_ready(made))
         for made in (quantize(one, types, dim=32, payload="sizes", batch_size=8) for one in (QComms(), given))
     )
     assert plain.keys() == coded.keys()
@@ -175,7 +160,7 @@ def test_losses_differ_by_no_more_than_quantizing_allows(
             fp8_quantize_dim=8 if precision == "fp8" else None,
         ),
     )
-    plain, found = (losses(simulate(one, DlrmProgram(one))) for one in (made, coded))
+    plain, found = (losses(play_ready(one)) for one in (made, coded))
     differences = [abs(one - other) for one, other in zip(plain, found, strict=True)]
     bounds = allow(coded)
     assert max(differences) > 0
@@ -236,4 +221,4 @@ def test_a_host_alone_adds_nothing_that_travels() -> None:
     """Sums of int8 are refused where they travel: not within one GPU, as TorchRec exchanges nothing there."""
     plain = dataclasses.replace(training(("row_wise",)), cluster=cluster(1, 1))
     made = change(plain, qcomms=INT8)
-    assert losses(simulate(made, DlrmProgram(made))) == losses(simulate(plain, DlrmProgram(plain)))
+    assert losses(play_ready(made)) == losses(play_ready(plain))

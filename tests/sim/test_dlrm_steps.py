@@ -28,7 +28,7 @@ from scenarios.workloads.dlrm.batches import draw_bags, draw_dense, draw_weights
 from scenarios.workloads.dlrm.dense import build_dense
 from scenarios.workloads.dlrm.program import DlrmProgram
 from sim.run import simulate
-from tests.small import GPU, change, cluster, model_of, scenario, with_model
+from tests.small import GPU, change, cluster, model_of, scenario
 
 CPU = torch.device("cpu")
 # Losses of float32 sums in different orders: some hundred additions of rounding errors of 6e-8 each, relative.
@@ -71,6 +71,10 @@ def training(
     )
     base = scenario(cluster(2, 2), model=model, batch_size=6, steps=3, buckets=Buckets(first_bytes=64, cap_bytes=256))
     return change(base, **changes)  # type: ignore[arg-type]
+
+
+def play_ready(made: Scenario) -> Recording:
+    return simulate(made, DlrmProgram(made))
 
 
 def losses(recording: Recording) -> list[float]:
@@ -167,38 +171,6 @@ ALL: tuple[ShardingType, ...] = ("data_parallel", "table_wise", "row_wise", "tab
 MORE: tuple[ShardingType, ...] = ("column_wise", "table_column_wise", "grid_shard", "table_row_wise")
 
 
-@pytest.mark.parametrize("types", [*((one,) for one in ALL), ALL, MORE], ids="+".join)
-def test_every_sharding_trains_the_same_model(types: tuple[ShardingType, ...]) -> None:
-    made = training(types)
-    assert losses(simulate(made, DlrmProgram(made))) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
-
-
-def test_columns_are_cut_where_tables_are_wide() -> None:
-    made = training(MORE, dim=256)
-    program = DlrmProgram(made)
-    assert max(row.column_offset for row in program.plan) > 0
-    assert losses(simulate(made, program)) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
-
-
-@pytest.mark.parametrize(("kind", "optimizer"), [("cat", "sgd"), ("dot", "adagrad"), ("dcn", "sgd")])
-def test_every_interaction_and_optimizer_is_torchs(kind: Kind, optimizer: str) -> None:
-    made = training(ALL, kind, optimizer)
-    assert losses(simulate(made, DlrmProgram(made))) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
-
-
-def test_adagrad_may_have_a_state_for_each_element() -> None:
-    made = training(ALL, optimizer="adagrad")
-    own = dataclasses.replace(model_of(made).optimizer, state="element")
-    made = with_model(made, optimizer=own)
-    assert losses(simulate(made, DlrmProgram(made))) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
-    assert losses(simulate(made, DlrmProgram(made))) != pytest.approx(losses_of_rows(made), rel=TOLERANCE)
-
-
-def losses_of_rows(made: Scenario) -> list[float]:
-    own = dataclasses.replace(model_of(made).optimizer, state="row")
-    return Reference(with_model(made, optimizer=own)).losses()
-
-
 def test_tables_may_be_wider_than_exchanged_embeddings() -> None:
     """Rows of float32, looked up and updated as such; between ranks, and in the dense part, halves."""
     made = training(ALL)
@@ -221,7 +193,7 @@ def _rows_of(program: DlrmProgram) -> int:
 
 def test_the_loss_falls() -> None:
     made = training(("data_parallel",), "cat", batch_size=64, steps=40, seed=2)
-    found = losses(simulate(made, DlrmProgram(made)))
+    found = losses(play_ready(made))
     assert sum(found[-5:]) < 0.9 * sum(found[:5])
 
 
@@ -241,9 +213,9 @@ def test_the_loss_falls() -> None:
 def test_times_do_not_depend_on_the_payload(kind: str, library: str, fidelity: str) -> None:
     compression = Compression(kind=kind, start_powerSGD_iter=2, min_compression_rate=1)  # type: ignore[arg-type]
     made = training(ALL, library=library, fidelity=fidelity, compression=compression)
-    with_values = simulate(made, DlrmProgram(made))
+    with_values = play_ready(made)
     sizes = made.with_run(payload="sizes")
-    without = simulate(sizes, DlrmProgram(sizes))
+    without = play_ready(sizes)
     assert without.spans == with_values.spans
     assert without.links == with_values.links
     assert with_values.metrics
@@ -253,7 +225,7 @@ def test_times_do_not_depend_on_the_payload(kind: str, library: str, fidelity: s
 def test_compression_starts_at_its_iteration_after_plain_steps() -> None:
     compression = Compression(kind="batched_powersgd", start_powerSGD_iter=2)
     made = training(ALL, compression=compression)
-    spans = [span for span in simulate(made, DlrmProgram(made)).spans if span.stream == "dense.gradients"]
+    spans = [span for span in play_ready(made).spans if span.stream == "dense.gradients"]
     vanilla = {span.step for span in spans if span.label == "powersgd.vanilla"}
     compressed = {span.step for span in spans if span.label == "powersgd.P"}
     assert (vanilla, compressed) == ({0, 1}, {2})
@@ -261,7 +233,7 @@ def test_compression_starts_at_its_iteration_after_plain_steps() -> None:
 
 def test_gradients_are_reduced_while_the_backward_goes_on() -> None:
     made = training(ALL)
-    spans = [span for span in simulate(made, DlrmProgram(made)).spans if (span.rank, span.step) == (0, 0)]
+    spans = [span for span in play_ready(made).spans if (span.rank, span.step) == (0, 0)]
     first = min(span.start_ns for span in spans if span.stream == "dense.gradients")
     last = max(span.end_ns for span in spans if span.label.startswith("dense.backward"))
     assert first < last
@@ -290,7 +262,7 @@ def test_half_precision_trains_without_nan(dtype: str, optimizer: str, rows: str
     own = Optimizer(kind=optimizer, learning_rate=0.01)  # type: ignore[arg-type]
     model = dataclasses.replace(model_of(made), dtype=dtype, embedding_dtype=rows or dtype, optimizer=own)  # type: ignore[arg-type, type-var]
     made = change(made, model=model, cluster=cluster(2, 2, gpu=gpu))
-    found = losses(simulate(made, DlrmProgram(made)))
+    found = losses(play_ready(made))
     assert found == pytest.approx([0.69] * 3, abs=0.1)
 
 

@@ -11,7 +11,6 @@ import pytest
 from scenarios.config.scenario import Bag, Compression, Data, Optimizer, Pipeline, QComms, Scenario, ShardingType
 from scenarios.seam.trace import Recording
 from scenarios.workloads.dlrm.program import DlrmProgram
-from sim.run import simulate
 from tests.contract.worlds import WORLDS
 from tests.scenarios.workloads.dlrm.test_accumulation import accumulating
 from tests.scenarios.workloads.dlrm.test_dense_parallel import FSDP, HSDP, shard
@@ -25,7 +24,7 @@ from tests.sim.test_dlrm_host_memory import PREFETCH, make_hosted
 from tests.sim.test_dlrm_optimizers import CUT_BY_ROWS, with_few_rows
 from tests.sim.test_dlrm_precision import precise
 from tests.sim.test_dlrm_qcomms import FP8, HALVES, INT8, WHOLE, quantize
-from tests.sim.test_dlrm_steps import ALL, MORE, losses, training
+from tests.sim.test_dlrm_steps import ALL, MORE, losses, play_ready, training
 from tests.small import change, with_model
 
 BAGS: tuple[Bag, ...] = (*EVERY, "distinct")
@@ -102,14 +101,14 @@ EXACT = {"fsdp", "hsdp", "halves", "fp8", "int8"}
 @cache
 def simulate_ready(name: str) -> tuple[Scenario, Recording]:
     made = {**SCENARIOS, **SLOW}[name]()
-    return made, simulate(made, DlrmProgram(made))
+    return made, play_ready(made)
 
 
 @EACH
 def test_sizes_take_as_long_as_values(name: str) -> None:
     made, recording = simulate_ready(name)
     sizes = made.with_run(payload="sizes")
-    without = simulate(sizes, DlrmProgram(sizes))
+    without = play_ready(sizes)
     assert without.spans == recording.spans
     assert without.links == recording.links
 

@@ -16,7 +16,7 @@ import torch.distributed._functional_collectives as functional
 import torch.distributed.nn.functional as of_autograd
 
 from scenarios.seam.trace import Recording
-from scenarios.workloads.script.command import scenario_of
+from scenarios.workloads.script.command import load_given
 from tests.sim.unjudged import simulate_unjudged
 
 SCRIPT = Path(__file__).parents[1] / "data" / "scripts" / "every_call.py"
@@ -209,7 +209,7 @@ def is_there(name: str) -> bool:
 
 
 def play(profile: str, backend: str) -> Recording:
-    made = scenario_of(SCRIPT, [backend], {"profile": profile, "timeout": "60 s"}, 1, 2)
+    made = load_given(SCRIPT, {"profile": profile, "timeout": "60 s"}, args=[backend], hosts=1, gpus_per_host=2)
     return simulate_unjudged(made)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.trace import Recording
-from scenarios.workloads.script.command import scenario_of
+from scenarios.workloads.script.command import load_given
 from tests.sim.unjudged import simulate_unjudged
 from tests.small import with_free_host
 
@@ -27,7 +28,7 @@ def play_script(
     has_free_host: bool = False,
 ) -> Recording:
     overrides = {"profile": profile, "steps": steps, "timeout": "60 s", "payload": payload}
-    made = scenario_of(path, args, overrides, *ranks)
+    made = load_given(path, overrides, args=args, hosts=ranks[0], gpus_per_host=ranks[1])
     return simulate_unjudged(with_free_host(made) if has_free_host else made)
 
 
@@ -90,8 +91,7 @@ def test_kernels_are_priced_and_gathers_of_sharded_parameters_overlap_them() -> 
 @pytest.mark.supports("convolutions, `channels_last`", "GPUs")
 def test_convolutions_keep_channels_last(tmp_path: Path) -> None:
     """`to(memory_format=...)` moves a tensor on its GPU, and cuDNN takes the layout of the input or of the weight."""
-    file = tmp_path / "layouts.py"
-    file.write_text(
+    (file := tmp_path / "layouts.py").write_text(
         """import torch
 from torch import nn
 last = {"memory_format": torch.channels_last}
@@ -127,34 +127,31 @@ assert given.grad.is_contiguous(**last)
     ],
 )
 def test_reading_an_uncomputed_value_raises_one_sentence(line: str, sentence: str, tmp_path: Path) -> None:
-    file = tmp_path / "decides.py"
-    file.write_text(f"import torch\nx = torch.randn(8, device='cuda')\n{line}\n")
+    (file := tmp_path / "decides.py").write_text(f"import torch\nx = torch.randn(8, device='cuda')\n{line}\n")
     with pytest.raises(ProgramError, match=rf"decides\.py:3: {sentence}"):
         play_script(file, ranks=(1, 1))
 
 
 @pytest.mark.parametrize(
-    ("name", "args"),
+    ("name", "args", "hosts"),
     [
-        ("transformer_ddp", []),
-        pytest.param("transformer_fsdp2", ["--hybrid"], marks=pytest.mark.slow),
-        pytest.param("tensor_parallel", [], marks=pytest.mark.slow),
-        pytest.param("local_sgd", [], marks=pytest.mark.slow),
+        ("transformer_ddp", [], 1),
+        pytest.param("transformer_fsdp2", ["--hybrid"], 2, marks=pytest.mark.slow),
+        pytest.param("tensor_parallel", [], 2, marks=pytest.mark.slow),
+        pytest.param("local_sgd", [], 2, marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.supports("local SGD: PostLocalSGDOptimizer, PeriodicModelAverager", "GPUs")
 @pytest.mark.supports("`--play live`: losses of real training", "GPUs")
-def test_a_live_gpu_script_trains_as_on_cpus(name: str, args: list[str]) -> None:
+def test_a_live_gpu_script_trains_as_on_cpus(name: str, args: list[str], hosts: int) -> None:
     """Losses are those of values, kernels those of the profile's GPU."""
-    file = EXAMPLES / f"{name}.py"
-    live, on_cpus = (
-        play_script(file, *args, profile=profile, payload="values") for profile in ("dgx_h100", "emulated_200mbit")
-    )
+    run = partial(play_script, EXAMPLES / f"{name}.py", *args, ranks=(hosts, 2))
+    live, on_cpus = (run(profile=profile, payload="values") for profile in ("dgx_h100", "emulated_200mbit"))
     losses, expected = ([(one.rank, one.step, one.value) for one in run.metrics] for run in (live, on_cpus))
     assert [each[:2] for each in losses] == [each[:2] for each in expected]
     assert [each[2] for each in losses] == pytest.approx([each[2] for each in expected], rel=1e-5)
-    for rank in range(4):
+    for rank in range(2 * hosts):
         assert calls(live, rank) == calls(on_cpus, rank)
-    by_sizes = play_script(file, *args)
+    by_sizes = run()
     flops, same = (sum(span.flops for span in run.spans if span.step == 1) for run in (live, by_sizes))
     assert flops == pytest.approx(same)

@@ -191,7 +191,7 @@ def interrupt(folder: Path) -> subprocess.CompletedProcess[str]:
     )
     while process.poll() is None and not list(folder.parent.glob(f".{folder.name}.partial/spans.parquet")):
         time.sleep(0.05)
-    time.sleep(1.0)
+    time.sleep(0.3)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     return subprocess.CompletedProcess(words, process.returncode, out, err)

@@ -127,21 +127,6 @@ def test_values_that_decide_sizes_are_recorded_as_sizes(tmp_path: Path) -> None:
     assert len(read(file, "program").sequences) > 1  # the ids of each rank differ
 
 
-OPS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all")
-
-
-@pytest.mark.parametrize("op", OPS)
-@pytest.mark.parametrize("profile", ["emulated_200mbit", "dgx_h100"])
-def test_collectives_are_recorded(op: str, profile: str, tmp_path: Path) -> None:
-    path = tmp_path / "scenario.toml"
-    splits = '\nsplits = "random"\nskew = 1.2' if op == "all_to_all" else ""
-    path.write_text(
-        f'program = "collective"\ncluster = {{profile = "{profile}", hosts = 2, gpus_per_host = 2}}\n'
-        f'[collective]\nop = "{op}"\nsize = "1 MB"{splits}\n'
-    )
-    check(tmp_path, load(path), load(path, {"cluster.nic.rate": "50 Mbit/s"}))
-
-
 def tensor(rank: Rank, *shape: int) -> torch.Tensor:
     return torch.empty(shape, device=rank.device)
 

@@ -14,7 +14,7 @@ from scenarios.config.load import load
 from scenarios.config.scenario import Scenario
 from scenarios.seam.errors import CollectiveError, DeadlockError, ProgramError, ScenarioError
 from scenarios.seam.trace import Recording
-from scenarios.workloads.script.command import scenario_of, split_at_script
+from scenarios.workloads.script.command import load_given, split_at_script
 from tests.sim.unjudged import simulate_unjudged
 
 ROOT = Path(__file__).parents[2]
@@ -22,7 +22,8 @@ SCRIPTS = ROOT / "tests" / "data" / "scripts"
 
 
 def scenario(path: Path, *args: str, hosts: int = 2, gpus: int = 1, **overrides: object) -> Scenario:
-    return scenario_of(path, args, {"profile": "emulated_200mbit", "timeout": "20 s", **overrides}, hosts, gpus)
+    overrides = {"profile": "emulated_200mbit", "timeout": "20 s", **overrides}
+    return load_given(path, overrides, args=args, hosts=hosts, gpus_per_host=gpus)
 
 
 def play_script(path: Path, *args: str, hosts: int = 2, gpus: int = 1, **overrides: object) -> Recording:
@@ -31,8 +32,7 @@ def play_script(path: Path, *args: str, hosts: int = 2, gpus: int = 1, **overrid
 
 
 def bad(folder: Path, body: str) -> Path:
-    file = folder / "bad.py"
-    file.write_text(
+    (file := folder / "bad.py").write_text(
         f"import time\nimport torch\nimport torch.distributed as dist\ndist.init_process_group('gloo')\n{body}"
     )
     return file
@@ -91,22 +91,6 @@ def test_computations_are_labelled_with_their_module() -> None:
     ]
 
 
-@pytest.mark.slow
-def test_a_hook_of_torch_compresses() -> None:
-    plain, small = (play_script(SCRIPTS / "ddp.py", *hook, steps=4) for hook in ((), ("powersgd",)))
-    sent = [
-        sum(one.bytes_sent for one in each.spans if one.rank == 0 and one.step == 3 and one.kind == "all_reduce")
-        for each in (plain, small)
-    ]
-    assert 0 < sent[1] < sent[0] / 5
-
-
-def test_a_script_is_ended_after_the_requested_steps() -> None:
-    recording = play_script(SCRIPTS / "ddp.py", steps=2)
-    assert {span.step for span in recording.spans if span.kind == "step"} == {0, 1}
-    assert all(span.end_ns > span.start_ns for span in recording.spans if span.kind == "step")
-
-
 @pytest.mark.parametrize(
     ("body", "sentence"),
     [
@@ -131,8 +115,7 @@ def test_a_bad_script_raises_one_sentence(body: str, sentence: str, tmp_path: Pa
 
 
 def test_a_rank_that_is_killed_while_answers_are_on_their_way_is_the_same_sentence(tmp_path: Path) -> None:
-    file = tmp_path / "killed.py"
-    file.write_text(
+    (file := tmp_path / "killed.py").write_text(
         "import os\nimport torch\nx = torch.ones(8, device='cuda')\n"
         "for _ in range(12):\n    x.add_(1).sum().item()\nos.kill(os.getpid(), 9)\n"
     )

@@ -64,8 +64,7 @@ def test_a_script_on_cpus_reads_predicted_times(tmp_path: Path) -> None:
 
 def test_sleep_on_a_cpu_counts_in_its_step(tmp_path: Path) -> None:
     """As on a real host; also where the recording is played again."""
-    file = tmp_path / "sleeps.py"
-    file.write_text(
+    (file := tmp_path / "sleeps.py").write_text(
         "import time, torch\nlayer = torch.nn.Linear(8, 8)\noptimizer = torch.optim.SGD(layer.parameters())\n"
         "for _ in range(4):\n    layer(torch.ones(8)).sum().backward()\n    optimizer.step()\n    time.sleep(0.2)\n"
     )
@@ -78,8 +77,9 @@ def test_sleep_on_a_cpu_counts_in_its_step(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_reading_the_clock_before_the_simulation_is_reported(ranks: str, count: int, tmp_path: Path) -> None:
     """Once, by a process whose stderr only a command of its own has."""
-    file = tmp_path / "reads.py"
-    file.write_text("import time, torch, torch.distributed as dist\ntime.time()\ntime.perf_counter()\n" + STEPS)
+    (file := tmp_path / "reads.py").write_text(
+        "import time, torch, torch.distributed as dist\ntime.time()\ntime.perf_counter()\n" + STEPS
+    )
     words = ["-m", "sim", "--profile", "dgx_h100", "--gpus-per-host", "2", "--ranks", ranks, "--out", tmp_path / "run"]
     ended = run([sys.executable, *map(str, words), str(file)], capture_output=True, text=True, check=True)
     assert ended.stderr.count("note: times that the script reads are of this machine, not simulated") == count

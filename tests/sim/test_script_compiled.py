@@ -48,8 +48,7 @@ for _ in range(5):
 
 
 def run(tmp_path: Path, how: str) -> Recording:
-    file = tmp_path / "train.py"
-    file.write_text(BODY)
+    (file := tmp_path / "train.py").write_text(BODY)
     return play_script(file, how, profile="hgx_h200", ranks=(1, 1), steps=2)
 
 
@@ -186,6 +185,5 @@ dist.destroy_process_group()
 
 def test_compiled_memory_equals_the_tensors_that_a_compiler_keeps(tmp_path: Path) -> None:
     """The script asserts it, by hand arithmetic, of losses, activations and masks, compiled and as they are."""
-    file = tmp_path / "train.py"
-    file.write_text(MEMORY)
+    (file := tmp_path / "train.py").write_text(MEMORY)
     play_script(file, profile="hgx_h200", ranks=(1, 1), steps=1)

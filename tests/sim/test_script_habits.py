@@ -170,14 +170,12 @@ QUICK = {
 @pytest.mark.supports("`torch.fx`, generators, `print(tensor)`, default devices", "GPUs")
 @pytest.mark.supports("`trunc_normal_` and loops on unknown values", "GPUs")
 def test_common_script_idioms_run(name: str, tmp_path: Path) -> None:
-    file = tmp_path / "written.py"
-    file.write_text(f"import torch\n{WRITTEN[name]}\n")
+    (file := tmp_path / "written.py").write_text(f"import torch\n{WRITTEN[name]}\n")
     play_script(file, ranks=(1, 2) if name == "what tensors say" else (1, 1))
 
 
 def test_passes_until_convergence_are_refused(tmp_path: Path) -> None:
-    file = tmp_path / "converges.py"
-    file.write_text(
+    (file := tmp_path / "converges.py").write_text(
         "import torch\nlayer = torch.nn.Linear(256, 256, device='cuda')\n"
         "optimizer = torch.optim.LBFGS(layer.parameters())\ndef again():\n    optimizer.zero_grad()\n"
         "    loss = layer(torch.ones(1, 256, device='cuda')).sum()\n    loss.backward()\n    return loss\n"
@@ -192,8 +190,7 @@ def test_passes_until_convergence_are_refused(tmp_path: Path) -> None:
 @pytest.mark.supports("`torch.library.custom_op`", "GPUs")
 def test_an_operator_of_anyones_may_have_sparse_in_its_name(tmp_path: Path) -> None:
     """As fbgemm's have, of which ids are the sparse features; and the name of one of torch's with other arguments."""
-    file = tmp_path / "own.py"
-    file.write_text(
+    (file := tmp_path / "own.py").write_text(
         "import torch\n@torch.library.custom_op('own::permute_sparse_data', mutates_args=())\n"
         "def permuted(x: torch.Tensor) -> torch.Tensor:\n    return x.flip(0)\n"
         "permuted.register_fake(torch.empty_like)\n@torch.library.custom_op('own::mm', mutates_args=())\n"
@@ -208,8 +205,7 @@ def test_an_operator_of_anyones_may_have_sparse_in_its_name(tmp_path: Path) -> N
 
 def test_inference_is_priced_as_without_gradients(tmp_path: Path) -> None:
     def flops(context: str) -> float:
-        file = tmp_path / "evaluates.py"
-        file.write_text(
+        (file := tmp_path / "evaluates.py").write_text(
             f"""import torch
 layer = torch.nn.Linear(256, 256, device="cuda")
 optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
@@ -228,8 +224,7 @@ for _ in range(4):
 @pytest.mark.supports("`torch.save`, `torch.load`", "CPUs", "GPUs")
 def test_existing_checkpoints_are_not_overwritten(profile: str, tmp_path: Path) -> None:
     """What a script saves it loads again; the file stays what it was."""
-    file = tmp_path / "model.pt"
-    file.write_text("mine")
+    (file := tmp_path / "model.pt").write_text("mine")
     play_script(HABITS, "--save", str(file), profile=profile, ranks=(1, 2))
     assert file.read_text() == "mine"
     assert [each.name for each in tmp_path.iterdir()] == ["model.pt"]
@@ -238,8 +233,7 @@ def test_existing_checkpoints_are_not_overwritten(profile: str, tmp_path: Path) 
 @pytest.mark.supports("`torch.cuda.memory_*`, `OutOfMemoryError`", "GPUs")
 def test_memory_is_counted(tmp_path: Path) -> None:
     """The script asserts what it is told, and ends where there is no room."""
-    file = tmp_path / "takes.py"
-    file.write_text(
+    (file := tmp_path / "takes.py").write_text(
         """import torch
 parameters = torch.nn.Linear(1024, 1024, bias=False, device="cuda")
 optimizer = torch.optim.SGD(parameters.parameters(), lr=0.1)
@@ -272,8 +266,7 @@ assert 8 << 20 < torch.cuda.max_memory_allocated() - 2 * (32 << 20) < 16 << 20  
 
 @pytest.mark.supports("collectives captured in CUDA graphs", "refused", "GPUs")
 def test_capturing_a_collective_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "captures.py"
-    file.write_text(
+    (file := tmp_path / "captures.py").write_text(
         """import torch
 import torch.distributed as dist
 dist.init_process_group("nccl")

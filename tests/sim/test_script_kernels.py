@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
 
 from scenarios.seam.errors import ProgramError
-from scenarios.workloads.script import forking
-from scenarios.workloads.script.gpu.cuda.properties import SeenGpu
-from scenarios.workloads.script.gpu.cuda.smi import install_smi
+from scenarios.workloads.build import build
+from scenarios.workloads.script.gpu.cuda.properties import SeenGpu, install_smi
 from tests.sim.test_gpu_script import ROOT, SCRIPTS, play_script
 from tests.sim.test_script_recording import keep, make, play
 
@@ -54,8 +51,7 @@ def test_a_recording_of_polls_waits_as_long_as_the_hardware_takes(
     recorded: str, played_on: str, tmp_path: Path
 ) -> None:
     """A kernel on another stream starts where the call has ended, and the optimizer's where that kernel has."""
-    file = tmp_path / "train.py"
-    file.write_text(POLLED_BEFORE_A_KERNEL)
+    (file := tmp_path / "train.py").write_text(POLLED_BEFORE_A_KERNEL)
     live = play(make(file, world=(1, 2), profile=recorded, steps=2))
     other = play(make(keep(live, tmp_path / "run"), profile=played_on))
     took = []
@@ -89,8 +85,7 @@ for _ in range(3):
 
 def test_cpu_time_before_a_poll_counts_in_the_step(tmp_path: Path) -> None:
     """Each step computes for 50 ms between the issue of a call and the first look at the call."""
-    file = tmp_path / "train.py"
-    file.write_text(POLLED_ON_CPUS)
+    (file := tmp_path / "train.py").write_text(POLLED_ON_CPUS)
     recording = play_script(file, ranks=(2, 1), profile="emulated_200mbit")
     steps = [span.end_ns - span.start_ns for span in recording.spans if (span.rank, span.kind) == (0, "step")]
     assert len(steps) == 2
@@ -125,11 +120,10 @@ def test_a_captured_callable_is_one_launch_a_pass() -> None:
 
 
 @pytest.fixture
-def triton(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Put Triton's interface on the path, also of the server that forks ranks, which no later test may use."""
+def triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put Triton's interface on the path of ranks; their server, which later tests share, starts without it."""
+    build(make(SCRIPTS / "smi.py", world=(1, 1), profile="dgx_h100"))
     monkeypatch.syspath_prepend(str(ROOT / "tests" / "data" / "stand_ins"))
-    yield
-    forking._leave(forkserver._forkserver)  # type: ignore[attr-defined]
 
 
 @pytest.mark.usefixtures("triton")
@@ -159,8 +153,7 @@ def test_kernels_of_triton_have_no_values(tmp_path: Path, name: str) -> None:
 
 def test_a_script_without_triton_is_told_to_install_it(tmp_path: Path) -> None:
     """No module of that name is found, whether or not Triton is installed."""
-    file = tmp_path / "train.py"
-    file.write_text("import sys\nsys.modules['triton'] = None\nimport triton\n")
+    (file := tmp_path / "train.py").write_text("import sys\nsys.modules['triton'] = None\nimport triton\n")
     with pytest.raises(ProgramError, match=r"^rank 0: \S*train.py:3: ModuleNotFoundError: .* \(pip install triton: "):
         play_script(file, ranks=(1, 1))
 

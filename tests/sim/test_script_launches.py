@@ -79,8 +79,7 @@ def test_calls_that_nccl_refuses_raise_in_the_script() -> None:
 )
 def test_impossible_ranks_raise_one_sentence(body: str, sentence: str, tmp_path: Path) -> None:
     head = "import subprocess\nimport sys\nimport torch\nimport torch.distributed as dist\n"
-    file = tmp_path / "own.py"
-    file.write_text(f"{head}import torch.multiprocessing as mp\n{body}\n")
+    (file := tmp_path / "own.py").write_text(f"{head}import torch.multiprocessing as mp\n{body}\n")
     with pytest.raises(ProgramError, match=f"rank [01]: {sentence}"):
         play_script(file, hosts=1, gpus=2)
 
@@ -88,8 +87,7 @@ def test_impossible_ranks_raise_one_sentence(body: str, sentence: str, tmp_path:
 @pytest.mark.parametrize(("hosts", "gpus"), [(1, 2), pytest.param(2, 1, marks=pytest.mark.slow)])
 def test_a_process_is_a_helper_of_who_makes_the_group_itself(hosts: int, gpus: int, tmp_path: Path) -> None:
     """The script asserts that what it started ahead of its group ran beside it, though it was given 0."""
-    file = tmp_path / "helped.py"
-    file.write_text(
+    (file := tmp_path / "helped.py").write_text(
         """import os
 import torch
 import torch.distributed as dist
@@ -152,8 +150,7 @@ if __name__ == "__main__":
 
 def test_a_worker_of_a_pool_cannot_make_a_process_group(tmp_path: Path) -> None:
     """The pool's processes are not as many as the ranks, so they are none."""
-    file = tmp_path / "pools.py"
-    file.write_text(
+    (file := tmp_path / "pools.py").write_text(
         "import torch.distributed as dist\nimport torch.multiprocessing as mp\ndef train(number):\n"
         '    dist.init_process_group("gloo", init_method="tcp://localhost:1", rank=number, world_size=3)\n'
         'if __name__ == "__main__":\n    with mp.get_context("spawn").Pool(1) as pool:\n'
@@ -165,8 +162,7 @@ def test_a_worker_of_a_pool_cannot_make_a_process_group(tmp_path: Path) -> None:
 
 def test_messages_on_gpus_go_by_the_order_of_issue(tmp_path: Path) -> None:
     """The script asserts it: its waits come in another order."""
-    file = tmp_path / "messages.py"
-    file.write_text(
+    (file := tmp_path / "messages.py").write_text(
         """import torch
 import torch.distributed as dist
 dist.init_process_group("nccl")
@@ -192,8 +188,7 @@ for _ in range(3):
 
 
 def test_groups_created_in_different_orders_raise_one_sentence(tmp_path: Path) -> None:
-    file = tmp_path / "groups.py"
-    file.write_text(
+    (file := tmp_path / "groups.py").write_text(
         "import torch.distributed as dist\ndist.init_process_group('gloo')\n"
         "rank = dist.get_rank()\nmembers = [0, 3] if rank in (0, 3) else [1, 2]\n"
         "group = dist.new_group(members, use_local_synchronization=True)\ndist.barrier(group)\n"
@@ -204,8 +199,7 @@ def test_groups_created_in_different_orders_raise_one_sentence(tmp_path: Path) -
 
 def test_a_group_of_the_fake_backend_sends_nothing(tmp_path: Path) -> None:
     """Meshes have such groups in place of dimensions of one rank."""
-    file = tmp_path / "mesh.py"
-    file.write_text(
+    (file := tmp_path / "mesh.py").write_text(
         """import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
@@ -229,8 +223,9 @@ for _ in range(3):
 
 
 def test_a_store_in_which_nobody_comes_is_a_deadlock(tmp_path: Path) -> None:
-    file = tmp_path / "waits.py"
-    file.write_text("import torch.distributed as dist\ndist.TCPStore('localhost', 29611).wait(['nobody'])\n")
+    (file := tmp_path / "waits.py").write_text(
+        "import torch.distributed as dist\ndist.TCPStore('localhost', 29611).wait(['nobody'])\n"
+    )
     with pytest.raises(DeadlockError, match=r"rank 0 waits for store 'waits\.py:2 wait of \['nobody'\]'"):
         play_script(file, hosts=1, gpus=2)
 

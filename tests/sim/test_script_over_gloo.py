@@ -81,8 +81,7 @@ def test_a_call_of_cpu_tensors_waits_for_no_gpu_and_holds_the_host() -> None:
 def test_a_call_over_gloo_that_has_all_hosts_simulated_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    script = tmp_path / "barrier.py"
-    script.write_text(BARRIER)
+    (script := tmp_path / "barrier.py").write_text(BARRIER)
     hosts: list[set[int]] = []
     for backend in ("gloo", "nccl"):
         hosts.append({one.rank for one in play(make(script, backend, world=(4, 1), **ALIKE)).spans})

@@ -27,8 +27,7 @@ _TRAINING = """
 def test_pools_are_found_under_each_name(name: str, tmp_path: Path) -> None:
     """The script asserts that tasks are ranks, and that they all have the first one's port."""
     module, _, kind = name.rpartition(".")
-    file = tmp_path / "ranks.py"
-    file.write_text(
+    (file := tmp_path / "ranks.py").write_text(
         f"""from {module} import {kind} as Workers
 import os
 import torch
@@ -53,8 +52,7 @@ if __name__ == "__main__":
 
 def test_pools_that_compute_ahead_of_the_group_are_pools(tmp_path: Path) -> None:
     """The script asserts what the pools give, and that nothing of the task that was tried stays."""
-    file = tmp_path / "computes.py"
-    file.write_text(
+    (file := tmp_path / "computes.py").write_text(
         """import asyncio
 import itertools
 import multiprocessing

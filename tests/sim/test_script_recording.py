@@ -129,7 +129,7 @@ def by_rank(spans: list[Span], rank: int) -> list[Any]:
 @pytest.mark.parametrize(
     ("name", "args"),
     [
-        ("transformer_fsdp2", ["--hybrid"]),
+        ("transformer_fsdp2", ["--hybrid", "--layers", "1"]),
         pytest.param("transformer_ddp", [], marks=pytest.mark.slow),
         pytest.param("local_sgd", [], marks=pytest.mark.slow),
     ],
@@ -220,8 +220,7 @@ def test_ranks_of_each_class_are_as_if_they_were_recorded(
     classes: str,
 ) -> None:
     """Of ten rows five ranks have two each and the last none; stages send messages, which only a rank of each has."""
-    file = tmp_path / "classes.py"
-    file.write_text(source)
+    (file := tmp_path / "classes.py").write_text(source)
     made = with_free_host(make(file, world=world, profile="dgx_h100", steps=2))
     monkeypatch.setattr(hints, "MANY_RANKS", 4)
     monkeypatch.setattr(hints, "LONG_S", 0.0)
@@ -308,8 +307,7 @@ def test_a_script_whose_work_is_balanced_runs_once(tmp_path: Path) -> None:
 
 
 def test_ranks_that_diverge_after_their_first_step_raise_one_sentence(tmp_path: Path) -> None:
-    file = tmp_path / "differ.py"
-    file.write_text(
+    (file := tmp_path / "differ.py").write_text(
         "import torch\nimport torch.distributed as dist\ndist.init_process_group('nccl')\n"
         "optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(2, device='cuda'))])\n"
         "for i in range(9):\n x = torch.ones(8 if dist.get_rank() != 127 or i < 2 else 16, device='cuda')\n"
@@ -346,8 +344,7 @@ def test_a_scenario_that_contradicts_its_recording_is_one_sentence(
     key, _, value = change.partition(" = ")
     values[{"steps": "run", "payload": "run", "path": "script"}.get(key, "cluster")][key] = value
     tables = [f"[{name}]\n" + "".join(f"{one} = {of}\n" for one, of in table.items()) for name, table in values.items()]
-    file = tmp_path / "odd.toml"
-    file.write_text('program = "script"\n' + "".join(tables))
+    (file := tmp_path / "odd.toml").write_text('program = "script"\n' + "".join(tables))
     with pytest.raises(ScenarioError) as caught:
         load(file)
     assert any(sentence in each for each in caught.value.sentences)

@@ -36,8 +36,7 @@ def test_experts_and_ring_attention(ranks: int) -> None:
 @pytest.mark.supports("selective activation checkpoints", "GPUs")
 def test_a_selective_checkpoint_keeps_the_attention_of_a_gpu(kept: str, tmp_path: Path) -> None:
     """Its policy or list names a GPU's operator; attention that is not kept is computed anew."""
-    file = tmp_path / "selective.py"
-    file.write_text(
+    (file := tmp_path / "selective.py").write_text(
         f"""import functools
 import torch
 from torch.nn.functional import scaled_dot_product_attention
@@ -66,8 +65,7 @@ while True:
 @pytest.mark.supports("tensor parallelism, sequence parallelism, meshes of two dimensions", "GPUs")
 def test_a_dtensor_that_is_cut_elsewhere_sends_each_rank_its_piece(tmp_path: Path) -> None:
     """From Shard(0) to Shard(1), and back in the backward pass: each call has all of a rank's shard."""
-    file = tmp_path / "cut_elsewhere.py"
-    file.write_text(
+    (file := tmp_path / "cut_elsewhere.py").write_text(
         """import os
 import torch
 from torch.distributed.device_mesh import init_device_mesh

@@ -37,16 +37,16 @@ def test_sparse_gradients_on_a_cpu_have_real_values() -> None:
     ],
 )
 def test_a_loop_that_only_a_value_ends_raises_one_sentence(lines: str, tmp_path: Path) -> None:
-    file = tmp_path / "loops.py"
-    file.write_text(f"import itertools, torch\nloss = torch.randn(8, 9000, device='cuda').square().mean()\n{lines}\n")
+    (file := tmp_path / "loops.py").write_text(
+        f"import itertools, torch\nloss = torch.randn(8, 9000, device='cuda').square().mean()\n{lines}\n"
+    )
     with pytest.raises(ProgramError, match=r"loops\.py:3: RuntimeError: this line has read 1000 times in a step"):
         play_script(file, ranks=(1, 1))
 
 
 def test_loops_that_end_otherwise_may_read_values_any_number_of_times(tmp_path: Path) -> None:
     """Norms of many parameters, and a validation of many batches; a truth that is asked for once a step stays."""
-    file = tmp_path / "asks.py"
-    file.write_text(
+    (file := tmp_path / "asks.py").write_text(
         """import torch
 loss = torch.randn(8, 9000, device="cuda").square().mean()
 assert sum({n: loss.item() for n in range(1100)}.values()) == 1100
@@ -73,8 +73,7 @@ assert turns == 20
 
 def step_of(text: str, folder: Path) -> list[Span]:
     """Return the last step's kernels of a script of two ranks."""
-    file = folder / "trains.py"
-    file.write_text(text)
+    (file := folder / "trains.py").write_text(text)
     return [span for span in play_script(file, ranks=(1, 2)).spans if span.rank == 0 and span.step == 1]
 
 
@@ -151,8 +150,7 @@ def test_sparse_gradients_of_replicas_travel_as_indices_and_values(profile: str)
 
 @pytest.mark.supports("sparse gradients under DistributedDataParallel, over NCCL", "refused", "GPUs")
 def test_sparse_gradients_over_nccl_are_refused(tmp_path: Path) -> None:
-    file = tmp_path / "replicas.py"
-    file.write_text(
+    (file := tmp_path / "replicas.py").write_text(
         """import torch
 import torch.distributed as dist
 dist.init_process_group("nccl")

@@ -119,8 +119,7 @@ def test_a_replay_has_the_recordings_waits(recording: Recording, tmp_path: Path)
 
 def test_a_single_rank_of_a_class_may_read_a_value(tmp_path: Path) -> None:
     """As the last rank prints the loss."""
-    file = tmp_path / "prints.py"
-    file.write_text(
+    (file := tmp_path / "prints.py").write_text(
         "import torch\nimport torch.distributed as dist\ndist.init_process_group('nccl')\n"
         "x = torch.ones(8, device='cuda')\noptimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones_like(x))])\n"
         "for _ in range(9):\n x.add_(1)\n if dist.get_rank() == 127:\n  x[0].item()\n"

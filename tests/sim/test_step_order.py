@@ -18,10 +18,9 @@ from scenarios.seam.trace import Recording, Span
 from scenarios.sharding_kind import ShardingType
 from scenarios.workloads.build import build
 from scenarios.workloads.dlrm.dense import Embeddings
-from scenarios.workloads.dlrm.program import DlrmProgram
 from sim.run import simulate
-from tests.sim.test_dlrm_bags import EVERY, mix
-from tests.sim.test_dlrm_steps import ALL, TOLERANCE, Reference, losses, training
+from tests.sim.test_dlrm_bags import mix
+from tests.sim.test_dlrm_steps import ALL, TOLERANCE, Reference, losses, play_ready, training
 from tests.small import change, model_of
 
 EAGER, OVERLAPPED = Pipeline(order="eager"), Pipeline(order="overlapped")
@@ -46,23 +45,12 @@ def first_step(recording: Recording, rank: int = 0) -> list[Span]:
     return sorted(found, key=lambda one: one.start_ns)
 
 
-def run(made: Scenario) -> Recording:
-    return simulate(made, DlrmProgram(made))
-
-
 def with_label(spans: list[Span], part: str) -> list[Span]:
     return [one for one in spans if part in one.label]
 
 
-@pytest.mark.parametrize("pipeline", [EAGER, OVERLAPPED], ids=["eager", "overlapped"])
-@pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
-def test_every_order_trains_the_same_model(pipeline: Pipeline, optimizer: str) -> None:
-    made = mix(EVERY, ALL, optimizer, pipeline=pipeline)
-    assert losses(run(made)) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
-
-
 def test_an_eager_step_looks_up_where_the_dense_part_first_uses_it() -> None:
-    spans = first_step(run(training(TYPES, pipeline=EAGER, library="nccl")))
+    spans = first_step(play_ready(training(TYPES, pipeline=EAGER, library="nccl")))
     (bottom,) = with_label(spans, "dense.forward.0")
     splits, values = with_label(spans, ".splits"), with_label(spans, "input_dist.values")
     assert len(splits) == len(values) == len(TYPES)
@@ -74,7 +62,7 @@ def test_an_eager_step_looks_up_where_the_dense_part_first_uses_it() -> None:
 
 def test_backward_waits_for_the_gradient_exchange_which_starts_with_the_last_group() -> None:
     one = Buckets(first_bytes=1 << 20, cap_bytes=1 << 20)
-    spans = first_step(run(training(TYPES, pipeline=EAGER, library="nccl", buckets=one)))
+    spans = first_step(play_ready(training(TYPES, pipeline=EAGER, library="nccl", buckets=one)))
     back = [one for one in with_label(spans, "output_dist_backward") if one.kind != "compute"]
     updates = [one for one in spans if one.label.endswith("_wise.update")]
     assert [one.label.split(".")[0] for one in back] == ["row_wise", "table_wise"]
@@ -87,7 +75,7 @@ def test_backward_waits_for_the_gradient_exchange_which_starts_with_the_last_gro
 
 def test_the_modules_of_pooled_and_weighted_tables_are_called_one_after_the_other() -> None:
     made = mix(("pooled", "weighted"), TYPES, pipeline=EAGER, library="nccl")
-    spans = first_step(run(made))
+    spans = first_step(play_ready(made))
     pooled = [one for one in with_label(spans, ".lookup") if not one.label.startswith("weighted")]
     weighted = [one for one in with_label(spans, ".splits") if one.label.startswith("weighted")]
     assert max(one.end_ns for one in pooled) <= min(one.start_ns for one in weighted)
@@ -96,7 +84,7 @@ def test_the_modules_of_pooled_and_weighted_tables_are_called_one_after_the_othe
 def test_an_overlapped_step_hides_what_an_eager_one_waits_for() -> None:
     steps = {}
     for pipeline in (EAGER, OVERLAPPED):
-        recording = run(training(ALL, batch_size=256, payload="sizes", library="nccl", pipeline=pipeline))
+        recording = play_ready(training(ALL, batch_size=256, payload="sizes", library="nccl", pipeline=pipeline))
         steps[pipeline.order] = max(one.end_ns - one.start_ns for one in recording.spans if one.kind == "step")
     assert steps["overlapped"] < steps["eager"]
 
@@ -106,7 +94,7 @@ def test_tables_that_nobody_uses_hold_nothing_up(pipeline: Pipeline) -> None:
     made = training(TYPES, pipeline=pipeline)
     model = dataclasses.replace(model_of(made), dense=f"{__name__}:Reader", bottom=(), top=())
     made = change(made, model=model)
-    assert losses(run(made)) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
+    assert losses(play_ready(made)) == pytest.approx(Reference(made).losses(), rel=TOLERANCE)
 
 
 SAME = """

@@ -24,7 +24,7 @@ from scenarios.seam import roles
 from scenarios.seam.trace import Recording, Span
 from scenarios.workloads.build import build
 from scenarios.workloads.recording.file import NAME
-from scenarios.workloads.script.command import load_given, scenario_of
+from scenarios.workloads.script.command import load_given
 from sim.run import simulate
 from tests.commands import command
 
@@ -74,7 +74,7 @@ optimizer = {{kind = "sgd", learning_rate = 0.05}}
 def theirs(*args: str, profile: str = "emulated_200mbit") -> Recording:
     """TorchRec's."""
     overrides = {"profile": profile, "steps": THEIRS + 1, "timeout": "120 s"}
-    scenario = scenario_of(SCRIPT, ["--fixed", *args], overrides, 2, 2)
+    scenario = load_given(SCRIPT, overrides, args=["--fixed", *args], hosts=2, gpus_per_host=2)
     return simulate(scenario, build(scenario))
 
 
@@ -175,8 +175,7 @@ def test_the_scripts_plan_is_reported_with_our_planners_for_equal_tables(
 @pytest.mark.supports("TorchRec: EmbeddingCollection, several models, the plan shown", "CPUs", "GPUs")
 def test_tables_of_several_models_pooled_or_not_are_planned_together(profile: str) -> None:
     """What decides costs is read from modules and from what comes into them."""
-    scenario = scenario_of(MODELS, [], {"profile": profile, "steps": 2, "timeout": "120 s"}, 1, 2)
-    recording = simulate(scenario, build(scenario))
+    recording = short("tables", profile)
     lines = json.loads(gzip.decompress(recording.kept[NAME]))["lines"]
     (found,) = (line[1] for line in lines if line[0] == "plan")
     told = {
@@ -202,7 +201,8 @@ def test_the_best_plan_of_a_script_is_what_predictions_with_its_file_say(tmp_pat
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert [row["plan"] for row in found["plans"]][:2] == [YOURS, PLANNERS]
-    scenario = scenario_of(SCRIPT, args, {"profile": "dgx_h100", "steps": 2, "script.plan": str(best)}, 1, 2)
+    given = {"profile": "dgx_h100", "steps": 2, "script.plan": str(best)}
+    scenario = load_given(SCRIPT, given, args=args, hosts=1, gpus_per_host=2)
     run = Run.of(simulate(scenario, build(scenario)))
     fastest_ns = min(row["step_ns"] for row in found["plans"])
     assert run.step_ms == pytest.approx(fastest_ns / 1e6, rel=0.03)  # the host's own work is measured
@@ -280,7 +280,8 @@ def test_calls_on_simulated_gpus_equal_those_on_cpus(args: list[str]) -> None:
 def short(name: str, profile: str, *args: str, steps: int = 2) -> Recording:
     """Two ranks of one of the scripts beside the tests."""
     script = MODELS.with_name(f"torchrec_{name}.py")
-    scenario = scenario_of(script, args, {"profile": profile, "steps": steps, "timeout": "120 s"}, 1, 2)
+    given = {"profile": profile, "steps": steps, "timeout": "120 s"}
+    scenario = load_given(script, given, args=args, hosts=1, gpus_per_host=2)
     return simulate(scenario, build(scenario))
 
 

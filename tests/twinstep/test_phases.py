@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from twinstep.phases import Phases
+from twinstep.progress import Phases
 
 
 class Time:

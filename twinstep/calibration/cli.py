@@ -60,7 +60,7 @@ _BUSY_CORES = 0.1
 # Launches in order: the kernels are measured in several launches at different times.
 _PLAYED = ("kernels", "network", "kernels", "program", "kernels")
 PROGRAMS = {
-    "kernels": "real.calibration.kernels.device:DeviceProbes",
+    "kernels": "real.calibration.kernels.probes:DeviceProbes",
     "network": "real.calibration.network.probes:NetworkProbes",
     "program": "real.calibration.program_cost:build",
     "crowd": "real.calibration.network.crowded_cores:Crowd",
@@ -263,11 +263,7 @@ def _fit_crowd(cluster: Cluster, recording: Recording, simulate: Simulate) -> Cl
 def nominal(hosts: int, ranks_per_host: int, nic_bytes_per_s: float | None, burst_bytes: int = 0) -> Cluster:
     """Return this machine's cores and memory, shared by the hosts, before any measurement.
 
-    Args:
-        hosts: number of hosts that share the machine.
-        ranks_per_host: ranks of each host.
-        nic_bytes_per_s: rate of an emulated host's interface; None: the network is the loopback device.
-        burst_bytes: burst of that interface.
+    `nic_bytes_per_s` and `burst_bytes` are of an emulated host's interface; None: the network is the loopback device.
     """
     like = load_profile(_LIKE)
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // hosts

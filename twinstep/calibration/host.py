@@ -101,13 +101,9 @@ def calibrate_host(options: argparse.Namespace, command: str) -> None:
 
 
 def measure_host(like: Cluster, bar: ProgressLine, *, device: str = "cuda", seconds: float = _SECONDS) -> HostFound:
-    """Measure the prices of this machine's host, starting the fit from a profile of GPUs.
+    """Measure the prices of this machine's host, starting the fit from `like`, a profile of GPUs.
 
-    Args:
-        like: the profile's cluster.
-        bar: shows progress.
-        device: of the snippets, as torch names it.
-        seconds: time limit of the timing, besides warm-up.
+    `seconds` limits the timing, besides warm-up.
 
     Raises:
         RunEnded: the snippets did not finish.

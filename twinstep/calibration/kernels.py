@@ -13,9 +13,8 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from real.calibration.kernels.device import Reached, cpu_here, reached_rates
-from real.calibration.kernels.fit import KernelFit, fit, observe
-from real.calibration.kernels.probes import ROUNDS, WARM_UP
+from real.calibration.kernels.fit import KernelFit, Reached, fit, observe, reached_rates
+from real.calibration.kernels.probes import ROUNDS, WARM_UP, cpu_here
 from real.calibration.play import play, scenario_on
 from real.calibration.profile import FREE_PEAKS, describe_measurement, profile_text
 from real.launch.launcher import Hosts
@@ -66,7 +65,7 @@ def _play(like: Cluster, ranks: int, bar: ProgressLine) -> list[Recording]:
     cluster = dataclasses.replace(like, hosts=1, host=dataclasses.replace(like.host, gpus=ranks))
     scenario = scenario_on(cluster, "kernels", steps=ROUNDS)
     return [
-        play(bar, scenario, "real.calibration.kernels.device:DeviceProbes", Hosts(), steps=WARM_UP + ROUNDS)
+        play(bar, scenario, "real.calibration.kernels.probes:DeviceProbes", Hosts(), steps=WARM_UP + ROUNDS)
         for _ in range(_LAUNCHES)
     ]
 

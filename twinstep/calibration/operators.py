@@ -23,8 +23,7 @@ from real.calibration.operators.draws import CPU_SCALE, GPU_SCALE
 from real.calibration.operators.judging import Judged, family_of, judge, reasons
 from real.calibration.operators.making import fbgemm
 from real.calibration.operators.making.arena import Arena
-from real.calibration.operators.measuring import measure
-from real.calibration.operators.of_run import by_share, refuse_world, scenario_of
+from real.calibration.operators.measuring import by_share, measure, refuse_world, scenario_of
 from real.calibration.operators.part import SUFFIX, MeasuredRepeats, PartialMeasurement, UnmeasuredOperator, keeping
 from real.calibration.operators.ranges import families, plan_operators
 from real.calibration.operators.timers import CpuTimer, CudaTimer, Timer

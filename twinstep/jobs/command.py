@@ -8,14 +8,15 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scenarios.collector import loading
 
 if TYPE_CHECKING:
+    from reports.sections.model import Report
     from scenarios.config.scenario import Scenario, TrainingJob
     from twinstep.jobs.model_of import JobSteps
-    from twinstep.phases import Phases
+    from twinstep.progress import Phases
 
 
 def predict_job(options: argparse.Namespace, scenario: Scenario, job: TrainingJob, phases: Phases) -> int:
@@ -31,7 +32,7 @@ def predict_job(options: argparse.Namespace, scenario: Scenario, job: TrainingJo
         from reports.sections.job.report import JOB, JOB_SUMMARY
         from reports.sections.run.summary import next_line
         from reports.store import run_folder as store
-        from reports.terminal.present import check_free, output, print_report
+        from reports.terminal.present import check_free
         from scenarios.progress_line import ProgressLine
         from twinstep.jobs.job_prediction import play_job
 
@@ -44,19 +45,27 @@ def predict_job(options: argparse.Namespace, scenario: Scenario, job: TrainingJo
         found = play_job(scenario, job, steps, line.show)
     folder.mkdir(parents=True, exist_ok=True)
     job_folder.write(found, folder)
+    show_job(options, (JOB_SUMMARY, JOB), found, folder, f"{next_line(str(folder))}\n")
+    return 0
+
+
+def show_job(options: argparse.Namespace, reports: tuple[Report, Report], found: Any, folder: Path, then: str) -> None:
+    """Print a job as --quiet, --full or --json request: its folder, or its summary or whole report, and `then`."""
+    from reports.terminal.present import output, print_report
+
     with output():
         if options.quiet:
             print(folder)
-        else:
-            print_report(JOB if options.full or options.json else JOB_SUMMARY, found, as_json=options.json)
-        if not (options.quiet or options.json):
-            print(f"{next_line(str(folder))}\njob folder: {folder}")
-    return 0
+            return
+        print_report(reports[options.full or options.json], found, as_json=options.json)
+        if not options.json:
+            print(f"{then}job folder: {folder}")
 
 
 def _steps(options: argparse.Namespace, scenario: Scenario, job: TrainingJob, folder: Path, phases: Phases) -> JobSteps:
     """Return the job's steps: the given one, or the predicted one, whose run is written into `folder`."""
     from reports.store import run_folder as store
+    from twinstep.jobs.checkpoint import JobCheckpoints
     from twinstep.jobs.job_steps import given_steps, predicted_steps
     from twinstep.prediction_job import keep_ids, plan_job, record_run
 
@@ -66,6 +75,8 @@ def _steps(options: argparse.Namespace, scenario: Scenario, job: TrainingJob, fo
     draws, options.draws = options.draws, 0  # those of the job
     planned = plan_job(options, scenario, folder, phases)
     options.draws = draws
+    # Says what is missing before the step is simulated.
+    JobCheckpoints(scenario=planned.scenario, given=job.checkpoint, program=planned.program).writing(1)
     with planned.bar, keep_ids():
         record_run(planned)
     return predicted_steps(planned.scenario, planned.program, job, store.load(folder))

@@ -16,8 +16,9 @@ from twinstep.jobs.model_of import JobSteps, gives_interval, model_of
 class JobModels:
     """The models of a job whose steps are known; all methods raise ScenarioError if a checkpoint's times are not."""
 
-    def __init__(self, scenario: Scenario, job: TrainingJob, steps: JobSteps) -> None:
+    def __init__(self, scenario: Scenario, job: TrainingJob, steps: JobSteps, speed: float = 1.0) -> None:
         self._scenario, self._job, self._steps, self._checkpoints = scenario, job, steps, steps.checkpoints
+        self._speed = speed
 
     @property
     def checkpoint_bytes(self) -> float:
@@ -38,19 +39,25 @@ class JobModels:
         return self.timed(model_of(self._scenario, self._job, self._steps, checkpoints.writing(1), hosts))
 
     def timed(self, model: JobModel) -> JobModel:
-        """Return a model with the times of incremental checkpoints at its interval; others do not depend on that."""
-        if self._job.checkpoint.full_every == 1:
-            return model
+        """Return a model with the times of these checkpoints at its interval."""
         hosts = model.hosts if model.hosts != self._scenario.cluster.hosts else None
-        return replace(model, writing=replace(self._checkpoints, hosts=hosts).writing(model.interval_steps))
+        times = replace(self._checkpoints, hosts=hosts).writing(model.interval_steps)
+        return replace(model, writing=times.quicker(self._speed))
 
-    def asynchronous(self, model: JobModel) -> JobModel | None:
-        """Return a model with asynchronous checkpoints; None where their copies take unknown time or space."""
-        beside = replace(self._checkpoints, given=replace(self._job.checkpoint, kind="async"))
+    def asynchronous(self) -> JobModels | None:
+        """Return the models of the job with asynchronous checkpoints; None where these take unknown time or space."""
+        given = replace(self._job.checkpoint, kind="async")
+        steps = replace(self._steps, checkpoints=replace(self._checkpoints, given=given))
+        beside = JobModels(self._scenario, replace(self._job, checkpoint=given), steps)
         try:
-            return replace(model, writing=beside.writing(model.interval_steps))
+            beside.timed(self.model())
         except ScenarioError:
             return None
+        return beside
+
+    def with_speed(self, speed: float) -> JobModels:
+        """Return the models of the job whose checkpoints are written and loaded `speed` times as fast."""
+        return JobModels(self._scenario, self._job, self._steps, speed)
 
     def best(self, model: JobModel, value: Callable[[JobModel], float] = goodput) -> JobModel:
         """Return the model with the interval of the highest `value`, by default the goodput of the closed form."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from reports.analysis.step_breakdown import mean_step_ns, timed_steps
 from reports.run import Run
 from scenarios.config.scenario import Scenario, TrainingJob
 from scenarios.seam.errors import ScenarioError
@@ -52,17 +53,18 @@ def predicted_steps(scenario: Scenario, program: Program, job: TrainingJob, run:
     Raises:
         ScenarioError: the run has no step.
     """
-    step_s = run.step_ms / 1e3
+    step_s = mean_step_ns(run) / 1e9
     if not step_s > 0:
         raise ScenarioError(f"{scenario.path}: no step was predicted; expected one, or job.step")
     hosts, counts = scenario.cluster.hosts, _counts(scenario, job)
     by_hosts = steps_on(scenario, counts, step_s) if len(counts) > 1 else {hosts: step_s}
+    timed = timed_steps(run)
     writing_s, checkpoints = step_while_writing(
         JobCheckpoints(scenario=scenario, given=job.checkpoint, program=program), step_s
     )
     slowed = writing_s / step_s
     return JobSteps(
-        samples=run.samples_per_s * step_s,
+        samples=float((timed["samples_per_s"] * timed["step_ns"]).mean()) / 1e9,
         by_hosts={
             count: JobStep(step_s=each_s, share=count / hosts, writing_s=slowed * each_s)
             for count, each_s in by_hosts.items()

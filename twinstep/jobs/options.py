@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from scenarios.config.scenario import Scenario, TrainingJob
 
-_HOPPER = 90  # compute capability, in tenths
-PROFILE_KEY = "job.failures.profile"
 _GOALS = {"samples": "samples", "days": "days", "budget_usd": "budget"}  # key of [job], option
 
 
@@ -78,8 +76,8 @@ def with_goal(
             raise ScenarioError(f"{name} = {value:g}: expected a number above 0")
     if len(goals) > 1:
         raise ScenarioError(f"{' and '.join(names)}: expected one of them")
-    if goals and (known := failures_for(scenario)):
-        scenario = load(known)
+    if goals and scenario.job is None:  # with [job] it has the failures of a known cluster
+        scenario = load({"job.draws": TrainingJob().draws})
     job = scenario.job or TrainingJob()
     if goals:
         samples, days, budget_usd = (goals.get(key) for key in _GOALS)
@@ -91,12 +89,3 @@ def own_job(scenario: Scenario) -> TrainingJob | None:
     """Return the job of a scenario whose [job] has a goal; None without one."""
     job = scenario.job
     return job if job is not None and any(getattr(job, key) for key in _GOALS) else None
-
-
-def failures_for(scenario: Scenario) -> dict[str, object]:
-    """Return the failure profile of a known cluster, as an override, for a scenario on GPUs that has no [job]."""
-    gpu = scenario.cluster.host.gpu
-    if scenario.job is not None or not gpu.device.is_launched:
-        return {}
-    is_recent = gpu.compute_capability is not None and gpu.compute_capability >= _HOPPER
-    return {PROFILE_KEY: "llama3_h100" if is_recent else "rsc1_a100"}

@@ -11,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 
+from reports.analysis.step_breakdown import mean_step_ns
 from reports.run import Run
 from scenarios.config.faults import Fault, GpuPart, LeafPart, NicPart, Part
 from scenarios.config.hardware import Cluster
@@ -169,4 +170,4 @@ def _without_notes() -> warnings.catch_warnings[None]:
 
 
 def _step_s(scenario: Scenario, program: Program) -> float:
-    return Run.of(steps_of_draw(scenario, program)[0]).step_ms / 1e3
+    return mean_step_ns(Run.of(steps_of_draw(scenario, program)[0])) / 1e9

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
+from reports.analysis.step_breakdown import mean_step_ns
 from reports.run import Run
 from sim.draws import steps_of_draw
 from sim.rank.world import World
@@ -46,5 +47,5 @@ def step_while_writing(times: JobCheckpoints, step_s: float) -> tuple[float, Job
     recording = steps_of_draw(times.scenario, times.program, beside=beside)[0]
     steps = [span for span in recording.spans if span.kind == "step" and span.step >= 0]
     rate = begun[-1].host_bytes_per_s(min(span.start_ns for span in steps), max(span.end_ns for span in steps))
-    slowed_s = Run.of(recording).step_ms / 1e3
+    slowed_s = mean_step_ns(Run.of(recording)) / 1e9
     return slowed_s, dataclasses.replace(times, beside_bytes_per_s=rate)

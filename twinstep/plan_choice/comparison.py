@@ -114,10 +114,7 @@ class Compared:
 def compare_plans(job: PlannedJob, limit: TimeLimit, moves: int = 0) -> Compared:
     """Simulate the planner's own plan, the given one, and plans of a search until the limit; keep the fastest.
 
-    Args:
-        job: whose tables are placed.
-        limit: of the time.
-        moves: the number of single moves from the user's plan to simulate, each with those before it.
+    `moves` is the number of single moves from the user's plan to simulate, each with those before it.
 
     Raises:
         ScenarioError: no plan fits.

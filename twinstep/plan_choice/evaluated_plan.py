@@ -13,8 +13,7 @@ from scenarios.planner.placed import Plan
 from scenarios.planner.plan_file import PLAN_FILE, plan_json
 from scenarios.seam.program import Program
 from scenarios.seam.trace import Recording, Span
-from scenarios.workloads.build import build_simulation
-from scenarios.workloads.device_memory import check_fits
+from scenarios.workloads.build import build_simulation, check_fits
 from sim.run import play
 
 STEPS = 3  # of a simulated plan, the last of which is evaluated

@@ -19,8 +19,7 @@ from scenarios.owned_folder import scratch_folder
 from scenarios.planner.placed import Plan
 from scenarios.planner.plan_file import plan_json
 from scenarios.seam.errors import NoRoomError, ProgramError, ScenarioError
-from scenarios.workloads.build import build_simulation
-from scenarios.workloads.device_memory import check_fits
+from scenarios.workloads.build import build_simulation, check_fits
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.plan_from_script import ScriptPlan
 from scenarios.workloads.script.program import ScriptProgram

@@ -6,7 +6,6 @@ Slow imports are inside functions, so that Ctrl-C is quiet while they load, too.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,12 +35,13 @@ def job(arguments: Sequence[str], prog: str = "python -m real job") -> int:
 
 
 def _compare(options: argparse.Namespace) -> int:
+    from reports.job.folder import write_content
     from reports.job.real_job import REAL_JOB, REAL_JOB_SUMMARY, content
-    from reports.store import replace
     from reports.store import run_folder as store
-    from reports.terminal.present import check_free, output, print_report
+    from reports.terminal.present import check_free
     from scenarios.config.scenario.job import Recovery
     from scenarios.progress_line import print_notes
+    from twinstep.jobs.command import show_job
 
     scenario, given = _load(options)
     folder: Path = options.out or store.fresh_folder(Path("runs"), f"{scenario.name}-real-job")
@@ -52,14 +52,8 @@ def _compare(options: argparse.Namespace) -> int:
     from twinstep.real_jobs.measured import run_and_predict
 
     found = run_and_predict(scenario, given, options.kill, folder, options.emulate, options.max_restarts)
-    replace.write_text(json.dumps(content(found), indent=1) + "\n", folder / "job.json")
-    with output():
-        if options.quiet:
-            print(folder)
-        else:
-            print_report(REAL_JOB if options.json or options.full else REAL_JOB_SUMMARY, found, as_json=options.json)
-        if not (options.quiet or options.json):
-            print(f"job folder: {folder}")
+    write_content(content(found), folder)
+    show_job(options, (REAL_JOB_SUMMARY, REAL_JOB), found, folder, "")
     return 0
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shlex
 import shutil
 import sys
@@ -18,9 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from real.emulate import netns
-from real.emulate.cli import hosts_for, say
+from real.emulate.cli import hosts_for, say, say_once
 from real.emulate.fabric import EmulatedFabric, fabric_of
 from real.launch.launcher import Hosts, RunEnded, job_of, launch
+from real.launch.placement import place
 from real.machine import cores, cpu_name
 from reports.analysis.statistics import disagreement
 from reports.errors import NoStepError, ReportError
@@ -35,13 +37,14 @@ from reports.study.regret import judged_points
 from reports.study.rows import StudyRows, open_rows, stored_rows
 from reports.terminal import text
 from reports.terminal.present import output, print_report
+from scenarios.config.overrides.option import parse_values
 from scenarios.config.scenario import Scenario
 from scenarios.config.warnings import notes_of_measuring
 from scenarios.interruption import code_of
 from scenarios.progress_line import ProgressLine, print_notes
 from scenarios.seam.errors import ProgramError, ScenarioError
 from scenarios.versions import version_of
-from twinstep.regret import options as command_line
+from twinstep.options import add_emulate, add_jobs, add_outputs, add_overrides, add_rounds, impossible
 from twinstep.regret.rounds import MeasurablePoint, MeasuredPoint, order
 from twinstep.studies.cli import sweep_into
 from twinstep.studies.engine import Where
@@ -51,14 +54,15 @@ from twinstep.studies.study_file import Study, StudyStage, read_study
 
 PREDICTED, MEASURED, REGRET_FILE = "predicted", "measured", "regret.json"
 _GOALS: tuple[Goal, ...] = ("samples_per_s", "step_ns")
+_ROUNDS = 3
 
 
 def regret(arguments: Sequence[str], prog: str = "python -m real regret") -> int:
     """Run the command; return 0, 1 if no point came out, 2 for a mistake or a full disk, or 128 + n for signal n."""
-    options = command_line.parse(arguments, prog)
+    options = _parser(prog).parse_args(arguments)
     folder: Path | None = None
     try:
-        command_line.check(options)
+        _check(options)
         study = _study(options)
         points = _points(study, emulate=options.emulate is not None)
         folder = options.out or Path("runs", f"{study.file.stem}-regret")
@@ -76,6 +80,56 @@ def regret(arguments: Sequence[str], prog: str = "python -m real regret") -> int
     return code
 
 
+def _parser(prog: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description="Predict and measure all points of a study (twinstep docs studies), and report how much slower the"
+        " point predicted best is than the point measured best. After an interruption the same command continues.",
+    )
+    parser.add_argument("study", type=Path, help="study file in TOML")
+    add_outputs(parser, "folder of the results (default: runs/NAME-regret)", json="print all results as JSON")
+    parser.add_argument(
+        "--again", action="store_true", help="repeat points that timed out, failed or lost their workers"
+    )
+    add_jobs(parser, "number of processes for predictions (default: one per core)")
+    measured = parser.add_argument_group("measurements")
+    add_emulate(measured, "hosts as each point describes")
+    add_rounds(
+        measured,
+        of="point",
+        rounds=_ROUNDS,
+        default=_ROUNDS,
+        precision="stop when half the range of the launches' median step times is at most this share of the median",
+    )
+    parser.add_argument(
+        "--draws",
+        type=int,
+        metavar="N",
+        help="randomized runs of each prediction besides the mean one (default: the study's, or 0)",
+    )
+    add_overrides(parser.add_argument_group("overrides (default: the study's values)"), ("profile",))
+    return parser
+
+
+def _check(options: argparse.Namespace) -> None:
+    sentences = list(impossible(options, "the study"))
+    if (here := place()) is not None:
+        sentences.append(f"regret under {here.by}: expected without it, as the command starts the ranks itself")
+    if sentences:
+        raise ScenarioError(sentences)
+
+
+def _values_of(options: argparse.Namespace) -> dict[str, object]:
+    """Return the values of `--set` and `--profile` by key, which replace the study's; a file's path becomes
+    absolute.
+    """
+    given = parse_values(options.sets)
+    if options.profile is not None:
+        is_file = os.path.isfile(options.profile)
+        given["cluster.profile"] = os.path.abspath(options.profile) if is_file else options.profile
+    return given
+
+
 def _study(options: argparse.Namespace) -> Study:
     """Return the study with the options' values for all points, and one stage, because all points are measured."""
     study = read_study(options.study)
@@ -85,7 +139,7 @@ def _study(options: argparse.Namespace) -> Study:
             f"{study.file}: goals = {list(study.goals)}: expected {' or '.join(_GOALS)} among them, as that is what"
             " real ranks are measured by"
         )
-    shared = {**study.shared, **command_line.values_of(options)}
+    shared = {**study.shared, **_values_of(options)}
     draws = study.draws if options.draws is None else options.draws
     # One stage, so that every point is predicted with the scenario's own fidelity.
     study = replace(study, goals=goals, shared=shared, stages=(StudyStage(),), draws=draws)
@@ -161,7 +215,7 @@ class _Places:
         self._name = name
         self._stack = ExitStack()
         self._hosts: dict[EmulatedFabric | None, Hosts] = {}
-        self._reported: set[str] = set()
+        self._tell = say_once()
 
     def __enter__(self) -> _Places:
         return self
@@ -176,11 +230,6 @@ class _Places:
             # Network namespaces take long to create: one set serves all points with the same links.
             self._hosts[fabric] = self._stack.enter_context(hosts_for(scenario, self._name, self._tell))
         return self._hosts[fabric]
-
-    def _tell(self, sentences: Iterable[str]) -> None:
-        new = [sentence for sentence in sentences if sentence not in self._reported]
-        self._reported.update(new)
-        say(new)
 
 
 class _Measuring:

@@ -9,20 +9,22 @@ import argparse
 import shlex
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from reports.errors import ReportError
 from scenarios.interruption import code_of
 from scenarios.seam.traits import TESTED
 from twinstep.options import add_full
 
-# The functions of `twinstep.reporting.commands`, and of `published` beside it.
+# The modules beside this one and their functions, which have the commands' names unless said otherwise.
 _COMMANDS = {
-    **{name: name for name in ("show", "compare", "export", "chakra", "kineto", "times", "recover")},
-    "report": "report_runs",
+    "report": ("commands", "report_runs"),
+    **{name: ("commands", name) for name in ("show", "compare", "export", "chakra", "kineto", "times", "recover")},
+    "published": ("published", "predict_published"),
+    "calibrate": ("published", "calibrate"),
 }
-_PUBLISHED = {"published": "predict_published", "calibrate": "calibrate"}
 _MOST = 10**6  # nodes, and GPUs of one
 
 _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -34,13 +36,14 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m reports"
     Exit codes: 0 done, 2 mistakes, each a sentence on stderr, 128 + n for signal n.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if words and words[0] not in (*_COMMANDS, *_PUBLISHED, "-h", "--help"):
+    if words and words[0] not in (*_COMMANDS, "-h", "--help"):
         words.insert(0, "report")
     options = _parser(prog).parse_args(words, argparse.Namespace(typed=f"{prog} {shlex.join(words)}"))
     try:
         from reports.terminal.present import output
 
-        run = _function(options.command)
+        module, function = _COMMANDS[options.command]
+        run = getattr(import_module(f"twinstep.reporting.{module}"), function)
         with output():
             run(options)
     except ReportError as error:
@@ -49,17 +52,6 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m reports"
     except KeyboardInterrupt as interruption:
         return code_of(interruption)
     return 0
-
-
-def _function(command: str) -> Any:
-    """Return the function that carries out a command, imported only now."""
-    if command in _PUBLISHED:
-        from twinstep.reporting import published
-
-        return getattr(published, _PUBLISHED[command])
-    from twinstep.reporting import commands
-
-    return getattr(commands, _COMMANDS[command])
 
 
 def _parser(prog: str) -> argparse.ArgumentParser:

@@ -12,7 +12,9 @@ from reports import report, trace_table
 from reports.compare import comparison
 from reports.errors import ReportError
 from reports.job import folder as job_folder
+from reports.job import real_job
 from reports.job.folder import JobRun
+from reports.job.real_job import RealJob
 from reports.kineto import compute_times, recording
 from reports.sections.comparison import COMPARISON, CompareView
 from reports.sections.job.report import JOB, JOB_SUMMARY
@@ -70,21 +72,25 @@ def _study(folder: Path, options: Namespace) -> None:
 def _job(folder: Path, options: Namespace) -> None:
     if len(options.runs) > 1:
         raise ReportError(f"{folder}: a job of days; expected no run and no other job beside it")
-    found = _load_job(folder, options)
-    shown = JOB if options.full or options.json else JOB_SUMMARY
+    found, shown = _load_job(folder, options)
     _present(options, _printing(options, shown, found), lambda _: report.write_job(found, folder, options.out))
 
 
-def _load_job(folder: Path, options: Namespace) -> JobRun:
+def _load_job(folder: Path, options: Namespace) -> tuple[JobRun | RealJob, Report]:
+    """Return a job and what is printed of it."""
     if options.step is not None:
         raise ReportError(f"--step {options.step}: expected with a run; that of a job is {folder / job_folder.STEP}")
-    return job_folder.load(folder)
+    is_full = options.full or options.json
+    if (real := real_job.load(folder)) is not None:
+        return real, real_job.REAL_JOB if is_full else real_job.REAL_JOB_SUMMARY
+    return job_folder.load(folder), JOB if is_full else JOB_SUMMARY
 
 
 def show(options: Namespace) -> None:
     """Print the summary of one run, or of a job of days."""
     if job_folder.is_job(options.run):
-        _printing(options, JOB if options.full or options.json else JOB_SUMMARY, _load_job(options.run, options))()
+        found, shown = _load_job(options.run, options)
+        _printing(options, shown, found)()
         return
     print_run(RunView.of(store.load(options.run), options.step), options, str(options.run))
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import sys
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 from typing import TypeVar
@@ -22,8 +23,8 @@ from reports.published.errors import nccl_profiles
 from reports.published.kernels import KernelPrediction, PublishedTime
 from reports.published.steps import StepPrediction, StepRow
 from reports.run import Run
+from reports.sections.calibration import NCCL_FIT, FitView
 from reports.sections.model import Report
-from reports.sections.nccl_fit import NCCL_FIT, FitView
 from reports.sections.published import COLLECTIVES, OPERATORS, STEPS, PublishedView
 from reports.store import replace
 from reports.terminal.present import print_report
@@ -123,17 +124,12 @@ def _measurements(options: Namespace, out: Path | None) -> Measurements:
 def _figures(name: str) -> Figures:
     """Return the NCCL figures of a profile that must exist."""
     from scenarios.config.load import load_profile
-    from scenarios.seam.errors import ScenarioError
 
-    try:
-        found = load_profile(name)
-    except ScenarioError as error:
-        raise ReportError(str(error)) from None
-    return _copy_fields(Figures, found)
+    with _mistakes_reported("\n"):
+        return _copy_fields(Figures, load_profile(name))
 
 
 def _predict(row: PublishedRow, profile_name: str | None, figures: Figures | None = None) -> Prediction:
-    from scenarios.seam.errors import ScenarioError
     from twinstep.published.simulated import predict
 
     known = {name: getattr(row, name) for name in collectives.SETTING}
@@ -142,21 +138,15 @@ def _predict(row: PublishedRow, profile_name: str | None, figures: Figures | Non
         replaced["nccl_floor_ns"] = round(1e3 * row.launch_us)
     if replaced:
         known["figures"] = replaced
-    try:
-        found = predict(**known, profile=profile_name)
-    except ScenarioError as error:
-        raise ReportError("; ".join(error.sentences)) from None
-    return _copy_fields(Prediction, found)
+    with _mistakes_reported():
+        return _copy_fields(Prediction, predict(**known, profile=profile_name))
 
 
 def _predict_kernel(row: PublishedTime, profile_name: str | None) -> KernelPrediction:
-    from scenarios.seam.errors import ScenarioError
     from twinstep.published.operators.predict import predict
 
-    try:
+    with _mistakes_reported():
         return _copy_fields(KernelPrediction, predict(row.form, row.cells, profile_name))
-    except ScenarioError as error:
-        raise ReportError("; ".join(error.sentences)) from None
 
 
 def _with_scenario(row: StepRow) -> StepRow:
@@ -171,10 +161,9 @@ def _with_scenario(row: StepRow) -> StepRow:
 
 
 def _predict_step(row: StepRow, profile_name: str | None) -> StepPrediction:
-    from scenarios.seam.errors import ProgramError, ScenarioError
     from twinstep.published.simulated import ready_scenario, scenario_of_step, simulate_step
 
-    try:
+    with _mistakes_reported():
         made = scenario_of_step(
             row.scenario or ready_scenario(row.model, row.round, row.system),
             profile=profile_name,
@@ -184,12 +173,21 @@ def _predict_step(row: StepRow, profile_name: str | None) -> StepPrediction:
             global_batch=row.global_batch,
         )
         check_steps(run := Run.of(simulate_step(made)))
-    except ScenarioError as error:
-        raise ReportError("; ".join(error.sentences)) from None
-    except ProgramError as error:
-        raise ReportError(str(error)) from None
     predicted_ms = float(timed_steps(run)["step_ns"].median()) / 1e6
     return StepPrediction(predicted_ms=predicted_ms, scenario=made.name, profile=made.cluster.profile)
+
+
+@contextmanager
+def _mistakes_reported(between: str = "; ") -> Iterator[None]:
+    """Raise mistakes of scenarios and programs as a ReportError of their sentences."""
+    from scenarios.seam.errors import ProgramError, ScenarioError
+
+    try:
+        yield
+    except ScenarioError as error:
+        raise ReportError(between.join(error.sentences)) from None
+    except ProgramError as error:
+        raise ReportError(str(error)) from None
 
 
 def _copy_fields(kind: type[T], source: object) -> T:

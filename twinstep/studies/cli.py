@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from real.machine import cores
 from reports.errors import ReportError
 from reports.sections.study import STUDY, StudyView
 from reports.study.frame import front_of, goals_of, study_frame
@@ -103,7 +104,7 @@ def _is_small(study: Study) -> bool:
 
 
 def _where(options: argparse.Namespace, study: Study) -> Where:
-    from twinstep.studies.engine import Where, cores
+    from twinstep.studies.engine import Where
 
     if wrong := list(impossible(options)):
         raise ScenarioError(wrong)
@@ -131,7 +132,7 @@ def sweep_study(
         ScenarioError: the study or its scenario has a mistake, or there are no such workers.
         ReportError: the folder is no study's, or the disk refuses.
     """
-    from twinstep.studies.engine import Where, cores
+    from twinstep.studies.engine import Where
 
     study = _study(path, search=search, trials=trials)
     folder = Path(out) if out is not None else _folder(study)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import queue
 import signal
 import time
@@ -226,8 +225,3 @@ def _outcome(future: Future[Any]) -> Any:
     finally:
         # Dask keeps a result as long as any future of it lives.
         future.release()
-
-
-def cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0))

@@ -48,7 +48,8 @@ def points_of(study: Study) -> Iterator[Point]:
         yield Point(BASELINE, {})
     seen = set()
     index = BASELINE
-    for values in _combinations(study.axes):
+    for rows in product(*(axis.rows for axis in study.axes)):
+        values = combine_axes(study.axes, rows)
         text = text_of(values)
         # Axes whose condition does not hold drop out, so that several combinations may be one point.
         if text in seen or study.skips(values):
@@ -56,11 +57,6 @@ def points_of(study: Study) -> Iterator[Point]:
         seen.add(text)
         index += 1
         yield Point(index, values)
-
-
-def _combinations(axes: tuple[StudyAxis, ...]) -> Iterator[dict[str, object]]:
-    for rows in product(*(axis.rows for axis in axes)):
-        yield combine_axes(axes, rows)
 
 
 def text_of(values: Mapping[str, object]) -> str:

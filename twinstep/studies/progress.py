@@ -19,7 +19,7 @@ class SweepBar:
     def __init__(self, goal: Goal, *, quiet: bool, constraints: Mapping[str, Bounds] | None = None) -> None:
         self._goal, self._constraints = goal, constraints or {}
         self._line = ProgressLine(quiet=quiet)
-        self._begin("", 0)
+        self.stage("", 0)
 
     def __enter__(self) -> SweepBar:
         return self
@@ -27,19 +27,15 @@ class SweepBar:
     def __exit__(self, *_: object) -> None:
         self._line.end()
 
-    def _begin(self, words: str, total: int) -> None:
-        self._words, self._total, self._began_s = words, total, time.monotonic()
-        self._ended = self._played = self._failed = 0
-        self._best: tuple[float, int] = (math.inf, 0)
-
     def stage(self, words: str, total: int) -> None:
         """Begin another stage of `total` points."""
-        self._begin(words, total)
+        self._words, self._total, self._began_s = words, total, time.monotonic()
+        self._ended = self._failed = 0
+        self._best: tuple[float, int] = (math.inf, 0)
 
     def count_ended(self, row: Mapping[str, Any]) -> None:
         """Count a point that has its row, from this command or an earlier one."""
         self._ended += 1
-        self._played += bool(row["played"])
         self._failed += row["status"] != "done"
         if row["status"] == "done" and not any(violations(row, self._constraints).values()):
             self._best = min(self._best, (rating(row, self._goal), row["index"]))

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from real.emulate import netns
-from real.emulate.cli import hosts_for, running_hosts, say
+from real.emulate.cli import hosts_for, running_hosts, say, say_once
 from real.emulate.fabric import fabric_of
 from real.launch.launcher import Hosts, RunEnded, job_of, launch
 from real.launch.placement import Place, check_world_size, place
@@ -107,18 +107,12 @@ def _places(scenarios: Sequence[Scenario], name: str | None) -> list[AbstractCon
     Raises:
         ScenarioError: a scenario's hosts cannot be emulated.
     """
-    reported: set[str] = set()
-
-    def tell(sentences: Iterable[str]) -> None:
-        new = [sentence for sentence in sentences if sentence not in reported]
-        reported.update(new)
-        say(new)
-
     if name is not None:
         netns.check_able()
         fabrics = [fabric_of(scenario) for scenario in scenarios]
         if name:
             return [nullcontext(running_hosts(name, fabric)) for fabric in fabrics]
+    tell = say_once()
     return [hosts_for(scenario, name, tell) for scenario in scenarios]
 
 

@@ -60,7 +60,9 @@ class Counterfactual:
 
 def counterfactuals(scenario: Scenario, tree: Tree) -> list[Counterfactual]:
     """Return the changes that apply to this scenario: settings, then hardware, then diagnosis."""
-    every = [*_settings(scenario), *_hardware(scenario, tree), *_diagnosis(scenario, tree)]
+    without = _without(scenario, tree)
+    diagnosis = (Counterfactual(name=name, group="diagnosis", values=values) for name, values in without)
+    every = [*_settings(scenario), *_hardware(scenario, tree), *diagnosis]
     return [one for one in every if one.values]
 
 
@@ -119,11 +121,6 @@ def _hardware(scenario: Scenario, tree: Tree) -> Iterator[Counterfactual]:
             plans_anew=True,
             takes_memory=True,
         )
-
-
-def _diagnosis(scenario: Scenario, tree: Tree) -> Iterator[Counterfactual]:
-    for name, values in _without(scenario, tree):
-        yield Counterfactual(name=name, group="diagnosis", values=values)
 
 
 def _without(scenario: Scenario, tree: Tree) -> Iterator[tuple[str, Mapping[str, object]]]:

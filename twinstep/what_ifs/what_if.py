@@ -61,10 +61,7 @@ class WhatIf:
     def changes(self, scenario: Scenario, tree: Tree, observed: Observed | None = None) -> list[Counterfactual]:
         """Return the changes that the scenario can have, those first that take least time to simulate.
 
-        Args:
-            scenario: the scenario.
-            tree: the scenario as it is written.
-            observed: the computations of its program, for changes of the program.
+        `tree` is the scenario as it is written; `observed` are its computations, for changes of its program.
         """
         of_program = list[Counterfactual]()
         if observed is not None and self.program is not None:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from real.calibration.host.counted import Counted
-from real.calibration.kernels.fit import group_of
+from real.calibration.kernels.fit import fit_prices, group_of
 from scenarios.config.host_costs import Eager
 from scenarios.config.provenance import ErrorGroup
 from scenarios.seam.host_work import HostWork
@@ -30,10 +30,6 @@ PRICES = {
 }
 # Snippets deviate by a tenth, and prices by half from their mean: the weight of a factor's distance from the mean.
 _TIE = 0.1 / 0.5
-# Beyond this error a snippet no longer counts with its square (Huber).
-_ROBUST = 0.25
-# Gauss-Newton on logarithms: most steps, longest step, and the step short enough to stop.
-_STEPS, _STRIDE, _CLOSE = 100, 0.5, 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,22 +70,9 @@ def fit(timed: Sequence[TimedSnippet], like: Eager) -> HostFit:
     measured_ns = np.array([each.median_ns for each in timed])
     count = len(PRICES)
     ties = _TIE * np.concatenate([np.eye(count), -np.ones((count, 1))], axis=1)
-    factors = np.zeros(count + 1)  # logarithms; the last is the mean
-    for _ in range(_STEPS):
-        shares = parts * np.exp(factors[:count])
-        predicted = known + shares.sum(axis=1)
-        errors = np.log(measured_ns / predicted)
-        # Huber's weights: beyond _ROBUST an error counts linearly.
-        weights = np.sqrt(np.minimum(1.0, _ROBUST / np.maximum(np.abs(errors), 1e-12)))
-        slopes = np.concatenate([shares / predicted[:, None], np.zeros((len(timed), 1))], axis=1)
-        # Ties are rows of the same least-squares problem: they keep it solvable where snippets cannot tell prices
-        # apart.
-        matrix = np.concatenate([slopes * weights[:, None], ties])
-        step = np.linalg.lstsq(matrix, np.concatenate([errors * weights, -ties @ factors]), rcond=None)[0]
-        # Far from the solution the linearisation overshoots, so steps are bounded.
-        factors = factors + np.clip(step, -_STRIDE, _STRIDE)
-        if np.max(np.abs(step)) < _CLOSE:
-            break
+    # Logarithms; the last is the mean, which is no part of any time.
+    with_mean = np.pad(parts, ((0, 0), (0, 1)))
+    factors, _ = fit_prices(with_mean, measured_ns, np.zeros(count + 1), known=known, ties=ties)
     prices = _prices(like) * np.exp(factors[:count])
     # At least 1 ns: a price of 0 could not be scaled by a later fit, which works on logarithms.
     fitted = {f"{name}_ns": max(1, round(price)) for name, price in zip(PRICES, prices.tolist(), strict=True)}

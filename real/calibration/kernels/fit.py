@@ -37,7 +37,7 @@ _DIGITS = 4
 # Beyond this many times its size a residual no longer counts with its square (Huber).
 _ROBUST = 0.25
 # Gauss-Newton on logarithms: most steps, longest step, and the step short enough to stop.
-_STEPS, _STRIDE, _CLOSE = 60, 0.5, 1e-6
+_STEPS, _STRIDE, _CLOSE = 100, 0.5, 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,11 +94,12 @@ def fit(timed: Sequence[TimedKernel], like: Gpu) -> KernelFit:
             raise ValueError(f"{count} {kind} kernels of {_MAIN_DTYPE}: expected {_LEAST_KERNELS} or more")
     roofs, ridge = _fit_roofs(by_kind)
     memory_rate = max(roof.bytes_per_s for roof in roofs.values())
+    shares = {kind: _round(roof.bytes_per_s / memory_rate) for kind, roof in roofs.items()}
     gpu = dataclasses.replace(
         like,
         memory_bytes_per_s=_round(memory_rate),
         flops_per_s=_peaks(by_kind[_ARITHMETIC], roofs[_ARITHMETIC], ridge, memory_rate),
-        efficiency=_with_default({kind: _round(roof.bytes_per_s / memory_rate) for kind, roof in roofs.items()}),
+        efficiency={**shares, "default": _round(float(np.median(list(shares.values()))))},
         launch_ns=round(1e9 * float(np.median([roof.launch_s for roof in roofs.values()]))),
         launches_ns={kind: round(1e9 * roof.launch_s) for kind, roof in roofs.items()},
         spread=quantiles,
@@ -144,25 +145,40 @@ def _fit_roofs(by_kind: Mapping[str, Sequence[TimedKernel]]) -> tuple[dict[str, 
 
 
 def _fit_line(members: Sequence[TimedKernel], work_bytes: Sequence[float]) -> _Roof:
-    """Fit launches * x + work * y = time, x and y positive, by Gauss-Newton on logarithms with Huber's weights."""
+    """Fit launches * x + work * y = time, x and y positive."""
     launches = np.array([each.launches for each in members], float)
     work = np.array(work_bytes)
     times = np.array([each.median_s for each in members])
     # The kernel with the least time is mostly launch, the one with the most mostly work.
     guess = np.log([np.min(times / launches), np.median(times / work)])
+    found, errors = fit_prices(np.stack([launches, work], axis=1), times, guess)
+    launch_s, s_per_byte = np.exp(found)
+    return _Roof(float(launch_s), float(1 / s_per_byte), _huber(errors))
+
+
+def fit_prices(
+    parts: Floats, measured: Floats, guess: Floats, *, known: Floats | float = 0.0, ties: Floats | None = None
+) -> tuple[Floats, Floats]:
+    """Return the logarithms x with which known + parts @ exp(x) is nearest `measured`, by ratio, and the errors' logs.
+
+    By Gauss-Newton with Huber's weights, from `guess` on. `ties` are further rows, [ties, x], whose sums are near 0:
+    they keep the problem solvable where measurements cannot tell prices apart.
+    """
+    if ties is None:
+        ties = np.empty((0, len(guess)))
     for _ in range(_STEPS):
-        parts = np.stack([launches, work], axis=1) * np.exp(guess)
-        errors = np.log(times / parts.sum(axis=1))
+        shares = parts * np.exp(guess)
+        predicted = known + shares.sum(axis=1)
+        errors = np.log(measured / predicted)
         # Huber's weights: beyond _ROBUST an error counts linearly.
         weights = np.sqrt(np.minimum(1.0, _ROBUST / np.maximum(np.abs(errors), 1e-12)))
-        slopes = parts / parts.sum(axis=1, keepdims=True)
-        step = np.linalg.lstsq(slopes * weights[:, None], errors * weights, rcond=1e-6)[0]
+        matrix = np.concatenate([shares / predicted[:, None] * weights[:, None], ties])
+        step = np.linalg.lstsq(matrix, np.concatenate([errors * weights, -ties @ guess]), rcond=1e-6)[0]
         # Far from the solution the linearisation overshoots, so steps are bounded.
         guess = guess + np.clip(step, -_STRIDE, _STRIDE)
         if np.max(np.abs(step)) < _CLOSE:
             break
-    launch_s, s_per_byte = np.exp(guess)
-    return _Roof(float(launch_s), float(1 / s_per_byte), _huber(errors))
+    return guess, errors
 
 
 def _huber(errors: Floats) -> float:
@@ -237,10 +253,6 @@ def _main(members: Sequence[TimedKernel]) -> list[TimedKernel]:
     return [each for each in members if each.dtype == _MAIN_DTYPE]
 
 
-def _with_default(shares: dict[str, float]) -> dict[str, float]:
-    return {**shares, "default": _round(float(np.median(list(shares.values()))))}
-
-
 def _round(value: float) -> float:
     """Round to the digits that a measurement supports."""
     return float(f"{value:.{_DIGITS}g}")
@@ -254,3 +266,28 @@ def spread(times: Sequence[float]) -> tuple[float, tuple[float, ...]]:
     cuts = quantiles(times, n=_QUANTILES, method="inclusive")
     middle = mean((low + high) / 2 for low, high in pairwise(cuts))
     return middle, tuple(round(one / middle, 3) for one in cuts)
+
+
+# Kinds of kernels that show the memory's rate: they touch each byte once. Only those count that move at least this
+# share of the largest one's bytes, which no cache holds.
+_STREAMING, _LARGE = ("permute", "elementwise", "reduction", "optimizer"), 0.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reached:
+    """A rate of the best kernel: `what` is "memory", in bytes/s, or the dtype of products, in FLOP/s."""
+
+    what: str
+    per_s: float
+
+
+def reached_rates(timed: Sequence[TimedKernel]) -> list[Reached]:
+    """Return the memory's rate, and the rate of products of each dtype."""
+    streams = [each for each in timed if each.kind in _STREAMING]
+    large_bytes = _LARGE * max(each.moved_bytes for each in streams)
+    moved = max(each.moved_bytes / each.median_s for each in streams if each.moved_bytes >= large_bytes)
+    products: dict[str, float] = defaultdict(float)
+    for each in timed:
+        if each.kind == "gemm":
+            products[each.dtype] = max(products[each.dtype], each.flops / each.median_s)
+    return [Reached(what=what, per_s=rate) for what, rate in {"memory": moved, **products}.items()]

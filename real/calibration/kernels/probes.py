@@ -7,6 +7,7 @@ for the machine's memory is part of the times.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Collection
 from typing import TypeVar, cast
@@ -16,11 +17,15 @@ from torch import Tensor
 from torch.distributed import ReduceOp
 
 from real.calibration.kernels.blocks import load_autograd
-from real.calibration.kernels.workloads import ProbedWorkload, Sizes, workloads
+from real.calibration.kernels.workloads import HOST, ProbedWorkload, Sizes, workloads
+from real.machine import cpu_name
+from scenarios.config.gpu import Gpu
 from scenarios.config.hardware import Cluster
+from scenarios.config.scenario import Scenario
 from scenarios.seam.backend import Done, Work
 from scenarios.seam.group import Group
 from scenarios.seam.kernel import Kernel
+from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 
 T = TypeVar("T")
@@ -125,3 +130,18 @@ def launches_in(label: str) -> int | None:
     """Return the launches in a `probe_label`; None for other labels."""
     launches = label.rpartition(" x")[2]
     return int(launches) if label.startswith("probe ") and launches.isdecimal() else None
+
+
+class DeviceProbes(Program):
+    """A program of the probes of a CPU's kernels; a scenario gives the cluster, and its steps the rounds."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._computing, self._rounds = computing_ranks(scenario.cluster), scenario.run.steps
+
+    async def __call__(self, rank: Rank) -> None:
+        await probe_kernels(rank, self._computing, rounds=self._rounds, sizes=HOST)
+
+
+def cpu_here(like: Gpu) -> Gpu:
+    """Return `like` under the name of this machine's processor."""
+    return dataclasses.replace(like, name=f"a core of {cpu_name()}")

@@ -24,9 +24,8 @@ from scenarios.sparse.feature_exchange import Arrived, Route, reorder
 from scenarios.sparse.input_dist import bucketize_features
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.workloads.collective.splits import checksum, checksum_cost
-from scenarios.workloads.dlrm.tables.described import PricedPiece
 from scenarios.workloads.dlrm.tables.embedding import Rows
-from scenarios.workloads.dlrm.tables.prices import RowPrices
+from scenarios.workloads.dlrm.tables.prices import PricedPiece, RowPrices
 from scenarios.workloads.powersgd.program import Products, draw_pool, update_cost, update_sgd, weight_gradient
 
 _SGD = Optimizer()

@@ -128,12 +128,7 @@ def fit(cluster: Cluster, measured: Typical, play: Play) -> Cluster:
     """Return the cluster with the share of spins whose simulated times are nearest to the measured times, by ratio.
 
     Steps of work and all calls together count. A median of steps is known about three times as well as a mean of calls,
-    a few of which are delayed for long.
-
-    Args:
-        cluster: the measured cluster, with its other parameters known.
-        measured: seconds by call, and of steps of work.
-        play: simulates the program on a cluster.
+    a few of which are delayed for long. The cluster's other parameters must be known.
     """
 
     def off(candidate: Cluster) -> float:

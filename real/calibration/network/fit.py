@@ -147,8 +147,6 @@ def fit(
 
     Args:
         cluster: hosts, their NICs' nominal rates and bursts, and whether they share cores; its `tcp` is replaced.
-        measured: the measured probes.
-        play: simulates the probes on a cluster.
         crowded_s: core seconds of a barrier by gloo's threads on busy cores (see `crowded_cores`): waking idle cores
             costs a virtual machine core time, too.
     """

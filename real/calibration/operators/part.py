@@ -98,9 +98,7 @@ _OPERATION, _TIMES, _BYTES, _WHY, _SPENT = "operation", "us", "bytes", "why", "s
 def keeping(file: Path, of: Mapping[str, str]) -> Iterator[PartialMeasurement]:
     """Continue the measurement in `file`, or begin one; everything added is in the file at once.
 
-    Args:
-        file: of lines of JSON, the first of which is `of`.
-        of: identifies the measurement: the device, torch, the method.
+    Its lines are JSON, the first of which is `of`: the device, torch, the method.
 
     Raises:
         ScenarioError: the file belongs to another measurement, or to none.

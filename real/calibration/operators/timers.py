@@ -15,7 +15,7 @@ from typing import Protocol
 
 import torch
 
-from real.calibration.operators.making.made import Made
+from real.calibration.operators.making.arena import Made
 from real.launch.launcher import RunEnded
 from scenarios.modules.precision import rounding_to_tf32
 from scenarios.seam.operations.operation import Operation

@@ -52,15 +52,9 @@ def features_of(
     stride: int | None,
     device: torch.device,
 ) -> KeyedJagged:
-    """Return the bags as a rank's features.
+    """Return the bags, ids by feature and sample, as a rank's features.
 
-    Args:
-        keys: name of each feature.
-        bags: ids by feature and sample.
-        weights: a weight for each id; None: unweighted.
-        dtypes: of ids and of lengths.
-        stride: samples of every feature; None: each feature has its own number of samples.
-        device: of the tensors.
+    `dtypes` are of ids and of lengths; `stride` is the samples of every feature, None if each has its own number.
     """
     return KeyedJagged(
         keys=tuple(keys),

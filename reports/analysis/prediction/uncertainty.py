@@ -12,8 +12,18 @@ import numpy as np
 from reports.analysis import critical_path, statistics
 from reports.analysis.by_role import HOST
 from reports.analysis.frames import COMPUTE
-from reports.analysis.prediction.grounds import BETWEEN, HOSTS, LAWS, MEASURED, ROOFLINES, TABLES, WITHIN, grounds
-from reports.analysis.prediction.measured_steps import MeasuredStep, measured_steps
+from reports.analysis.prediction.measured_steps import (
+    BETWEEN,
+    HOSTS,
+    LAWS,
+    MEASURED,
+    ROOFLINES,
+    TABLES,
+    WITHIN,
+    MeasuredStep,
+    grounds,
+    measured_steps,
+)
 from reports.analysis.step_breakdown import steady_steps, typical_step
 from reports.run import Run
 from reports.terminal import text

@@ -14,7 +14,7 @@ from bokeh.layouts import column
 from bokeh.models import ColumnDataSource, CustomJSTickFormatter, FactorRange, HoverTool, Range1d
 
 from reports.analysis.intervals import Floats
-from reports.compare.sizes import size_of_power, size_ranges
+from reports.compare.calls import size_of_power, size_ranges
 from reports.page import charts, theme
 from reports.sections.comparison import SIDES, TIMES, TITLES
 from reports.terminal import text

@@ -12,9 +12,8 @@ import pandas as pd
 
 from reports.page import FOLDER, PAGE_FILE
 from reports.sections.study import FIRST
-from reports.study.frame import ABSENT, came_out, goals_of, labels_of, named_points
+from reports.study.frame import ABSENT, came_out, command, goals_of, labels_of, named_points, option
 from reports.study.measures import MEASURES, RATED, SHOWN
-from reports.study.options import command, option
 from reports.terminal import text
 
 _DIGITS = 10

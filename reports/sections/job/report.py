@@ -67,7 +67,7 @@ def _lines(job: JobRun) -> list[str]:
 
 def _count(mean: float) -> str:
     """Return a mean number of interruptions: with a digit behind the point where it is small."""
-    return f"{mean:,.0f}" if mean >= 100 else f"{mean:,.1f}"
+    return f"{mean:,.0f}" if mean >= 100 else f"{mean:,.1f}" if mean >= _SEEN else f"{mean:.1g}"
 
 
 def _goal(goal: Mapping[str, Any]) -> str:
@@ -110,7 +110,7 @@ def _prices(head: Mapping[str, Any]) -> Iterator[Fact]:
 
 def _failures(head: Mapping[str, Any]) -> Iterator[Fact]:
     if not head["failures"]:
-        yield Fact("interrupted", "never; [job] states no failures, such as job.failures.profile = 'llama3_h100'")
+        yield Fact("interrupted", "never; no kind in job.failures has a rate, as those of profile = 'llama3_h100' do")
         return
     total = sum(head["failures"].values())
     kinds = sorted(head["failures"].items(), key=lambda one: -one[1])

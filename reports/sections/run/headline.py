@@ -13,8 +13,6 @@ from reports.analysis.frames import memory_at_peak
 from reports.analysis.prediction.costs import costs, prices_of
 from reports.analysis.prediction.uncertainty import on_gpus, uncertainty
 from reports.analysis.step_breakdown import (
-    ADDING_UP,
-    PARTS,
     steady_kept,
     steady_steps,
     sync_period,
@@ -36,15 +34,11 @@ WORLDS = {"sim": "predicted", "real": "measured"}
 _PAYLOADS = {"sizes": "payload: shapes only"}
 # The prefix of the note on the gain and duration of a plan search.
 OF_SEARCH = "plan: the fastest of "
-_LONGEST_SHOWN = 3
-_LEAST_SHARE = 0.005
 # The share of a step with the GPU waiting for launches, from which the host is called its bound.
 _BOUND = 0.25
 _MOST_ADVICE = 2
 # A smaller share would be printed as 0.0 %.
 _LEAST_DIGIT = 0.0005
-# Parts that lie within other parts.
-_WITHIN = set(PARTS.values()).difference(ADDING_UP.values())
 
 
 def headline(run: Run, spread: str = "") -> list[str]:

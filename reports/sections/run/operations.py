@@ -9,37 +9,26 @@ import pandas as pd
 from reports.analysis.by_role import whats
 from reports.analysis.operations import fold_layers
 from reports.sections import model
-from reports.sections.model import (
-    PAGE,
-    TERMINAL,
-    Column,
-    FrameColumns,
-    Most,
-    ReportSection,
-    ReportTable,
-    figure,
-    table_of,
-)
 from reports.sections.run.headline import kernel_shares
 from reports.sections.run.subject import RunView
 from reports.terminal import text
 from reports.terminal.rows import cells, operation_names
 
 # Columns of the table of operations; computations leave those of communication blank.
-_OPERATION_COLUMNS: FrameColumns = {
+_OPERATION_COLUMNS: model.FrameColumns = {
     "name": "operation",
-    "kind": Column("kind", PAGE),
+    "kind": model.Column("kind", model.PAGE),
     "calls_per_step": "calls",
-    "mean_ns": Column("mean", PAGE),
+    "mean_ns": model.Column("mean", model.PAGE),
     "median_ns": "median",
     "max_ns": "max",
     "bytes_sent": "payload",
-    "transfer_ns": Column("exposed transfer", PAGE),
-    "wait_ns": Column("waiting", PAGE),
-    "wait_share": Column("waiting", TERMINAL),
+    "transfer_ns": model.Column("exposed transfer", model.PAGE),
+    "wait_ns": model.Column("waiting", model.PAGE),
+    "wait_share": model.Column("waiting", model.TERMINAL),
     "hidden_share": "hidden",
-    "algbw_bytes_per_s": Column("algbw", PAGE),
-    "busbw_bytes_per_s": Column("busbw", PAGE),
+    "algbw_bytes_per_s": model.Column("algbw", model.PAGE),
+    "busbw_bytes_per_s": model.Column("busbw", model.PAGE),
 }
 _OF_COMMUNICATION = 6  # the first column that only communication has
 _LAYERS_NOTE = "layers.* x 16: repeated layers that take about as long, summed."
@@ -55,7 +44,7 @@ DIFFERS = 0.05
 _FORMULAS_SHOWN, _BANDWIDTHS_SHOWN = 10, 8
 
 
-def _operations(view: RunView) -> Iterator[ReportTable]:
+def _operations(view: RunView) -> Iterator[model.ReportTable]:
     frame = fold_layers(view.run.operations_of(view.kept_steps))
     frame = frame.sort_values(["median_ns", "label", "kind"], ascending=[False, True, True])
     frame = frame.assign(name=operation_names(frame), transfer_ns=frame["exposed_ns"] - frame["wait_ns"])
@@ -69,7 +58,7 @@ def _operations(view: RunView) -> Iterator[ReportTable]:
         ]
 
     raw = {name: float(frame[name].sum()) for name in ("mean_ns", "exposed_ns", "wait_ns", "hidden_ns")}
-    yield ReportTable(
+    yield model.ReportTable(
         f"Operations per rank and step, {view.which}",
         list(_OPERATION_COLUMNS.values()),
         rows,
@@ -78,46 +67,46 @@ def _operations(view: RunView) -> Iterator[ReportTable]:
         folded=True,
         raw=raw,
         name="All operations",
-        most=Most(16, 200),
+        most=model.Most(16, 200),
         count=len(frame),
         others="shorter ones",
         file="steady_operations.csv",
     )
 
 
-def _bandwidths(view: RunView) -> Iterator[ReportTable]:
+def _bandwidths(view: RunView) -> Iterator[model.ReportTable]:
     frame = view.run.operations_of(view.kept_steps)
     frame = frame[frame["busbw_bytes_per_s"].notna().to_numpy(bool)]
     frame = frame.sort_values("size_bytes", ascending=False, kind="stable")
     columns = {"name": "operation", "members": "ranks", "size_bytes": "size", "moving_ns": "transfer"}
     columns |= {"algbw_bytes_per_s": "algbw", "busbw_bytes_per_s": "busbw"}
     title = f"Bandwidth of collectives, from the entry of the last rank, {text.steps(view.kept_steps)}"
-    most = Most(_BANDWIDTHS_SHOWN, _BANDWIDTHS_SHOWN)
+    most = model.Most(_BANDWIDTHS_SHOWN, _BANDWIDTHS_SHOWN)
     if len(frame):
-        yield table_of(title, _name_rows(frame), columns, most=most, others="smaller ones")
+        yield model.table_of(title, _name_rows(frame), columns, most=most, others="smaller ones")
 
 
-def _formulas(view: RunView) -> Iterator[ReportTable]:
+def _formulas(view: RunView) -> Iterator[model.ReportTable]:
     frame = view.run.formulas_of(view.kept_steps)
     frame = frame[frame["difference"].abs() > DIFFERS]
     frame = frame.sort_values("difference", key=abs, ascending=False, kind="stable")
     columns = {"name": "operation", "calls": "calls", "median_ns": "link model", "formula_ns": "formula"}
     columns["difference"] = "difference"
     title = f"NCCL's own formula where it differs by over 5 %, {view.which}"
-    most = Most(_FORMULAS_SHOWN, _FORMULAS_SHOWN)
+    most = model.Most(_FORMULAS_SHOWN, _FORMULAS_SHOWN)
     if len(frame):
         shown = _name_rows(frame).assign(calls=frame["calls"].map("{:,}".format))
-        yield table_of(title, shown, columns, most=most, file="formulas.csv")
+        yield model.table_of(title, shown, columns, most=most, file="formulas.csv")
 
 
 def _name_rows(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(name=operation_names(frame))
 
 
-OPERATIONS = ReportSection(
+OPERATIONS = model.ReportSection(
     "hidden",
     "Hidden and exposed",
-    [figure("run.times.draw_hidden"), _operations, model.on_terminal(_bandwidths), _formulas],
+    [model.figure("run.times.draw_hidden"), _operations, model.on_terminal(_bandwidths), _formulas],
     absent=RunView.why_absent,
     data=lambda view: {"operations": view.run.operations, "formulas": view.run.formulas},
     folded=True,
@@ -138,20 +127,20 @@ def communication(view: RunView) -> pd.DataFrame:
     return added.sort_values("mean_ns", ascending=False, kind="stable").reset_index()
 
 
-def _communication(view: RunView) -> Iterator[ReportTable]:
+def _communication(view: RunView) -> Iterator[model.ReportTable]:
     columns = {"what": "what", "bytes_sent": "payload", "mean_ns": "takes", "transfer_ns": "transfer"}
     columns |= {"wait_ns": "waiting", "hidden_ns": "hidden"}
     note = "Means over the ranks that have each operation. Transfer and waiting are exposed; hidden overlaps compute."
     title = f"Communication by kind, per rank and step, {view.which}"
-    yield table_of(title, communication(view), columns, note=note)
+    yield model.table_of(title, communication(view), columns, note=note)
 
 
-COMMUNICATION = ReportSection(
+COMMUNICATION = model.ReportSection(
     "communication",
     "Communication",
     [_communication],
     absent=lambda view: view.why_absent() or ("" if len(communication(view)) else "No operation communicates."),
-    absent_in=PAGE,
+    absent_in=model.PAGE,
     data=lambda view: {"communication": communication(view)},
     folded=True,
 )
@@ -178,28 +167,28 @@ def shown_layers(view: RunView) -> pd.DataFrame:
     return found[(found["share"] >= _LEAST_LAYER).to_numpy(bool)]
 
 
-def _layers(view: RunView) -> Iterator[ReportTable]:
+def _layers(view: RunView) -> Iterator[model.ReportTable]:
     found, whole = shown_layers(view), layers(view)[["both_ns", "launch_ns"]].sum()
     columns = {"layer": "layer", "forward_ns": "forward", "backward_ns": "backward", "both_ns": "both"}
     if whole["launch_ns"]:
         columns["launch_ns"] = "launching"
-    yield table_of(
+    yield model.table_of(
         f"Layers of modules, {text.duration(float(whole.sum()))} per rank and step, {view.which}",
         found,
         {**columns, "share": "of the step"},
         note=f"{_LAYERS_NOTE} {_LAYERS_SUM}",
         raw={"sum": float(whole.sum())},
-        most=Most(_LAYERS_SHOWN, 200),
+        most=model.Most(_LAYERS_SHOWN, 200),
         others="shorter ones",
     )
 
 
-LAYERS = ReportSection(
+LAYERS = model.ReportSection(
     "layers",
     "Layers",
-    [figure("run.times.draw_layers"), _layers],
+    [model.figure("run.times.draw_layers"), _layers],
     absent=lambda view: view.why_absent() or ("" if len(view.run.layers) else _NO_LAYERS),
-    absent_in=PAGE,
+    absent_in=model.PAGE,
     data=lambda view: {"layers": layers(view)},
     folded=True,
 )
@@ -207,7 +196,7 @@ LAYERS = ReportSection(
 _KERNELS_SHOWN = 20
 
 
-def _kernels(view: RunView) -> Iterator[ReportTable]:
+def _kernels(view: RunView) -> Iterator[model.ReportTable]:
     """Yield the kernels that take most of a step, so that a GPU's owner sees which prediction to check."""
     frame = view.run.kernels
     said = ", ".join(f"{name} {text.percent(share)}" for name, share in (kernel_shares(view.run) or {}).items())
@@ -224,11 +213,16 @@ def _kernels(view: RunView) -> Iterator[ReportTable]:
         shown, columns["layers"] = shown.assign(layers=[where.get(key, "") for key in keys]), "layers"
     columns |= {"time_ns": "time of one", "calls_per_step": "calls", "share": "share"}
     title = f"The {_KERNELS_SHOWN} most expensive kernels" if len(frame) > _KERNELS_SHOWN else "Kernels"
-    raw, most = {"us": float((frame["predicted_us"] * frame["count"]).sum())}, Most(_KERNELS_SHOWN, _KERNELS_SHOWN)
-    yield table_of(title, shown, columns, left=len(columns) - 3, note=note, raw=raw, most=most, file="kernels.csv")
+    raw, most = (
+        {"us": float((frame["predicted_us"] * frame["count"]).sum())},
+        model.Most(_KERNELS_SHOWN, _KERNELS_SHOWN),
+    )
+    yield model.table_of(
+        title, shown, columns, left=len(columns) - 3, note=note, raw=raw, most=most, file="kernels.csv"
+    )
 
 
-KERNELS = ReportSection(
+KERNELS = model.ReportSection(
     "kernels",
     "Kernels",
     [model.on_page(_kernels)],

@@ -3,25 +3,48 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from collections.abc import Iterator
 from typing import Any
 
 from reports.analysis.prediction.costs import costs, prices_of
 from reports.analysis.prediction.uncertainty import uncertainty
 from reports.analysis.step_breakdown import steady_steps, sync_period, timed_steps
-from reports.sections.model import Report, ReportSection, figure
+from reports.sections.model import Block, Listing, Report, ReportSection, Words, figure, on_page
 from reports.sections.run.changes import CHANGES
 from reports.sections.run.glance import GLANCE
-from reports.sections.run.headline import headline, rests_on
+from reports.sections.run.headline import WORLDS, headline, rests_on
 from reports.sections.run.links import LINKS
-from reports.sections.run.memory import MEMORY
 from reports.sections.run.operations import COMMUNICATION, KERNELS, LAYERS, OPERATIONS
-from reports.sections.run.ranks import RANKS
-from reports.sections.run.scenario import SCENARIO
+from reports.sections.run.ranks import MEMORY, RANKS
 from reports.sections.run.steps import CRITICAL_PATH, METRICS, PARTS_OF_STEP, STEPS
 from reports.sections.run.subject import RunView
 from reports.sections.run.summary import VERDICT
 from reports.sections.run.tables import BALANCE, PLAN
 from reports.sections.run.uncertainty import spread_json, spread_line
+from reports.terminal import text
+
+_HOSTS = 64
+
+
+def _scenario(view: RunView) -> Iterator[Block]:
+    info = view.run.info
+    hosts = ", ".join(info.hosts[:_HOSTS]) + (f" and {len(info.hosts) - _HOSTS:,} more" if info.hosts[_HOSTS:] else "")
+    lines = [
+        f"{WORLDS.get(info.world, info.world)}, started {info.started or 'at an unknown time'}",
+        f"wall time {info.elapsed_s:.1f} s; seed {info.seed}; digest {info.digest}",
+        f"hosts: {hosts or 'unknown'}",
+    ]
+    if info.clock_residual_ns:
+        lines.append(f"clocks of the hosts agree within {text.duration(info.clock_residual_ns)}")
+    yield Words("\n".join(lines))
+    yield Listing("Scenario", json.dumps(info.scenario, indent=2, ensure_ascii=False))
+    known = "\n".join(f"{name} {version}" for name, version in sorted(info.versions.items()))
+    yield Listing("Versions", known or "none were kept", open=True)
+
+
+SCENARIO = ReportSection("scenario", "Scenario and versions", [on_page(_scenario)], folded=True)
+
 
 TIMELINE = ReportSection("timeline", "Timeline", [figure("timeline.timeline")])
 

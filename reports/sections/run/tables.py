@@ -11,18 +11,6 @@ from reports.analysis.imbalance import MEASURES
 from reports.analysis.table_costs import PARTS
 from reports.run import Run
 from reports.sections import model
-from reports.sections.model import (
-    PAGE,
-    Block,
-    Column,
-    Columns,
-    Most,
-    ReportSection,
-    ReportTable,
-    Words,
-    figure,
-    on_page,
-)
 from reports.sections.run.subject import RunView
 from reports.terminal import text
 from reports.terminal.rows import records
@@ -37,15 +25,15 @@ MEASURE_WORDS: dict[str, tuple[str, str, Callable[[float], str]]] = {
 # The ratio to the mean up to which loads count as even.
 _EVEN = 1.001
 _BALANCE_COLUMNS = ["load (plan)", "max", "on rank", "mean", "max/mean"]
-_CAUSE_COLUMNS: Columns = [
-    Column("table", kept=24),
-    Column("sharding", kept=14),
-    Column("load", kept=7),
+_CAUSE_COLUMNS: model.Columns = [
+    model.Column("table", kept=24),
+    model.Column("sharding", kept=14),
+    model.Column("load", kept=7),
     *("on that rank", "mean", "excess"),
 ]
-_COSTS_COLUMNS: Columns = [
-    Column("table", kept=24),
-    Column("sharding", kept=17),
+_COSTS_COLUMNS: model.Columns = [
+    model.Column("table", kept=24),
+    model.Column("sharding", kept=17),
     *("rank", "lookup", "update", "exchange"),
 ]
 _COSTS_NOTE = (
@@ -58,20 +46,20 @@ _BESIDE_COLUMNS = ["table", "TorchRec's sharding", "on ranks", "our sharding", "
 _absent = model.lacking(lambda view: view.run.plan, "The scenario has no embedding tables.")
 
 
-def _balance(view: RunView) -> Iterator[ReportTable]:
+def _balance(view: RunView) -> Iterator[model.ReportTable]:
     rows = []
     for row in records(view.run.imbalance):
         title, _, form = MEASURE_WORDS[row["measure"]]
         rows.append([title, form(row["worst"]), str(row["worst_rank"]), form(row["mean"]), _ratio(row)])
     raw = {str(row["measure"]): float(row["max_over_mean"]) for row in records(view.run.imbalance)}
-    yield ReportTable("Balance of tables", _BALANCE_COLUMNS, rows, raw=raw)
+    yield model.ReportTable("Balance of tables", _BALANCE_COLUMNS, rows, raw=raw)
 
 
 def _ratio(row: dict[str, float]) -> str:
     return f"{row['max_over_mean']:.2f}"
 
 
-def _causes(most: int, view: RunView) -> Iterator[ReportTable]:
+def _causes(most: int, view: RunView) -> Iterator[model.ReportTable]:
     """Yield up to `most` tables that make each load uneven."""
     causes, rows = view.run.imbalance_causes, []
     for row in records(view.run.imbalance):
@@ -81,19 +69,19 @@ def _causes(most: int, view: RunView) -> Iterator[ReportTable]:
             here, mean = form(cause["on_worst_rank"]), form(cause["mean"])
             rows.append([cause["table"], cause["sharding_type"], word, here, mean, f"+{form(cause['excess'])}"])
     if rows:
-        yield ReportTable("Tables that cause imbalance", _CAUSE_COLUMNS, rows, left=3, folded=True)
+        yield model.ReportTable("Tables that cause imbalance", _CAUSE_COLUMNS, rows, left=3, folded=True)
 
 
-BALANCE = ReportSection(
+BALANCE = model.ReportSection(
     "tables",
     "Balance of tables",
-    [figure("run.plan.plan"), _balance, partial(_causes, 5)],
+    [model.figure("run.plan.plan"), _balance, partial(_causes, 5)],
     absent=_absent,
     data=lambda view: {"imbalance": view.run.imbalance, "imbalance_causes": view.run.imbalance_causes},
 )
 
 
-def _show_placement(view: RunView) -> Iterator[ReportTable]:
+def _show_placement(view: RunView) -> Iterator[model.ReportTable]:
     """Yield where the planner placed each table."""
     keys, run = ["table", "sharding_type", "compute_kernel"], view.run
     by_cost = run.plan.groupby(keys, sort=False)["perf_ms"].sum().sort_values(ascending=False, kind="stable")
@@ -117,7 +105,7 @@ def _show_placement(view: RunView) -> Iterator[ReportTable]:
     yield model.table_of("Placement of tables", frame, columns, left=4, note=note, raw=raw, folded=True)
 
 
-def _costs(view: RunView) -> Iterator[Block]:
+def _costs(view: RunView) -> Iterator[model.Block]:
     """Yield the planner's estimates of tables compared with the simulated or measured step."""
     if view.step is None or not len(view.run.table_costs_of(view.step)):
         return
@@ -133,8 +121,8 @@ def _costs(view: RunView) -> Iterator[Block]:
         ]
 
     title, name = f"Tables: planned / in the step{view.phrase_on_ranks}", "Tables: planned / in the step"
-    raw, most = {"look_up": float(frame["step_look_up_ns"].sum())}, Most(16, _PLAN_ROWS)
-    yield ReportTable(
+    raw, most = {"look_up": float(frame["step_look_up_ns"].sum())}, model.Most(16, _PLAN_ROWS)
+    yield model.ReportTable(
         title,
         _COSTS_COLUMNS,
         rows,
@@ -146,12 +134,12 @@ def _costs(view: RunView) -> Iterator[Block]:
         others="that take less",
         folded=True,
     )
-    yield Words("\n".join([_COSTS_NOTE.format(step=view.step), f"{busiest_sentence(view.run, view.step)}."]))
+    yield model.Words("\n".join([_COSTS_NOTE.format(step=view.step), f"{busiest_sentence(view.run, view.step)}."]))
 
 
-def _sentences(view: RunView) -> Iterator[Words]:
+def _sentences(view: RunView) -> Iterator[model.Words]:
     if said := [words for words in (plan_sentence(view.run), *view.run.info.plan_notes) if words]:
-        yield Words("\n".join(said))
+        yield model.Words("\n".join(said))
 
 
 def plan_sentence(run: Run) -> str:
@@ -174,11 +162,11 @@ def busiest_sentence(run: Run, step: int) -> str:
     return f"Lookups and updates, bottleneck rank / mean: {', '.join(said)}" if said else ""
 
 
-def _beside_ours(view: RunView) -> Iterator[ReportTable]:
+def _beside_ours(view: RunView) -> Iterator[model.ReportTable]:
     """Yield a script's plan and ours, where there is one."""
     if len(view.run.own_plan):
         title, rows = "TorchRec's plan and ours, time of all shards together", plans_rows(view.run, _PLAN_ROWS)
-        yield ReportTable(title, _BESIDE_COLUMNS, rows, left=5, folded=True)
+        yield model.ReportTable(title, _BESIDE_COLUMNS, rows, left=5, folded=True)
 
 
 def plans_rows(run: Run, most: int) -> list[list[str]]:
@@ -216,12 +204,12 @@ def _ms(ms: float) -> str:
     return text.duration(ms * 1e6)
 
 
-PLAN = ReportSection(
+PLAN = model.ReportSection(
     "plan",
     "Plan",
-    [on_page(_show_placement), _costs, _sentences, on_page(_beside_ours)],
+    [model.on_page(_show_placement), _costs, _sentences, model.on_page(_beside_ours)],
     absent=_absent,
-    absent_in=PAGE,
+    absent_in=model.PAGE,
     data=lambda view: {
         "plan_costs": view.run.plan_costs,
         "table_costs": [] if view.step is None else view.run.table_costs_of(view.step),

@@ -84,7 +84,11 @@ class Failures:
         Literal["read", "memory"] | None,
         "Whether the rates were read in the source, or are from memory. Default: none.",
     ] = None
-    kinds: Annotated[tuple[FailureKind, ...], "The kinds of interruption. Default: none; then no failures happen."] = ()
+    kinds: Annotated[
+        tuple[FailureKind, ...],
+        "The kinds of interruption; none: no failures happen. Default without [job.failures]: those of a known cluster,"
+        " llama3_h100 from the H100 on, rsc1_a100 on older GPUs; none on processors.",
+    ] = ()
     scale: Annotated[NotNegative, "Factor on all rates. Default 1."] = 1.0
 
 

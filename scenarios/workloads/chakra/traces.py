@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -168,31 +169,27 @@ def _in_order(nodes: Sequence[TraceNode], path: Path, *, with_controls: bool) ->
             raise TraceError(f"{path}: node {node.id}: expected an id of its own, but an earlier node has it")
         of_id[node.id] = node
         _check(node, path)
-    left, children = dict[int, int](), defaultdict[int, list[int]](list)
-    for node in nodes:
-        before = node.depends_on(with_controls=with_controls)
-        for dep in before:
+    before = {node.id: node.depends_on(with_controls=with_controls) for node in nodes}
+    for id_, deps in before.items():
+        for dep in deps:
             if dep not in of_id:
-                raise TraceError(f"{path}: node {node.id}: depends on node {dep}: expected a node of the trace")
-            children[dep].append(node.id)
-        left[node.id] = len(before)
+                raise TraceError(f"{path}: node {id_}: depends on node {dep}: expected a node of the trace")
+    order = TopologicalSorter(before)
+    try:
+        order.prepare()
+    except CycleError as error:
+        stuck = min(error.args[1])
+        raise TraceError(
+            f"{path}: node {stuck}: expected dependencies without a cycle, but it depends on itself"
+        ) from None
     # By start, then id: the order is the same whatever order the file has, also where traces have no times.
-    ready = [(of_id[id_].start_ns, id_) for id_, count in left.items() if not count]
-    heapq.heapify(ready)
-    found = list[TraceNode]()
-    while ready:
+    ready, found = list[tuple[int, int]](), list[TraceNode]()
+    while order.is_active():
+        for id_ in order.get_ready():
+            heapq.heappush(ready, (of_id[id_].start_ns, id_))
         _, id_ = heapq.heappop(ready)
         found.append(of_id[id_])
-        for child in children[id_]:
-            left[child] -= 1
-            if not left[child]:
-                heapq.heappush(ready, (of_id[child].start_ns, child))
-    if len(found) < len(nodes):
-        stuck, seen = next(node.id for node in nodes if left[node.id]), set[int]()
-        while stuck not in seen:  # what is behind a cycle does not depend on itself
-            seen.add(stuck)
-            stuck = next(dep for dep in of_id[stuck].depends_on(with_controls=with_controls) if left[dep])
-        raise TraceError(f"{path}: node {stuck}: expected dependencies without a cycle, but it depends on itself")
+        order.done(id_)
     return found
 
 

@@ -45,7 +45,6 @@ class Splits:
         self.elements = exchange.size_bytes // dtype.itemsize
         self._even, self._skew, self._size, self._seed = exchange.splits == "even", exchange.skew, world_size, seed
         self._random = functools.lru_cache(maxsize=4)(self._draw)  # ranks may be some steps apart
-        self._received: dict[int, npt.NDArray[np.int64]] = {}
         self._most: dict[int, npt.NDArray[np.int64]] = {}
 
     def of_rank(self, step: int, rank: int) -> tuple[list[int], list[int]]:
@@ -58,16 +57,13 @@ class Splits:
 
     def received_elements(self, step: int) -> npt.NDArray[np.int64]:
         """Return the elements that each rank receives in total."""
-        if step not in self._received:
-            self._received[step] = self._even_row() * self._size if self._even else self._random(step).sum(axis=0)
-        return self._received[step]
+        return self._even_row() * self._size if self._even else self._random(step).sum(axis=0)
 
     def most_received(self, steps: int) -> npt.NDArray[np.int64]:
         """Return the maximum that each rank receives in one of the first `steps` steps."""
         if steps not in self._most:
-            self._most[steps] = np.maximum.reduce(
-                [self.received_elements(step) for step in range(1 if self._even else steps)]
-            )
+            every = range(1 if self._even else steps)
+            self._most[steps] = np.maximum.reduce([self.received_elements(step) for step in every])
         return self._most[steps]
 
     def _even_row(self) -> npt.NDArray[np.int64]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -67,10 +67,13 @@ def draw_bags(
     if not with_ids and table.ids_per_sample_kind == "fixed":  # nothing is drawn
         return TableBatch(np.full(batch, int(table.ids_per_sample), np.int64), np.zeros(0, np.int64))
     seeds = scenario.run.seed, rank, step, number, *_further(feature)
-    law = table.rows, table_seed(table), table.ids, table.ids_per_sample, table.ids_per_sample_kind
-    return TableBatch(
-        *DRAWN.get((seeds, law, batch, with_ids), lambda: _draw_bags_of_key(table, seeds, batch, with_ids=with_ids))
-    )
+    key = seeds, draws_alike(table), batch, with_ids
+    return TableBatch(*DRAWN.get(key, lambda: _draw_bags_of_key(table, seeds, batch, with_ids=with_ids)))
+
+
+def draws_alike(table: Table) -> Hashable:
+    """Return a value that is equal for features whose ids are drawn by one law."""
+    return table.rows, table_seed(table), table.ids, table.ids_per_sample, table.ids_per_sample_kind
 
 
 def _draw_bags_of_key(table: Table, seeds: Sequence[int], batch: int, *, with_ids: bool) -> tuple[Ints, Ints]:

@@ -31,7 +31,7 @@ from scenarios.sharding_kind import (
     widest_reach,
 )
 from scenarios.workloads.dlrm.ids.checks import check_ids
-from scenarios.workloads.step_tables import REPLICATION, sharding_shape
+from scenarios.workloads.step_tables import REPLICATION, check_host_path, sharding_shape
 
 INT32_ROWS = 1 << 31
 # Averaging would also write back and empty the caches, which hold rows of batches that were fetched ahead.
@@ -201,16 +201,6 @@ def _check_kernel(
     if all(ShardingKind(kind).is_copied for kind in types):
         look.mistakes.add((*path, "kernel"), f"{_IN_GPU}, because the table may be {types[0]} only")
     check_host_path(f"table {table.name!r} is {table.kernel}", document, look.mistakes)
-
-
-def check_host_path(reason: str, document: Document, mistakes: Mistakes) -> None:
-    """Add a missing rate to host memory for GPUs that use it."""
-    cluster = document.cluster or ClusterSection()
-    inside, device = cluster.inside, document.device
-    has_path = device is not None and device.has_own_memory
-    if has_path and inside is not None and inside.kind in ("nvlink", "nvlink_mesh") and inside.host_rate is None:
-        wanted = f"a GPU's rate to its host's memory, such as '25 GB/s' over PCIe 4.0, because {reason}"
-        mistakes.missing(("cluster", "inside", "host_rate"), wanted)
 
 
 def _averages_on_gpus(document: Document) -> bool:

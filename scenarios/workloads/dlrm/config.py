@@ -33,16 +33,25 @@ from scenarios.config.toml.tree import KeyPath
 from scenarios.given_file import content
 from scenarios.planner.plan_file import GivenTable, read_plan
 from scenarios.sharding_kind import DEFAULT_TYPES, ShardingKind, ShardingType, may_cut_rows
-from scenarios.workloads.dense_parallel_table import DENSE_PARALLEL, why_each_shard
 from scenarios.workloads.dlrm.checks import MODEL, SHARDING, own_types
-from scenarios.workloads.dlrm.data_table import DATA, check_data
 from scenarios.workloads.dlrm.ids.file import read_bags
 from scenarios.workloads.dlrm.optimizer_checks import check_precision
 from scenarios.workloads.effort import Effort
-from scenarios.workloads.gradient_tables import BUCKETS, COMPRESSION
 from scenarios.workloads.locate import import_named
-from scenarios.workloads.qcomms_table import QCOMMS, check_qcomms_dtype
-from scenarios.workloads.step_tables import LAUNCHING, PIPELINE, REPLICATION, sharding_shape
+from scenarios.workloads.step_tables import (
+    BUCKETS,
+    COMPRESSION,
+    DATA,
+    DENSE_PARALLEL,
+    LAUNCHING,
+    PIPELINE,
+    QCOMMS,
+    REPLICATION,
+    check_data,
+    check_qcomms_dtype,
+    sharding_shape,
+    why_each_shard,
+)
 
 # Messages of a group's exchanges: sizes, lengths, ids, pooled rows and their gradients; operations of a group, with the
 # computations between messages; operations of a layer: its passes and its share of the reduction.

@@ -25,15 +25,17 @@ from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
 from scenarios.sparse.feature_exchange import Sending, permute_kernel
 from scenarios.sparse.groups import TableGroup, fields_of_groups
 from scenarios.sparse.input_dist import LABEL as INPUT_LABEL
-from scenarios.sparse.keyed_jagged import KeyedJagged, cat, send_to_device
+from scenarios.sparse.keyed_jagged import KeyedJagged, cat, send_to_device, take_chunks
 from scenarios.sparse.sequences import SequenceGroup, SequenceWay
 from scenarios.sparse.tables import ShardedTable
+from scenarios.workloads.dlrm.tables.caching import KEY_BYTES, SORT_PASSES
 from scenarios.workloads.dlrm.tables.embedding import kernels_of
 from scenarios.workloads.dlrm.tables.embedding_torch import Named, Places, RankRows
-from scenarios.workloads.dlrm.tables.sorting import distinct_kernel
 
 # Bytes of an id's index among the distinct ids of its key.
 PLACE_BYTES = 8
+# Launches that compare neighbours, number the distinct ids, and return the numbers to the ids.
+_NUMBERING_LAUNCHES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,19 +92,19 @@ class DistinctGroup(SequenceGroup):
         assert features.stride is not None, "every key has the same samples"
         names = tuple(dict.fromkeys(self.features))
         own = features.select(names)
-        kernel = distinct_kernel(float(own.values.numel()))
+        kernel = _distinct_kernel(float(own.values.numel()))
         distinct, places = await rank.compute(
-            kernel, distinct_ids, own, label=f"{self.label}{INPUT_LABEL}.distinct", role=IDS
+            kernel, distinct_ids, own, rank.rank, label=f"{self.label}{INPUT_LABEL}.distinct", role=IDS
         )
         # Not super().prepare: slots=True makes another class, which zero-argument super() does not know.
         sending = await SequenceGroup.prepare(self, rank, distinct)
         order = own.positions(self.features)
-        ids, lengths = own.length_per_key(), own.lengths.view(len(names), -1)
+        ids = own.length_per_key()
         bags = OriginalBags(
             batch=features.stride,
             ids=tuple(float(ids[key]) for key in order),
-            lengths=lengths[order].reshape(-1),
-            places=tuple(places[key] for key in order),
+            lengths=take_chunks(own.lengths, own.stride_per_key, order),
+            places=tuple(places[key] for key in order) if places else (),
         )
         return DistinctSending(**_values(sending), bags=bags)
 
@@ -206,7 +208,7 @@ class ExpectedDistinct(ExpectedInput):
     async def prepare(self, rank: Rank, features: ExpectedJagged) -> ExpectedJagged:
         """Reduce the features to expected distinct ids, then prepare them as `ExpectedInput` does."""
         drawn = dict(zip(features.keys, features.ids, strict=True))
-        kernel = distinct_kernel(sum(drawn[key] for key in self.means))
+        kernel = _distinct_kernel(sum(drawn[key] for key in self.means))
         await rank.compute(kernel, do_nothing, label=f"{self.label}.distinct")
         ids = tuple(float(each.sum()) for each in self.means.values())
         return await super().prepare(rank, replace(features, keys=tuple(self.means), ids=ids, stride=1))
@@ -222,7 +224,7 @@ def build_distinct_groups(
     sorts: bool = False,
     l2_bytes: float = 0.0,
 ) -> tuple[DistinctGroup, ...]:
-    """Build one group per sharding type, like `build_groups`.
+    """Build one group per sharding type, like `build_sequence_groups`.
 
     Raises:
         ValueError: shards are not laid out as their sharding type requires, or such tables do not support that type.
@@ -234,8 +236,24 @@ def build_distinct_groups(
     )
 
 
-def distinct_ids(features: KeyedJagged) -> tuple[KeyedJagged, list[Tensor]]:
-    """Return one bag of each key's distinct ids in ascending order, and by key the index of each id among them."""
+def _distinct_kernel(ids: float) -> Kernel:
+    """Return the kernel that finds distinct ids: sorts them with their places, compares and numbers them."""
+    moved = (SORT_PASSES + 1) * 2 * KEY_BYTES * ids
+    return Kernel(
+        kind="permute", bytes_read=moved, bytes_written=moved, launches=SORT_PASSES + _NUMBERING_LAUNCHES, dtype=""
+    )
+
+
+def distinct_ids(features: KeyedJagged, rank: int) -> tuple[KeyedJagged, list[Tensor]]:
+    """Return one bag of each key's distinct ids in ascending order, and by key the index of each id among them.
+
+    Counted ids have no indices, and are those of the given global rank.
+    """
+    if features.counted is not None:
+        counted = features.counted.distinct(features.keys)
+        own = counted.of_rank(rank)
+        values, lengths = features.values.new_empty(sum(own)), features.lengths.new_empty(len(own))
+        return replace(features, values=values, lengths=lengths, stride=1, ids_per_key=own, counted=counted), []
     found = [
         torch.unique(ids, return_inverse=True) for ids in features.values.split_with_sizes(features.length_per_key())
     ]
@@ -250,6 +268,6 @@ def distinct_ids(features: KeyedJagged) -> tuple[KeyedJagged, list[Tensor]]:
     return distinct, [places for _, places in found]
 
 
-def _values(made: Sending | SequenceWay) -> dict[str, Any]:
+def _values(made: Sending | SequenceWay | SequenceGroup) -> dict[str, Any]:
     """Return the fields of a dataclass, to construct a derived one."""
     return {one.name: getattr(made, one.name) for one in fields(made)}

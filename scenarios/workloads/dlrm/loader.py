@@ -6,12 +6,10 @@ A real run draws batches on the host and copies them; on CPUs, and without value
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -22,9 +20,9 @@ from scenarios.seam.rank import Rank
 from scenarios.seam.roles import LOAD
 from scenarios.seam.trace import COPYING, LOADING
 from scenarios.sparse.expected import ExpectedJagged
-from scenarios.sparse.groups import TableGroup
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.workloads.dlrm.batches import Dense, draw_bags, draw_dense, draw_weights
+from scenarios.workloads.dlrm.ids.counts import IdCounter
 from scenarios.workloads.dlrm.sparse_part import Batch, Looked, SparsePass
 
 
@@ -45,19 +43,18 @@ class MicroBatch:
 class Drawer:
     """A source of one rank's micro-batches by number, with the cost of copying each.
 
-    `expected` are the features of every rank, if they are not drawn.
+    Without values, ids are only counted. `expected` are the features of every rank, if they are not drawn.
     """
 
     def __init__(
         self,
         scenario: Scenario,
-        groups: Iterable[TableGroup],
         rank: Rank,
+        counter: IdCounter,
         expected: Mapping[Bag, ExpectedJagged] | None = None,
     ) -> None:
         self._scenario, self._workload = scenario, Recommender.of(scenario.workload)
-        self._model, self._rank, self._expected = self._workload.model, rank, expected
-        self._read = {name for group in groups if group.reads_ids for name in group.features}
+        self._model, self._rank, self._counter, self._expected = self._workload.model, rank, counter, expected
         self._numbers = {table.name: number for number, table in enumerate(self._model.tables)}
         self._lengths_dtype: torch.dtype = getattr(torch, self._model.lengths_dtype)
         self._is_staged = scenario.copies_batches and rank.device.type == "cuda"
@@ -66,10 +63,16 @@ class Drawer:
         self._control_device = host if self._is_staged else rank.control_device
 
     def draw(self, number: int) -> MicroBatch:
-        """Draw this rank's micro-batch of that number; ids are real even without payload, because they decide sizes."""
+        """Draw this rank's micro-batch of that number."""
         dense = draw_dense(self._scenario, self._model, self._rank.rank, number, device=self._device)
         if self._expected is not None:
             features: Batch = self._expected
+        elif self._device.type == "meta":
+            dtypes = getattr(torch, self._model.ids_dtype), self._lengths_dtype
+            features = {
+                bag: self._counter.features(tables, self._rank.rank, number, weighted=bag == "weighted", dtypes=dtypes)
+                for bag, tables in self._model.bags.items()
+            }
         else:
             features = {bag: self._draw_ids(bag, tables, number) for bag, tables in self._model.bags.items()}
         count = self._workload.pipeline.accumulation
@@ -98,33 +101,26 @@ class Drawer:
         return Kernel(kind=COPYING, host_read=size, bytes_written=size, launches=launches, dtype="")
 
     def _draw_ids(self, bag: Bag, tables: Sequence[Table], batch: int) -> KeyedJagged:
-        """Draw features; without payload, ids that no exchange reads are zeros: only their number matters."""
-        scenario, rank, has_payload = self._scenario, self._rank, self._device.type != "meta"
-        keys, lengths, weights, counts, read = [], [], [], list[int](), []
-        each = ((table, place, one) for table in tables for place, one in enumerate(table.by_feature))
-        for table, place, feature in each:
-            number, reads = self._numbers[table.name], has_payload or feature.name in self._read
-            drawn = draw_bags(scenario, number, rank.rank, batch, feature=place, with_ids=reads)
-            count = int(drawn.lengths.sum())
-            read.append(drawn.ids if reads else drawn.ids[:0])
+        scenario, rank, model = self._scenario, self._rank.rank, self._model
+        keys, lengths, weights, counts, ids = [], [], [], list[int](), []
+        each = (
+            (self._numbers[table.name], place, one) for table in tables for place, one in enumerate(table.by_feature)
+        )
+        for number, place, feature in each:
+            drawn = draw_bags(scenario, number, rank, batch, feature=place)
             keys.append(feature.name)
+            ids.append(drawn.ids)
             lengths.append(drawn.lengths)
-            counts.append(count)
+            counts.append(len(drawn.ids))
             if bag == "weighted":
-                weights.append(
-                    draw_weights(scenario, number, rank.rank, batch, count, feature=place)
-                    if has_payload
-                    else np.zeros(count, np.float32)
-                )
-        device = self._device if has_payload else self._control_device
-        ids = np.zeros(sum(counts), np.int64) if any(map(len, read)) else _zeros(sum(counts))
-        for end, own in zip(accumulate(counts), read, strict=True):
-            ids[end - len(own) : end] = own
+                weights.append(draw_weights(scenario, number, rank, batch, counts[-1], feature=place))
         return KeyedJagged(
             keys=tuple(keys),
-            values=torch.from_numpy(ids).to(device, getattr(torch, self._model.ids_dtype)),
-            lengths=torch.from_numpy(np.concatenate(lengths, dtype=self._model.lengths_dtype)).to(self._control_device),
-            weights=torch.from_numpy(np.concatenate(weights)).to(device) if weights else None,
+            values=torch.from_numpy(np.concatenate(ids, dtype=np.int64)).to(
+                self._device, getattr(torch, model.ids_dtype)
+            ),
+            lengths=torch.from_numpy(np.concatenate(lengths, dtype=model.lengths_dtype)).to(self._control_device),
+            weights=torch.from_numpy(np.concatenate(weights)).to(self._device) if weights else None,
             stride=scenario.run.batch_size,
             ids_per_key=tuple(counts),
         )
@@ -141,62 +137,29 @@ class Drawer:
         return replace(batch, dense=replace(batch.dense, lengths=lengths))
 
 
-_UNREAD = [np.zeros(1 << 16, np.int64)]
+class Batches:
+    """The batches on which a rank trains; all ranks must make theirs at the same place in the order of their calls.
 
-
-def _zeros(count: int) -> npt.NDArray[np.int64]:
-    """Return zeros that all callers share, because filling megabytes for each batch takes longer than drawing it."""
-    if len(_UNREAD[0]) < count:
-        _UNREAD[0] = np.zeros(count, np.int64)
-    return _UNREAD[0][:count]
-
-
-class DrawnBatches:
-    """Batches that are always ready: they are drawn between steps, in no simulated time."""
-
-    def __init__(self, drawer: Drawer) -> None:
-        self._drawer = drawer
-        self._ready: deque[MicroBatch] = deque()
-
-    async def fill(self, count: int) -> list[MicroBatch]:
-        """Return the first `count` batches."""
-        return [self._drawer.draw(number) for number in range(count)]
-
-    def prepare(self, numbers: range) -> None:
-        """Draw the next batches, of these numbers, before a step."""
-        self._ready.extend(self._drawer.draw(number) for number in numbers)
-
-    def begin(self) -> None:
-        """Allow one more batch to be loaded."""
-
-    async def wait(self) -> None:
-        """Wait until the next batch is ready."""
-
-    def take(self) -> MicroBatch:
-        """Return the next batch."""
-        return self._ready.popleft()
-
-    async def close(self) -> None:
-        """Wait for loading that was begun and is no longer needed."""
-
-
-class Loader(DrawnBatches):
-    """Batches of a data loader on a stream of its own: one after the other, each of which takes `lasts_ns`.
-
-    The loader is `prefetch` batches ahead, and each step ends with a wait for it: a step takes at least as long as
-    loading its batches. The run takes the first `taken` batches: only these are drawn, and only they and the one after
-    them are loaded ahead.
+    Without a rate in `[data]` they are drawn between steps, in no simulated time. A data loader has a stream of its own
+    and loads one batch after the other, `prefetch` batches ahead, and each step ends with a wait for it: a step takes
+    at least as long as loading its batches. The run takes the first `taken` batches: only these are drawn, and only
+    they and the one after them are loaded ahead.
     """
 
-    def __init__(self, drawer: Drawer, rank: Rank, *, lasts_ns: int, prefetch: int, taken: int) -> None:
-        super().__init__(drawer)
-        self._rank, self._prefetch, self._taken = rank.stream("loader"), min(prefetch, taken + 1), taken
-        self._cost = Kernel(kind=LOADING, lasts_ns=lasts_ns, launches=0, dtype="")
+    def __init__(self, scenario: Scenario, drawer: Drawer, rank: Rank, taken: int) -> None:
+        data = Recommender.of(scenario.workload).data
+        self._drawer, self._taken, self._prefetch = drawer, taken, min(data.prefetch, taken + 1)
+        self._cost: Kernel | None = None
+        if data.samples_per_s is not None:
+            self._rank, lasts_ns = rank.stream("loader"), round(1e9 * scenario.run.batch_size / data.samples_per_s)
+            self._cost = Kernel(kind=LOADING, lasts_ns=max(1, lasts_ns), launches=0, dtype="")
         self._begun = 0
+        self._ready: deque[MicroBatch] = deque()
         self._coming: deque[Work[MicroBatch | None]] = deque()
 
     async def fill(self, count: int) -> list[MicroBatch]:
-        """Return the first `count` batches, and wait until the one after them is ready, too."""
+        """Return the first `count` batches; wait until a loader has the one after them, too."""
+        self.prepare(range(count))
         for _ in range(count + self._prefetch):
             self.begin()
         for _ in range(count + 1):
@@ -204,39 +167,36 @@ class Loader(DrawnBatches):
         return [self.take() for _ in range(count)]
 
     def prepare(self, numbers: range) -> None:
-        """Do nothing: the loader draws batches itself."""
+        """Draw the next batches, of these numbers, before a step, unless a loader does."""
+        if self._cost is None:
+            self._ready.extend(self._drawer.draw(number) for number in numbers)
 
     def begin(self) -> None:
-        """Begin to load the next batch."""
-        self._coming.append(self._rank.spawn(self._load(self._begun)))
-        self._begun += 1
+        """Let a loader begin to load the next batch."""
+        if self._cost is not None:
+            self._coming.append(self._rank.spawn(self._load(self._cost, self._begun)))
+            self._begun += 1
 
     async def wait(self) -> None:
-        """Wait for the batch that was begun first."""
-        batch = await self._coming.popleft()
-        if batch is not None:
+        """Wait until a loader has the batch that was begun first."""
+        if self._coming and (batch := await self._coming.popleft()) is not None:
             self._ready.append(batch)
 
+    def take(self) -> MicroBatch:
+        """Return the next batch."""
+        return self._ready.popleft()
+
     async def close(self) -> None:
-        """Wait for all batches that were begun."""
+        """Wait for all batches that a loader has begun."""
         while self._coming:
             await self._coming.popleft()
 
-    async def _load(self, number: int) -> MicroBatch | None:
-        return await self._rank.compute(self._cost, self._draw, number, label="data.load", role=LOAD)
+    async def _load(self, cost: Kernel, number: int) -> MicroBatch | None:
+        return await self._rank.compute(cost, self._draw, number, label="data.load", role=LOAD)
 
     def _draw(self, number: int) -> MicroBatch | None:
         """Draw the batch of that number; None if the run does not take it, which is loaded as in a longer run."""
         return self._drawer.draw(number) if number < self._taken else None
-
-
-def loader_of(scenario: Scenario, drawer: Drawer, rank: Rank, taken: int) -> DrawnBatches:
-    """Return the source of the `taken` batches that a rank trains on; all ranks must call this in the same order."""
-    data = Recommender.of(scenario.workload).data
-    if data.samples_per_s is None:
-        return DrawnBatches(drawer)
-    lasts_ns = max(1, round(1e9 * scenario.run.batch_size / data.samples_per_s))
-    return Loader(drawer, rank, lasts_ns=lasts_ns, prefetch=data.prefetch, taken=taken)
 
 
 def move_batch(batch: MicroBatch, move: Callable[[Tensor], Tensor]) -> MicroBatch:

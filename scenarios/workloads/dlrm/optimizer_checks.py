@@ -7,8 +7,7 @@ from typing import Any
 from scenarios.config.toml.look import Look
 from scenarios.config.toml.reading import expected_phrase
 from scenarios.config.toml.sections import Document
-from scenarios.workloads.dense_parallel_table import DENSE_PARALLEL
-from scenarios.workloads.gradient_tables import COMPRESSION
+from scenarios.workloads.step_tables import COMPRESSION, DENSE_PARALLEL
 
 OF_MOMENTS = ("beta1", "beta2", "weight_decay")
 # The optimizer of torch.optim for the dense part of a model whose tables have one of these.

@@ -11,139 +11,62 @@ its rows are fetched during the backward pass.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar
+from typing import Any
 
 from scenarios.config.scenario import Recommender, Scenario
 from scenarios.config.scenario.step import Ahead, StageName
 from scenarios.seam.backend import Work
 from scenarios.seam.rank import Rank
 from scenarios.seam.roles import COPY
-from scenarios.workloads.dlrm.loader import Drawer, MicroBatch, loader_of
+from scenarios.workloads.dlrm.loader import Batches, Drawer, MicroBatch
 from scenarios.workloads.dlrm.sparse_part import SparsePart
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """The parts of a training loop: one rank's batches, its tables, and the passes over one batch.
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A stage of work on a batch that is trained on `ahead` batches later; `is_beside`: on a stream of its own.
+
+    `run` returns the new batch; the old one is unchanged, because a device may still use it.
+    """
+
+    ahead: int
+    rank: Rank
+    is_beside: bool
+    run: Callable[[Rank, MicroBatch], Coroutine[Any, Any, MicroBatch]]
+
+
+# Streams of stages that run beside the step.
+_STREAMS: Mapping[StageName, str] = {"copy": "memcpy", "exchange": "data_dist", "fill": "prefetch"}
+
+
+class Loop:
+    """One rank's training loop: its steps, and the stages that run concurrently.
 
     `train(batch, between)` awaits `between` after the forward pass; `sync(step)` ends a step.
     """
 
-    scenario: Scenario
-    rank: Rank
-    drawer: Drawer
-    sparse: SparsePart
-    train: Callable[[MicroBatch, Callable[[], Awaitable[None]]], Awaitable[None]]
-    sync: Callable[[int], Awaitable[None]]
-
-
-class Stage(ABC):
-    """A stage of work on a batch before it is trained on."""
-
-    stream: ClassVar[str]
-
-    def __init__(self, parts: Parts, ahead: int) -> None:
-        self.parts, self.ahead = parts, ahead
-        self.rank = self._open()
-
-    @property
-    def is_beside(self) -> bool:
-        """Whether the stage runs on a stream of its own."""
-        return self.stream != "main"
-
-    @abstractmethod
-    async def run(self, batch: MicroBatch) -> MicroBatch:
-        """Run the stage and return the new batch; the old one is unchanged, because a device may still use it."""
-
-    def _open(self) -> Rank:
-        return self.parts.rank.stream(self.stream)
-
-
-class ExchangeIds(Stage):
-    """A stage that sends ids to the ranks that look them up."""
-
-    stream = "data_dist"
-
-    def _open(self) -> Rank:
-        return self.parts.sparse.on_sharding_group(super()._open())
-
-    async def run(self, batch: MicroBatch) -> MicroBatch:
-        """Exchange the batch's ids."""
-        looked = await self.parts.sparse.exchange(self.rank, batch.features)
-        return replace(batch, features={}, looked=looked)
-
-
-class Fill(Stage):
-    """A stage that fetches the rows that caches miss."""
-
-    stream = "prefetch"
-
-    async def run(self, batch: MicroBatch) -> MicroBatch:
-        """Fill the caches with the batch's rows."""
-        await self.parts.sparse.fill(self.rank, batch.looked)
-        return batch
-
-
-class CopyToGpu(Stage):
-    """A stage that copies a batch from host memory to the GPU."""
-
-    stream = "memcpy"
-
-    async def run(self, batch: MicroBatch) -> MicroBatch:
-        """Copy the batch to the GPU."""
-        drawer = self.parts.drawer
-        return await self.rank.compute(drawer.copy_kernel(batch), drawer.copy, batch, label="data.copy", role=COPY)
-
-
-class CopyHere(CopyToGpu):
-    """A stage that copies a batch right before its forward pass, on the main stream, like `batch.to(device)`."""
-
-    stream = "main"
-
-    def _open(self) -> Rank:
-        return self.parts.rank
-
-
-class LookUp(Stage):
-    """A stage that looks up rows and begins to send them home."""
-
-    stream = "main"
-
-    async def run(self, batch: MicroBatch) -> MicroBatch:
-        """Look up the batch's rows."""
-        sparse = self.parts.sparse.forward(batch.features, batch.looked, is_last=batch.is_last)
-        await sparse.look_up()
-        return replace(batch, sparse=sparse)
-
-    def _open(self) -> Rank:
-        return self.parts.rank
-
-
-_CLASSES: Mapping[StageName, type[Stage]] = {
-    "copy": CopyToGpu,
-    "exchange": ExchangeIds,
-    "fill": Fill,
-    "look_up": LookUp,
-}
-
-
-class Loop:
-    """One rank's training loop: its steps, and the stages that run concurrently."""
-
-    def __init__(self, parts: Parts) -> None:
-        self._parts, self._rank = parts, parts.rank
-        pipeline = Recommender.of(parts.scenario.workload).pipeline
+    def __init__(
+        self,
+        scenario: Scenario,
+        rank: Rank,
+        drawer: Drawer,
+        sparse: SparsePart,
+        *,
+        train: Callable[[MicroBatch, Callable[[], Awaitable[None]]], Awaitable[None]],
+        sync: Callable[[int], Awaitable[None]],
+    ) -> None:
+        self._rank, self._drawer, self._sparse, self._train_on, self._sync = rank, drawer, sparse, train, sync
+        self._copies, pipeline = scenario.copies_batches, Recommender.of(scenario.workload).pipeline
         self._micro_batches = pipeline.accumulation
         self._before, self._between = self._stages(pipeline.stages.before), self._stages(pipeline.stages.between)
         every = [*self._before, *self._between]
         self._filling = sorted(every, key=lambda stage: -stage.ahead)  # a batch passes stages further ahead first
         self._depth = max((stage.ahead for stage in every), default=0)
-        taken = parts.scenario.run.steps * self._micro_batches + self._depth
-        self._loader = loader_of(parts.scenario, parts.drawer, parts.rank, taken)
+        taken = scenario.run.steps * self._micro_batches + self._depth
+        self._loader = Batches(scenario, drawer, rank, taken)
         self._flight: list[MicroBatch] = []  # the first batch is the trained one
         self._begun: list[tuple[int, Work[MicroBatch]]] = []  # by index in `_flight`
 
@@ -152,7 +75,7 @@ class Loop:
         self._flight.extend(await self._loader.fill(self._depth))
         for stage in self._filling:
             for place in range(stage.ahead):
-                self._flight[place] = await stage.run(self._flight[place])
+                self._flight[place] = await stage.run(stage.rank, self._flight[place])
         await self._settle()
         for step in steps:
             first = step * self._micro_batches + self._depth
@@ -161,7 +84,7 @@ class Loop:
             with self._rank.step(step):
                 for _ in range(self._micro_batches):
                     await self._train()
-                await self._parts.sync(step)
+                await self._sync(step)
         await self._settle()
         await self._loader.close()
 
@@ -175,7 +98,7 @@ class Loop:
         self._flight.append(self._loader.take())
         self._loader.begin()
         await self._begin(self._before)
-        await self._parts.train(self._flight[0], partial(self._begin, self._between))
+        await self._train_on(self._flight[0], partial(self._begin, self._between))
         for place, work in self._begun:
             self._flight[place] = await work
         self._begun = []
@@ -184,15 +107,41 @@ class Loop:
 
     async def _begin(self, stages: Sequence[Stage]) -> None:
         for stage in stages:
-            run = stage.run(self._flight[stage.ahead])
+            run = stage.run(stage.rank, self._flight[stage.ahead])
             if stage.is_beside:
                 self._begun.append((stage.ahead, stage.rank.spawn(run)))
             else:
                 self._flight[stage.ahead] = await run
 
     def _stages(self, chosen: Ahead) -> list[Stage]:
-        copies = self._parts.scenario.copies_batches
-        return [self._stage(name, ahead) for name, ahead in chosen if copies or name != "copy"]
+        return [self._stage(name, ahead) for name, ahead in chosen if self._copies or name != "copy"]
 
     def _stage(self, name: StageName, ahead: int) -> Stage:
-        return CopyHere(self._parts, 0) if name == "copy" and not ahead else _CLASSES[name](self._parts, ahead)
+        """Open a stage's stream; rows are looked up, and the trained batch is copied, on the main stream."""
+        is_beside = name in _STREAMS and (name, ahead) != ("copy", 0)
+        rank = self._rank.stream(_STREAMS[name]) if is_beside else self._rank
+        if name == "exchange":
+            rank = self._sparse.on_sharding_group(rank)
+        runs = {"copy": self._copy, "exchange": self._exchange, "fill": self._fill, "look_up": self._look_up}
+        return Stage(ahead, rank, is_beside, runs[name])
+
+    async def _copy(self, rank: Rank, batch: MicroBatch) -> MicroBatch:
+        """Copy a batch from host memory to the GPU; on the main stream like `batch.to(device)`."""
+        drawer = self._drawer
+        return await rank.compute(drawer.copy_kernel(batch), drawer.copy, batch, label="data.copy", role=COPY)
+
+    async def _exchange(self, rank: Rank, batch: MicroBatch) -> MicroBatch:
+        """Send ids to the ranks that look them up."""
+        looked = await self._sparse.exchange(rank, batch.features)
+        return replace(batch, features={}, looked=looked)
+
+    async def _fill(self, rank: Rank, batch: MicroBatch) -> MicroBatch:
+        """Fetch the rows that caches miss."""
+        await self._sparse.fill(rank, batch.looked)
+        return batch
+
+    async def _look_up(self, _: Rank, batch: MicroBatch) -> MicroBatch:
+        """Look up rows and begin to send them home."""
+        sparse = self._sparse.forward(batch.features, batch.looked, is_last=batch.is_last)
+        await sparse.look_up()
+        return replace(batch, sparse=sparse)

@@ -49,6 +49,7 @@ from scenarios.sparse.tables import tables_of_plan
 from scenarios.workloads.dlrm.config import step_effort
 from scenarios.workloads.dlrm.dense import Columns, Embeddings, build_dense, check_losses, tell_errors_of
 from scenarios.workloads.dlrm.distinct_ids import build_distinct_groups
+from scenarios.workloads.dlrm.ids.counts import IdCounter
 from scenarios.workloads.dlrm.loader import Drawer, MicroBatch
 from scenarios.workloads.dlrm.memory import (
     expected_features,
@@ -58,7 +59,7 @@ from scenarios.workloads.dlrm.memory import (
     memory_rows,
     rank_loads,
 )
-from scenarios.workloads.dlrm.pipelines import Loop, Parts
+from scenarios.workloads.dlrm.pipelines import Loop
 from scenarios.workloads.dlrm.quantized_plan import check_quantized
 from scenarios.workloads.dlrm.sparse_part import Group, GroupedTables, SparsePart
 from scenarios.workloads.dlrm.tables.shard_price import with_moved_bytes
@@ -95,6 +96,7 @@ class DlrmProgram(Program):
         else:
             self.plan = _on_all_ranks(plan, scenario)
             self.memory = memory_rows(scenario, self.plan, parts)
+        self.counter = IdCounter(scenario)
         self.placed = GroupedTables(groups=self.groups, bags=bags, expected=expected)
 
     def _trace(self) -> tuple[MemoryPart, ...]:
@@ -144,11 +146,11 @@ class DlrmProgram(Program):
         return {} if self._found is None else {PLAN_FILE: self._found}
 
     async def __call__(self, rank: Rank) -> None:
-        await Loop(_Replica(self, rank).parts).run(range(self.scenario.run.steps))
+        await _Replica(self, rank).loop.run(range(self.scenario.run.steps))
 
 
 class _Replica:
-    """One rank's parameters and its part of a step; a loop makes steps of `parts`."""
+    """One rank's parameters and its part of a step; `loop` runs the steps."""
 
     def __init__(self, program: DlrmProgram, rank: Rank) -> None:
         scenario = program.scenario
@@ -159,14 +161,8 @@ class _Replica:
         self._columns, self._dtype = program.columns, getattr(torch, self._model.dtype)
         self._micro_batches = Recommender.of(scenario.workload).pipeline.accumulation
         self._losses: list[dict[str, Tensor]] = []  # by micro-batch of this step
-        self.parts = Parts(
-            scenario=scenario,
-            rank=rank,
-            drawer=Drawer(scenario, program.groups, rank, program.features),
-            sparse=self._sparse,
-            train=self._train,
-            sync=self._sync,
-        )
+        drawer = Drawer(scenario, rank, program.counter, program.features)
+        self.loop = Loop(scenario, rank, drawer, self._sparse, train=self._train, sync=self._sync)
 
     async def _sync(self, step: int) -> None:
         replication = self._scenario.workload.replicas

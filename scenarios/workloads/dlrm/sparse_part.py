@@ -30,10 +30,9 @@ from scenarios.sparse.feature_exchange import exchange_features
 from scenarios.sparse.groups import ShardedGroup
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.sparse.sequences import SequenceGroup
-from scenarios.workloads.dlrm.tables.described import PricedPiece
 from scenarios.workloads.dlrm.tables.embedding import Rows
-from scenarios.workloads.dlrm.tables.prices import Features, RowPrices, sizes_of
-from scenarios.workloads.dlrm.tables.shard_price import RowLaws, row_cache
+from scenarios.workloads.dlrm.tables.prices import Features, PricedPiece, sizes_of
+from scenarios.workloads.dlrm.tables.shard_price import prices_of
 from scenarios.workloads.sharding_groups import replicas_of, within_sharding_group
 
 Group = ShardedGroup | SequenceGroup
@@ -106,7 +105,6 @@ class SparsePart:
         for group in placed.groups:
             group.codecs.load(rank.device)
         self._fuses, self._seed, self._scenario = fuses, scenario.run.seed, scenario
-        self._laws = RowLaws(scenario)
         self._rows = [self._rows_of(group) for group in placed.groups]
         self._sums: dict[Rows, Tensor] = {}  # gradients of copies, from micro-batches that were not the last
 
@@ -271,18 +269,8 @@ class SparsePart:
             )
             for part, by_feature in groupby(group.lookups(self.here.place))
         ]
-        prices = RowPrices(
-            pieces,
-            getattr(torch, self.model.embedding_dtype),
-            optimizer=self.model.optimizer,
-            unpooled=isinstance(group, SequenceGroup),
-            travels_as=getattr(torch, self.model.dtype),
-            distinct=self._laws.distinct,
-            fetched=self._laws.count_fetched if self._laws.has_l2 else None,
-            cache=row_cache(pieces, self._scenario),
-            sorts_all=self._scenario.cluster.host.gpu.device.sorts_ids,
-            is_fbgemms=not self._scenario.workload.launching.fusion,
-        )
+        is_fbgemms = not self._scenario.workload.launching.fusion
+        prices = prices_of(pieces, self._scenario, unpooled=isinstance(group, SequenceGroup), is_fbgemms=is_fbgemms)
         is_copy, ahead = group.sharding_type.is_copied, self._pipeline.kind in _LOOKING_AHEAD
         return Rows(prices, self._seed, self.rank.device, is_copy=is_copy, looks_ahead=ahead)
 

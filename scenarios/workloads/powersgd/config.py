@@ -15,7 +15,7 @@ from scenarios.config.toml.sections import Document
 from scenarios.config.toml.values import BYTES_BELOW
 from scenarios.seam.kernel import ELEMENT_BYTES
 from scenarios.workloads.effort import Effort
-from scenarios.workloads.gradient_tables import BUCKETS, COMPRESSION
+from scenarios.workloads.step_tables import BUCKETS, COMPRESSION
 
 Shape = tuple[int, ...]
 

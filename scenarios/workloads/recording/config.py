@@ -16,8 +16,7 @@ from scenarios.config.toml.section import have
 from scenarios.config.toml.sections import Document
 from scenarios.given_file import content
 from scenarios.seam.errors import ScenarioError
-from scenarios.workloads.recording.file import read, recording_in
-from scenarios.workloads.recording.hardware import check_scenario
+from scenarios.workloads.recording.file import check_scenario, read, recording_in
 from scenarios.workloads.recording.recorded import SCRIPT, Recorded
 from scenarios.workloads.step_tables import LAUNCHING
 

@@ -31,10 +31,9 @@ from scenarios.workloads.recording.events.tasks import (
     WaitWork,
 )
 from scenarios.workloads.recording.file import NAME
-from scenarios.workloads.recording.hardware import cpu_flops_per_s
 from scenarios.workloads.recording.lines import Logs, RankLog
 from scenarios.workloads.recording.packed import Packed, root_of
-from scenarios.workloads.recording.recorded import Recorded
+from scenarios.workloads.recording.recorded import SCRIPT, Recorded
 
 T = TypeVar("T")
 
@@ -267,3 +266,9 @@ class RecordingBackend:
 def _plain(split: float) -> float:
     """Return a split that may be a number of numpy or torch as a Python number."""
     return int(split) if split == int(split) else float(split)
+
+
+def cpu_flops_per_s(scenario: Scenario) -> float:
+    """Return the float32 rate of a script's computation on the scenario's hardware, in FLOP/s."""
+    gpu = scenario.cluster.host.gpu
+    return gpu.flops_per_s["float32"] * gpu.efficiency.get(SCRIPT, gpu.efficiency.get("default", 1.0))

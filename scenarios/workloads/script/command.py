@@ -136,7 +136,7 @@ def load_given(
             "script.module": module or None,
         }
         values = {**overrides, **{key: value for key, value in of_keys.items() if value is not None}}
-        return _of_command(given, args or (), values, hosts, gpus_per_host, overrides_file=overrides_file)
+        return _load_script(given, args or (), values, hosts, gpus_per_host, overrides_file)
     if play is not None:
         raise ScenarioError(f"--play = {play}: expected a script; a scenario says run.payload = '{PLAYS[play]}'")
     options = {"hosts": hosts, "gpus-per-host": gpus_per_host, "step-every": step_every}
@@ -144,18 +144,17 @@ def load_given(
         if value is not None:
             raise ScenarioError(f"--{name}: expected a script (a .py file) with it, but {given} is none")
     if (given / NAME).is_file():
-        lines, script = _of_recording(given, overrides.get("profile") or overrides.get("cluster.profile"))
-        return _load_lines(lines, given, Path(script).stem, overrides, overrides_file)
+        tables, script = _of_recording(given, overrides.get("profile") or overrides.get("cluster.profile"))
+        return _load_tables(tables, given, Path(script).stem, overrides, overrides_file)
     return load(given, overrides, overrides_file=overrides_file)
 
 
-def _of_command(
+def _load_script(
     script: Path,
     args: Sequence[str],
     values: Mapping[str, object],
     hosts: int | None,
     gpus_per_host: int | None,
-    *,
     overrides_file: str,
 ) -> Scenario:
     """Return the scenario of a script, marked if its hardware is the default.
@@ -166,7 +165,9 @@ def _of_command(
 
     given_here = {"--hosts": hosts, "--gpus-per-host": gpus_per_host, "--profile": values.get("profile")}
     _say_what_is_the_scripts(script, [name for name, value in given_here.items() if value is None], args)
-    made = scenario_of(script, args, values, hosts, gpus_per_host, overrides_file=overrides_file)
+    tables = _of_script(script, args, values.get("profile"), hosts, gpus_per_host)
+    name = str(values.get("script.module") or script.stem).rpartition(".")[2]
+    made = _load_tables(tables, script, name, values, overrides_file)
     if any(values.get(key) is not None for key in ("profile", "cluster.profile")):
         return made
     assert isinstance(made.options, Script)
@@ -188,7 +189,7 @@ def tree_given(given: Path, overrides: Mapping[str, object], scenario: Scenario)
         return read_tree(scenario_file(given), Overrides(overrides)).tree
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "cluster.toml")
-        lines = [f'program = "{SCRIPT}"', *_table("cluster", scenario.own_keys["cluster"])]
+        lines = _lines({"program": SCRIPT, "cluster": scenario.own_keys["cluster"]})
         file.write_text("\n".join(lines) + "\n", encoding="utf-8")
         return read_tree(str(file)).tree
 
@@ -203,25 +204,6 @@ def _say_what_is_the_scripts(script: Path, missing: Sequence[str], args: Sequenc
         print_notes([f"{names} after the script: the script gets what follows it; expected {typed}"])
 
 
-def scenario_of(
-    script: Path,
-    args: Sequence[str],
-    overrides: Mapping[str, object],
-    hosts: int | None,
-    gpus_per_host: int | None,
-    *,
-    overrides_file: str = "",
-) -> Scenario:
-    """Return the scenario of a script on `hosts` hosts; `overrides` and `overrides_file` are those of `load`.
-
-    Raises:
-        ScenarioError: as `load` does.
-    """
-    lines = _of_script(script, args, overrides.get("profile"), hosts, gpus_per_host)
-    name = str(overrides.get("script.module") or script.stem).rpartition(".")[2]
-    return _load_lines(lines, script, name, overrides, overrides_file)
-
-
 def lines_of(given: Path, profile: object = None) -> list[str]:
     """Return a scenario file's lines for a script without arguments on one host, or for a run folder.
 
@@ -230,7 +212,7 @@ def lines_of(given: Path, profile: object = None) -> list[str]:
     Raises:
         ScenarioError: the recording cannot be read.
     """
-    return _of_script(given) if given.suffix == ".py" else _of_recording(given, profile)[0]
+    return _lines(_of_script(given) if given.suffix == ".py" else _of_recording(given, profile)[0])
 
 
 def _of_script(
@@ -239,13 +221,15 @@ def _of_script(
     profile: object = None,
     hosts: int | None = None,
     gpus_per_host: int | None = None,
-) -> list[str]:
-    lines = _cluster(profile or PROFILE, 1 if hosts is None else hosts, gpus_per_host)
-    return [*lines, "[script]", f"path = {toml_value(os.path.abspath(script))}", f"args = {toml_value(args)}"]
+) -> dict[str, Any]:
+    cluster = {"profile": profile or PROFILE, "hosts": 1 if hosts is None else hosts}
+    if gpus_per_host is not None:
+        cluster["gpus_per_host"] = gpus_per_host
+    return {"program": SCRIPT, "cluster": cluster, "script": {"path": os.path.abspath(script), "args": args}}
 
 
-def _of_recording(folder: Path, profile: object = None) -> tuple[list[str], str]:
-    """Return the lines of a scenario file that simulates a run folder's recording, and the path of the recorded script
+def _of_recording(folder: Path, profile: object = None) -> tuple[dict[str, Any], str]:
+    """Return the tables of a scenario that simulates a run folder's recording, and the path of the recorded script
     (of another program its name).
     """
     from scenarios.seam.errors import ScenarioError  # noqa: PLC0415
@@ -261,32 +245,32 @@ def _of_recording(folder: Path, profile: object = None) -> tuple[list[str], str]
     of_hardware = own if profile in (None, own.get("profile")) else {"profile": profile}
     size = {"hosts": recorded.hosts, "gpus_per_host": recorded.gpus_per_host}
     of_run = {name: value for name, value in run.items() if name in _RUN_KEPT}
-    lines = [f'program = "{program}"', *_table("cluster", of_hardware | size)]
-    lines += _table("run", of_run | {"steps": recorded.steps})
-    return [*lines, *_table(program, {key: os.path.abspath(folder)})], recorded.script
+    tables = {"cluster": of_hardware | size, "run": of_run | {"steps": recorded.steps}}
+    return {"program": program, **tables, program: {key: os.path.abspath(folder)}}, recorded.script
 
 
-def _cluster(profile: object, hosts: int, gpus_per_host: int | None) -> list[str]:
-    size = {"hosts": hosts} if gpus_per_host is None else {"hosts": hosts, "gpus_per_host": gpus_per_host}
-    return [f'program = "{SCRIPT}"', *_table("cluster", {"profile": profile, **size})]
+def _lines(tables: Mapping[str, Any]) -> list[str]:
+    """Return a scenario file's lines: those of tables, behind the program's."""
+    program, *others = tables.items()
+    lines = [f"{program[0]} = {toml_value(program[1])}"]
+    for name, values in others:
+        lines.append(f"[{name}]")
+        for key, value in values.items():
+            lines.append(f"{key if key.isascii() and key.isidentifier() else toml_value(key)} = {toml_value(value)}")
+    return lines
 
 
-def _table(name: str, values: Mapping[str, object]) -> list[str]:
-    keys = {key if key.isascii() and key.isidentifier() else toml_value(key): value for key, value in values.items()}
-    return [f"[{name}]", *(f"{key} = {toml_value(value)}" for key, value in keys.items())]
-
-
-def _load_lines(
-    lines: Sequence[str], given: Path, name: str, overrides: Mapping[str, object], overrides_file: str
+def _load_tables(
+    tables: Mapping[str, Any], given: Path, name: str, overrides: Mapping[str, object], overrides_file: str
 ) -> Scenario:
-    """Load a scenario from a file's lines; its path, also in messages, is `given`."""
+    """Load a scenario from its tables; its path, also in messages, is `given`."""
     from scenarios.config.load import load  # noqa: PLC0415
     from scenarios.seam.errors import ScenarioError  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, f"{name}.toml")
         try:
-            file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+            file.write_text("\n".join(_lines(tables)) + "\n", encoding="utf-8")
         except UnicodeEncodeError:
             raise ScenarioError(f"{given}: expected a path and arguments in UTF-8") from None
         try:

@@ -22,10 +22,8 @@ from scenarios.config.toml.values import CountOrZero
 from scenarios.given_file import content
 from scenarios.planner.plan_file import read_modules
 from scenarios.seam.traits import TRAITS
-from scenarios.workloads.gradient_tables import BUCKETS, COMPRESSION
-from scenarios.workloads.recording.file import read, recording_in
-from scenarios.workloads.recording.hardware import check_scenario
-from scenarios.workloads.step_tables import LAUNCHING
+from scenarios.workloads.recording.file import check_scenario, read, recording_in
+from scenarios.workloads.step_tables import BUCKETS, COMPRESSION, LAUNCHING
 
 
 def _sorted_items(values: dict[str, str]) -> tuple[tuple[str, str], ...]:

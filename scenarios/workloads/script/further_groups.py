@@ -24,11 +24,17 @@ def further_group(rank: Rank, members: tuple[int, ...], host_classes: HostClasse
     Raises:
         ProgramError: another rank has created the group with other members.
     """
-    if host_classes is None:
-        return _agree_on_group(rank, rank.new_group(members), members)
-    kind = _kind(members, rank.world_size, rank.local_world_size)
-    assert kind is not None, "hosts have no classes where other groups are made"
-    group: Group = getattr(rank, kind)
+    if host_classes is not None:
+        kind = _kind(members, rank.world_size, rank.local_world_size)
+        assert kind is not None, "hosts have no classes where other groups are made"
+        group: Group = getattr(rank, kind)
+        return group
+    group = rank.new_group(members)
+    if group.ranks != members:
+        raise ProgramError(
+            f"rank {rank.rank}: new_group of {list(members)}: expected {list(group.ranks)}, as another rank"
+            " makes, as all ranks make all groups in one order (use_local_synchronization is not simulated)"
+        )
     return group
 
 
@@ -77,12 +83,3 @@ def _kind(members: Sequence[int], size: int, gpus: int) -> str | None:
         ("cross", first < gpus, range(first, size, gpus)),
     )
     return next((kind for kind, is_one, ranks in kinds if is_one and tuple(members) == tuple(ranks)), None)
-
-
-def _agree_on_group(rank: Rank, group: Group, members: tuple[int, ...]) -> Group:
-    if group.ranks != members:
-        raise ProgramError(
-            f"rank {rank.rank}: new_group of {list(members)}: expected {list(group.ranks)}, as another rank"
-            " makes, as all ranks make all groups in one order (use_local_synchronization is not simulated)"
-        )
-    return group

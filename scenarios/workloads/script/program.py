@@ -45,15 +45,14 @@ from scenarios.workloads.recording.events.waits import (
 )
 from scenarios.workloads.recording.events.work import ComputeOnCpu, GradientReady, Label, Spent, part_of
 from scenarios.workloads.recording.file import NAME, read
-from scenarios.workloads.recording.hardware import cpu_flops_per_s
 from scenarios.workloads.recording.lines import Logs, RankLog
 from scenarios.workloads.recording.packed import Packed, nothing
 from scenarios.workloads.recording.recorded import Recorded
+from scenarios.workloads.recording.recorder import cpu_flops_per_s
 from scenarios.workloads.script.beside_gpu import BesideGpu
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.environment import Seat
 from scenarios.workloads.script.further_groups import recorded_host_classes
-from scenarios.workloads.script.meeting.mail import Mail
 from scenarios.workloads.script.meeting.rank_warnings import print_counts
 from scenarios.workloads.script.meeting.stores import AskStore, Meeting, Stores
 from scenarios.workloads.script.outcome import Outcome, Outcomes, memory_of
@@ -64,7 +63,7 @@ from scenarios.workloads.script.recording.hints import Hint, note_classes, rank_
 from scenarios.workloads.script.recording.replay import Replay, Replays
 from scenarios.workloads.script.replica_exchange import ScriptExchange
 from scenarios.workloads.script.runner import Doing, LivePlayer, ProcessStart
-from scenarios.workloads.script.script_calls import ScriptCalls
+from scenarios.workloads.script.script_calls import Mail, ScriptCalls
 from scenarios.workloads.script.script_streams import KIND, ScriptStreams
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
 from threading import RLock
@@ -15,6 +14,7 @@ from torch import Tensor
 from torch._C._distributed_c10d import Store
 from torch.distributed import ProcessGroup
 
+from scenarios.during import during
 from scenarios.workloads.recording.events.event import Request
 from scenarios.workloads.recording.events.work import Turn
 
@@ -87,7 +87,7 @@ class Asking:
     def ask(self, turn: Turn, *, is_on_gpu: bool) -> Any:
         """Send a turn and return the answer; None if the request is not awaited."""
         is_ahead = is_on_gpu and not turn.request.is_awaited
-        with self._talking():
+        with during(self, _is_talking=True):
             self._connection.send(turn)
             self.behind += 1
             return self._receive(until=_MOST_AHEAD if is_ahead else 0)
@@ -98,16 +98,8 @@ class Asking:
         A signal handler or finalizer of the script may call this in the middle of a request, and would wait forever.
         """
         if not self._is_talking:
-            with self._talking():
+            with during(self, _is_talking=True):
                 self._receive(until=0)
-
-    @contextmanager
-    def _talking(self) -> Iterator[None]:
-        before, self._is_talking = self._is_talking, True
-        try:
-            yield
-        finally:
-            self._is_talking = before
 
     def _receive(self, until: int) -> Any:
         """Receive answers until only `until` are pending; return the last one received, or None."""

@@ -27,8 +27,7 @@ from scenarios.workloads.script.environment import Seat, environment_of
 from scenarios.workloads.script.forking import start_loading, without_main
 from scenarios.workloads.script.gpu.cuda.properties import SeenGpu
 from scenarios.workloads.script.outcome import describe_end
-from scenarios.workloads.script.process.children import allow_children, end
-from scenarios.workloads.script.process.stands import STANDS, line_of
+from scenarios.workloads.script.process.children import STANDS, allow_children, end, line_of
 from scenarios.workloads.script.process.subprocess_player import main
 
 # How long a process may take to report its current line, and the interval at which the report is checked.

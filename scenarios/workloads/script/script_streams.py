@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import groupby
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from scenarios.config.scenario import Scenario
-from scenarios.seam.backend import Backend, Work
+from scenarios.seam.backend import Work
 from scenarios.seam.host_work import HostWork, total
 from scenarios.seam.kernel import Kernel, together
 from scenarios.seam.rank import Rank
@@ -24,23 +24,12 @@ from scenarios.workloads.recording.events.waits import (
 )
 from scenarios.workloads.recording.events.work import LaunchKernel, OnStream, RecordEvent, WaitEvent
 from scenarios.workloads.recording.packed import nothing
+from scenarios.workloads.script.meeting.stores import Meeting
 
 # The host's time for a poll, of the order of a CUDA driver call; more than zero, so that polling loops end.
 _POLL_NS = 1_000
 # The kind and label of a script's computation in reports.
 KIND = "script"
-
-
-class Simulated(Protocol):
-    """A backend of the simulator: its ranks can let simulated time pass, and open streams that other ranks lack."""
-
-    def open_own_stream(self, name: str) -> Backend:
-        """Return this rank on a new stream; no call uses the stream's own groups."""
-        ...
-
-    def sleep(self, until_ns: int) -> Work[Any]:
-        """Return a work that ends at that time."""
-        ...
 
 
 class ScriptStreams:
@@ -61,7 +50,7 @@ class ScriptStreams:
     def of(self, number: int) -> Rank:
         """Return the rank on a stream, opening the stream if it is new."""
         if number not in self._ranks:
-            backend = cast(Simulated, self._ranks[0].backend)
+            backend = cast(Meeting, self._ranks[0].backend)
             self._ranks[number] = Rank(backend.open_own_stream(f"stream {number}"))
         return self._ranks[number]
 
@@ -139,7 +128,7 @@ class ScriptStreams:
 
     async def _sleep_until(self, until_ns: int) -> None:
         host = self._ranks[0]
-        await host.synchronize(cast(Simulated, host.backend).sleep(until_ns))
+        await host.synchronize(cast(Meeting, host.backend).sleep(until_ns))
 
     async def _are_over(self, works: Sequence[Work[Any]]) -> bool:
         """Let the host spend the time of a poll; return whether the works are over then."""

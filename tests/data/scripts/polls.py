@@ -10,7 +10,7 @@ torch.cuda.set_device(dist.get_rank())
 model = torch.nn.Linear(4096, 4096, device="cuda")
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 batch, stream = torch.randn(2048, 4096, device="cuda"), torch.cuda.current_stream()
-big = torch.empty(1 << 30, device="cuda")
+big = torch.empty(1 << 28, device="cuda")
 
 
 def polled(is_over):
@@ -22,7 +22,7 @@ def polled(is_over):
 
 
 def timed(wait):
-    """Return how long a wait for an all-reduce of 4 GB takes, which is more than 1,000 looks."""
+    """Return how long a wait for an all-reduce of 1 GB takes, which is more than 1,000 looks."""
     torch.cuda.synchronize()
     began = time.perf_counter()
     small = torch.cuda.Event()

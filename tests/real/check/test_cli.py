@@ -16,6 +16,7 @@ import pytest
 
 from real.check.cases.cross_checks import Broadcast
 from real.check.strategies import CASES, PROPERTIES
+from tests.commands import command
 from twinstep.measurement import main
 
 ROOT = Path(__file__).parents[3]
@@ -60,9 +61,9 @@ if "real.launch.forker" in sys.orig_argv:
 """
 
 
-def run(command: Sequence[str], environment: Mapping[str, str] = os.environ) -> subprocess.CompletedProcess[str]:
+def run(words: Sequence[str], environment: Mapping[str, str] = os.environ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, *command],
+        [sys.executable, *words],
         cwd=ROOT,
         env=environment,
         capture_output=True,
@@ -83,7 +84,7 @@ def free_port() -> int:
 
 
 def test_properties_hold_on_ranks_started_by_the_command() -> None:
-    done = run(["-m", "real", "check", "--plays", "2", "--hosts", "1", "--gpus-per-host", "2", "--json"])
+    done = command("real", "check", "--plays", 2, "--hosts", 1, "--gpus-per-host", 2, "--json")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert [one["name"] for one in told["checks"]] == list(PROPERTIES)
@@ -138,13 +139,13 @@ def test_a_bit_that_is_flipped_on_a_rank_is_found_shrunk_and_shown_by_the_printe
     assert re.fullmatch(r"moves +\d+ plays +\d+ cases  DIFFERENT", lines[0])
     assert re.match(r"real: Broadcast 0: rank 1: tensor 0: .*, expected ", lines[3])
     assert lines[-1].endswith(": 1 of 1 checks DIFFER")
-    (command,) = [shlex.split(line) for line in lines if " --case " in line]
-    assert command[:8] == ["torchrun", "--nnodes", "1", "--nproc-per-node", "2", "-m", "real", "check"]
-    (text,) = command[command.index("--case") + 1 :]
+    (words,) = [shlex.split(line) for line in lines if " --case " in line]
+    assert words[:8] == ["torchrun", "--nnodes", "1", "--nproc-per-node", "2", "-m", "real", "check"]
+    (text,) = words[words.index("--case") + 1 :]
     case = eval(text, dict(CASES))
     assert isinstance(case, Broadcast)
     assert sum(size > 1 for size in case.shape) == 0
-    shown = run(["-m", "real", *command[7:]], environment)
+    shown = run(["-m", "real", *words[7:]], environment)
     assert shown.returncode == 1, shown.stderr
     differing = [line.split(": tensor")[0] for line in shown.stdout.splitlines() if line.endswith("<-- differs")]
     assert differing == ["real: Broadcast 0: rank 1"]

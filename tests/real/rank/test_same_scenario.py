@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from torch._C._distributed_c10d import HashStore
 
-from real.rank.same_scenario import check_same_scenario
+from real.rank.run import check_same_scenario
 from scenarios.config.load import load
 from scenarios.config.scenario import Scenario
 from scenarios.seam.errors import ProgramError

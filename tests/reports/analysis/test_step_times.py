@@ -15,8 +15,8 @@ from reports.analysis.step_times import leading
 from reports.compare.comparison import compare
 from reports.json_document import document
 from reports.page import render
+from reports.page import side_by_side as side_by_side_page
 from reports.page.run import page as run_page
-from reports.page.side_by_side import page as side_by_side_page
 from reports.run import Run
 from reports.sections import comparison as compare_tables
 from reports.sections.comparison import COMPARISON, CompareView

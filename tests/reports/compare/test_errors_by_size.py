@@ -9,9 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.compare.calls import CALL_ERRORS, ERRORS_BY_SIZE, call_errors, calls_of_both, errors_by_size
+from reports.compare.calls import (
+    CALL_ERRORS,
+    ERRORS_BY_SIZE,
+    call_errors,
+    calls_of_both,
+    classes,
+    errors_by_size,
+    size_range,
+)
 from reports.compare.comparison import compare
-from reports.compare.sizes import classes, size_range
 from reports.run import Run
 from scenarios.seam.trace import Recording, Span
 from tests.reports.recordings import PATIENT, by_hand, recordings, span, thin, with_spans

@@ -20,7 +20,7 @@ from reports.nccl import fit_tables as nccl_fit_tables
 from reports.nccl import profile as nccl_profile
 from reports.nccl.fit import Figures, Fit, fit
 from reports.published.collectives import PublishedRow
-from reports.sections.nccl_fit import NCCL_FIT, FitView
+from reports.sections.calibration import NCCL_FIT, FitView
 from reports.terminal.render import render_report
 from reports.terminal.text import WIDTH, as_text
 from scenarios.config.catalogue import profile_file, profile_names

@@ -8,15 +8,7 @@ import pytest
 
 from tests.reports.page.browser import Browser, start
 
-PAGE = """<!DOCTYPE html><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<style>body { background: white } @media (prefers-color-scheme: dark) { body { background: black } }
-p { break-after: page }</style><p id="one">one</p><p>two</p><div id="pad" style="height: 3000px">three</div>
-"""
-COUNTED = """<script>
-const pad = document.getElementById("pad"), seen = [];
-for (const kind of ["mousedown", "mouseup", "click"]) pad.addEventListener(kind, event => seen.push(
-    [kind, event.offsetX / pad.clientWidth]));
-</script>"""
+PAGE = """<!DOCTYPE html><meta charset="utf-8"><p>one</p>"""
 
 
 @pytest.fixture
@@ -60,38 +52,6 @@ def test_an_error_on_a_page_is_noticed_and_forgotten_with_the_page(browser: Brow
 def test_whatever_a_page_asks_for_is_noticed(browser: Browser, page, more):
     browser.open(page(more))
     assert ["asked" in address for address in browser.requests()] == [True]
-
-
-def test_a_page_is_opened_in_the_dark_and_on_a_phone(browser: Browser, page):
-    looks = {}
-    for dark, phone in ((False, False), (True, False), (False, True)):
-        browser.open(page(), "one", dark=dark, phone=phone)
-        colour = browser.evaluate("getComputedStyle(document.body).backgroundColor")
-        looks[dark, phone] = colour, browser.evaluate("innerWidth"), browser.evaluate("location.hash")
-    white, black = "rgb(255, 255, 255)", "rgb(0, 0, 0)"
-    assert looks == {
-        (False, False): (white, 1280, "#one"),
-        (True, False): (black, 1280, "#one"),
-        (False, True): (white, 390, "#one"),
-    }
-
-
-def test_the_mouse_goes_where_it_is_told(browser: Browser, page):
-    browser.open(page(COUNTED))
-    browser.click("#pad")
-    browser.drag("#pad", (0.25, 0.5), (0.75, 0.5))
-    seen = [(kind, round(share, 2)) for kind, share in browser.evaluate("seen")]
-    assert seen == [*((kind, 0.5) for kind in ("mousedown", "mouseup", "click")), ("mousedown", 0.25),
-                    ("mouseup", 0.75), ("click", 0.75)]  # fmt: skip
-
-
-def test_pictures_and_prints_are_of_the_whole_page(browser: Browser, page):
-    browser.open(page())
-    path = browser.screenshot("whole")
-    header = path.read_bytes()[:24]
-    width, height = (int.from_bytes(header[at : at + 4], "big") for at in (16, 20))
-    assert (width, height > 3000) == (1280, True)
-    assert browser.render("whole")[1] >= 3  # a page for each paragraph, and more for the rest
 
 
 def test_timeouts_are_reported_with_the_console(browser: Browser, page):

@@ -154,6 +154,12 @@ ALIKE = {
     "criteo_dlrm_2x4",
     "criteo_dlrm_2x4_straggler",
     "criteo_dlrm_8x8",
+    "job_best_interval",
+    "job_bloom",
+    "job_cpr",
+    "job_hlat",
+    "job_megascale",
+    "job_opt",
     "mlperf_dcnv2",
     "mlperf_dlrm_v1",
     "mlperf_dlrm_v1_pytorch_v0_7",
@@ -220,7 +226,7 @@ def test_a_page_is_as_wide_as_a_phone_in_the_dark(browser: Browser, reported: Re
 MANY_TABLES = """
 program = "dlrm"
 run = {steps = 2, seed = 1, batch_size = 2048, payload = "sizes", fidelity = "flows", library = "nccl"}
-cluster = {profile = "dgx_h100", hosts = 2}
+cluster = {profile = "dgx_h100", hosts = 1, gpus_per_host = 2}
 [model]
 dense_features = 13
 bottom = [512, 256, 64]
@@ -262,7 +268,7 @@ def facts(browser: Browser) -> dict[str, tuple[float, str]]:
     return {name: (raw, words) for name, raw, words in found}
 
 
-def test_the_numbers_at_a_glance_are_those_of_the_frames(browser: Browser, typical: Run) -> None:
+def check_facts(browser: Browser, typical: Run) -> None:
     steady = steady_steps(typical.steps)
     spent = parts_of_step(typical, steady_kept(typical)).set_index("part")["mean_ns"]
     parts = ("compute", "exposed transfer", "waiting for other ranks", "idle", "hidden communication")
@@ -287,7 +293,7 @@ def totals(browser: Browser, title: str) -> dict[str, float]:
     return {name: float(value) for name, value in found.items() if name != "table"}
 
 
-def test_totals_are_those_of_the_frames(browser: Browser, typical: Run) -> None:
+def check_totals(browser: Browser, typical: Run) -> None:
     step = typical_step(typical)
     of_step = typical.steps[typical.steps["step"] == step]
     assert totals(browser, "Steps") == {"sum": typical.steps["step_ns"].sum()}
@@ -309,11 +315,18 @@ def operations(run: Run) -> pd.Series:
     return spans[(spans["kind"] != STEP) & (spans["step"] >= 0)].groupby(KEYS).size()
 
 
-def test_a_timeline_has_every_span_of_a_small_run(browser: Browser, typical: Run) -> None:
+def check_timeline(browser: Browser, typical: Run) -> None:
+    """Every span of a small run is drawn."""
     found, counts = browser.evaluate(TIMELINE), operations(typical)
     assert found["shown"] == found["drawn"] == counts.sum()
     assert found["count"] == f"{counts.sum():,} of {counts.sum():,} spans"
     assert sorted(spans for _, spans in found["checked"]) == sorted(counts)
+
+
+def test_facts_totals_and_spans_are_those_of_the_frames(browser: Browser, typical: Run) -> None:
+    check_facts(browser, typical)
+    check_totals(browser, typical)
+    check_timeline(browser, typical)
 
 
 def test_an_operation_that_is_unchecked_is_not_drawn(browser: Browser, typical: Run) -> None:
@@ -332,19 +345,15 @@ def test_an_operation_that_is_unchecked_is_not_drawn(browser: Browser, typical: 
     assert browser.evaluate(TIMELINE) == before
 
 
-@pytest.mark.parametrize("part", ["compute", "communication"])
-def test_a_timeline_shows_one_part_alone(browser: Browser, typical: Run, part: str) -> None:
-    browser.click(f"[data-show='{part}']")
-    found = browser.evaluate(TIMELINE)
-    kinds = operations(typical)
-    is_compute = kinds.index.get_level_values("kind") == "compute"
-    assert found["drawn"] == kinds[is_compute if part == "compute" else ~is_compute].sum()
-
-
-def test_typing_finds_operations(browser: Browser, typical: Run) -> None:
+def test_a_timeline_shows_one_part_alone_and_finds_operations(browser: Browser, typical: Run) -> None:
+    counts = operations(typical)
+    is_compute = counts.index.get_level_values("kind") == "compute"
+    for part, chosen in (("compute", is_compute), ("communication", ~is_compute)):
+        browser.click(f"[data-show='{part}']")
+        assert browser.evaluate(TIMELINE)["drawn"] == counts[chosen].sum()
+    browser.click("[data-show='all']")
     browser.find(".find").send_keys("UPDATE")
     found = browser.evaluate(TIMELINE)
-    counts = operations(typical)
     named = counts[counts.index.get_level_values("label").str.contains("update")]
     assert len(found["checked"]) == len(named) > 0
     assert found["drawn"] == named.sum()

@@ -25,12 +25,11 @@ from reports.page.sections import draw_sections
 from reports.published import collectives, kernels, steps
 from reports.published.kernels import PublishedTime
 from reports.run import Run
-from reports.sections.calibration import CalibrationView
+from reports.sections.calibration import CalibrationView, FitView
 from reports.sections.comparison import CompareView
 from reports.sections.curves import CurvesView
 from reports.sections.kineto import KernelsView
 from reports.sections.model import BOTH, Report
-from reports.sections.nccl_fit import FitView
 from reports.sections.plans import BEST, PLANNERS, PlansView, SimulatedPlan
 from reports.sections.published import PublishedView
 from reports.sections.regret import RegretView
@@ -137,7 +136,7 @@ SUBJECTS: dict[str, tuple[Callable[[Path], Any], ...]] = {
     "job.report.JOB": (job, lambda folder: job(folder, failures=False)),
     "job.report.JOB_SUMMARY": (job,),
     "calibration.CALIBRATION": (calibration, lambda _: CalibrationView(data={}, tables={})),
-    "nccl_fit.NCCL_FIT": (lambda _: FitView(fit(measure(DGX), DGX, time_by_hand), "p", Path("p.toml")),),
+    "calibration.NCCL_FIT": (lambda _: FitView(fit(measure(DGX), DGX, time_by_hand), "p", Path("p.toml")),),
     "kineto.KERNELS": (lambda _: KernelsView(read(GPU, "gpus")),),
     "kineto.COMPUTATIONS": (
         lambda _: compute_times.measure([("r", Run.of(read(GPU, "gpus").recording))], 0, any_runs=False),

@@ -4,8 +4,10 @@ import dataclasses
 import json
 import os
 import random
+import re
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,33 +21,33 @@ from reports.errors import ReportError
 from reports.perfetto import trace as perfetto
 from reports.run import Run
 from reports.store import run_folder as store
-from reports.store.columns import LATER_TABLES
+from reports.store.columns import LATER_TABLES, TABLES
 from reports.store.drafts import check_free
 from scenarios.seam.trace import (
     Advice,
-    KernelRow,
-    LoadRow,
     OperatorRow,
-    PlanRow,
     Recording,
     RunInfo,
     Span,
     Thinned,
-    TrafficRow,
 )
 from tests.reports.recordings import (
     PATIENT,
     by_hand,
     info,
-    on_nccl,
+    of_script,
     recordings,
     rows_as,
     span,
     thin,
+    with_changes,
     with_kernels,
+    with_layers,
     with_loads,
     with_spans,
 )
+
+ADVICE: dict[str, Any] = {"change": "pad", "made_by": "zeros", "saved_ns": 1.5, "share": 0.1}
 
 
 @pytest.fixture
@@ -79,28 +81,18 @@ def test_written_runs_are_loaded_unchanged(folder):
         pd.testing.assert_frame_equal(getattr(run, name), getattr(direct, name))
 
 
-def test_a_script_s_plan_and_ours_are_loaded_as_they_were_recorded(tmp_path):
-    recording = by_hand(plan_notes=("64 samples per rank",))
-    recording.own_plan = recording.plan[::-1]
-    run = store.load(store.write(recording, tmp_path / "run"))
-    assert rows_as(PlanRow, run.own_plan) == recording.own_plan
-    assert run.info.plan_notes == ("64 samples per rank",)
-
-
-def test_kernels_are_loaded_as_they_were_recorded(tmp_path):
-    recording = with_kernels(by_hand(), 3)
-    run = store.load(store.write(recording, tmp_path / "run"))
-    assert rows_as(KernelRow, run.kernels) == recording.kernels
-
-
-def test_operators_are_loaded_as_they_were_recorded(tmp_path):
-    rows = [OperatorRow(operations='[{"is":"Scan"}]', calls=3), OperatorRow(operations="[]", calls=1)]
-    folder = store.write(dataclasses.replace(by_hand(), operators=rows), tmp_path / "run")
-    assert store.operators_in(folder) == rows
-    assert store.load(folder).operators["calls"].tolist() == [3, 1]
+def test_every_table_is_loaded_as_it_was_recorded(tmp_path):
+    recording = with_changes(with_layers(with_kernels(with_loads(of_script(by_hand())), 3)))
+    recording.operators = [OperatorRow(operations='[{"is":"Scan"}]', calls=3), OperatorRow(operations="[]", calls=1)]
+    recording.info = dataclasses.replace(recording.info, advice=(Advice(**ADVICE),))
+    folder = store.write(recording, tmp_path / "run")
+    run = store.load(folder)
+    assert run.info == recording.info
+    for name in TABLES.keys() - {"spans", "links"}:
+        assert rows_as(TABLES[name], getattr(run, name)) == getattr(recording, name), name
+    assert store.operators_in(folder) == recording.operators
     (folder / "operators.parquet").unlink()
     assert store.operators_in(folder) == []
-    assert len(store.load(folder).operators) == 0
 
 
 def test_a_name_that_is_not_utf_8_is_a_sentence(folder, tmp_path):
@@ -140,13 +132,6 @@ def test_times_that_cannot_be_are_a_sentence(folder, name, value, expected):
     said = sentence(folder)
     assert said.startswith(f"{path}: row 3: ")
     assert said.endswith(f"{expected}; the file is damaged")
-
-
-def test_loads_and_traffic_are_loaded_as_they_were_recorded(tmp_path):
-    recording = with_loads(by_hand())
-    run = store.load(store.write(recording, tmp_path / "run"))
-    assert rows_as(LoadRow, run.loads) == recording.loads
-    assert rows_as(TrafficRow, run.traffic) == recording.traffic
 
 
 def test_a_folder_of_a_release_without_them_has_empty_ones(folder):
@@ -226,24 +211,6 @@ def test_a_foreign_word_on_what_was_left_out_is_said(changes, tmp_path):
     assert sentence(folder) == f"{path}: thinned = {found!r}: {expected}"
 
 
-def test_advice_is_kept_and_a_foreign_word_in_it_is_said(tmp_path):
-    advice = Advice(change="pad", made_by="zeros", saved_ns=1.5, share=0.1)
-    recording = by_hand()
-    recording.info = dataclasses.replace(recording.info, advice=(advice,))
-    folder = store.write(recording, tmp_path / "run")
-    assert store.load(folder).info == recording.info
-    path = edit(folder, advice=[{**dataclasses.asdict(advice), "share": "x"}])
-    assert sentence(folder) == f"{path}: advice: share = 'x': expected words or a number"
-    path = edit(folder, advice=[{"change": "pad"}])
-    assert sentence(folder) == f"{path}: advice: {{'change': 'pad'}}: expected change, made_by, saved_ns, share"
-
-
-def test_a_foreign_class_of_ranks_is_said(tmp_path):
-    folder = store.write(by_hand(), tmp_path / "run")
-    path = edit(folder, rank_classes=[[0, 4, "0-3"], [4, "4"]])
-    assert sentence(folder) == f"{path}: rank_classes: [4, '4']: expected a rank, how many are like it, and which"
-
-
 def test_of_what_is_thinned_only_what_is_there_is_said(tmp_path):
     whole, run = Run.of(by_hand()), store.load(store.write(thin(), tmp_path / "run"))
     pd.testing.assert_frame_equal(run.steps, whole.steps)
@@ -272,23 +239,17 @@ def test_an_existing_folder_is_never_touched(tmp_path):
     assert list(target.iterdir()) == []
 
 
-def test_a_write_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
+@pytest.mark.parametrize(
+    ("error", "caught"),
+    [(OSError(28, "No space left on device"), ReportError), (KeyboardInterrupt(), KeyboardInterrupt)],
+)
+def test_a_write_that_fails_or_is_interrupted_leaves_nothing_behind(tmp_path, monkeypatch, error, caught):
+    def fail(*_: object, **__: object) -> None:
+        raise error
 
-    monkeypatch.setattr(perfetto, "write", full)
-    with pytest.raises(ReportError) as caught:
-        writer.write(by_hand(), tmp_path / "run")
-    assert str(caught.value) == f"{tmp_path / 'run'}: could not be written: No space left on device"
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_an_interrupted_write_leaves_nothing_behind(tmp_path, monkeypatch):
-    def interrupt(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(perfetto, "write", interrupt)
-    with pytest.raises(KeyboardInterrupt):
+    monkeypatch.setattr(perfetto, "write", fail)
+    said = re.escape(f"{tmp_path / 'run'}: could not be written: {error.strerror}") if caught is ReportError else None
+    with pytest.raises(caught, match=said):
         writer.write(by_hand(), tmp_path / "run")
     assert list(tmp_path.iterdir()) == []
 
@@ -311,17 +272,11 @@ def test_a_fresh_folder_is_free(tmp_path):
     assert store.fresh_folder(tmp_path, "..", now).name == "run-20260102-030405"
 
 
-def test_a_missing_folder_is_said(tmp_path):
-    assert sentence(tmp_path / "no") == f"{tmp_path / 'no'}: no such run folder"
-
-
-def test_a_foreign_folder_is_said(tmp_path):
-    assert sentence(tmp_path) == f"{tmp_path}: not a run folder: it has no run.json"
-
-
-def test_a_file_in_place_of_the_folder_is_said(tmp_path):
+def test_a_folder_that_is_no_run_is_said(tmp_path):
     (tmp_path / "file").write_text("x")
-    assert sentence(tmp_path / "file") == f"{tmp_path / 'file'}: not a run folder: it has no run.json"
+    assert sentence(tmp_path / "no") == f"{tmp_path / 'no'}: no such run folder"
+    for path in (tmp_path, tmp_path / "file"):
+        assert sentence(path) == f"{path}: not a run folder: it has no run.json"
 
 
 def edit(folder: Path, **changes: object) -> Path:
@@ -343,48 +298,24 @@ def test_fields_missing_in_earlier_releases_have_defaults(tmp_path):
     assert store.load(folder).info.thinned == Thinned(ranks=(1,), steps=None, left_out=3, phases=(1,), steady=None)
 
 
-def test_a_newer_schema_is_said(folder):
-    path = edit(folder, schema_version=2)
-    assert sentence(folder) == f"{path}: schema_version = 2: this release reads up to 1"
-
-
-def test_a_foreign_run_json_is_said(folder):
-    path = edit(folder, schema_version=None)
-    assert sentence(folder) == f"{path}: not written by this project: it has no schema_version"
-
-
-def test_run_json_without_a_field_is_said(folder):
-    path = edit(folder, digest=None, seed=None)
-    assert sentence(folder) == f"{path}: damaged: no digest, seed"
-
-
-def test_spans_of_a_release_that_did_not_know_nccl_s_formula(tmp_path):
-    folder = store.write(on_nccl(by_hand(), formula_ns=28), tmp_path / "run")
-    path = folder / "spans.parquet"
-    pq.write_table(pq.read_table(path).drop_columns(["formula_ns"]), path)
-    run = store.load(folder)
-    pd.testing.assert_frame_equal(run.spans, store.load(store.write(by_hand(), tmp_path / "without")).spans)
-    assert len(run.formulas) == 0
-
-
-def test_run_json_with_a_wrong_type_is_said(folder):
-    path = edit(folder, world_size="two")
-    assert sentence(folder) == f"{path}: world_size = 'two': expected int"
-
-
-def test_run_json_with_notes_that_are_no_sentences_is_said(folder):
-    path = edit(folder, plan_notes=[1])
-    assert sentence(folder) == f"{path}: plan_notes = [1]: expected sentences"
-
-
-def test_run_json_with_hosts_that_have_no_names_is_said(folder):
-    path = edit(folder, hosts=["host-a", 2])
-    assert sentence(folder) == f"{path}: hosts = ['host-a', 2]: expected names"
-
-
-def test_run_json_with_a_library_that_is_no_word_is_said(folder):
-    path = edit(folder, scenario={"library": ["gloo"]})
-    assert sentence(folder) == f"{path}: scenario.library = ['gloo']: expected a word"
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"schema_version": 2}, "schema_version = 2: this release reads up to 1"),
+        ({"schema_version": None}, "not written by this project: it has no schema_version"),
+        ({"digest": None, "seed": None}, "damaged: no digest, seed"),
+        ({"world_size": "two"}, "world_size = 'two': expected int"),
+        ({"plan_notes": [1]}, "plan_notes = [1]: expected sentences"),
+        ({"hosts": ["host-a", 2]}, "hosts = ['host-a', 2]: expected names"),
+        ({"scenario": {"library": ["gloo"]}}, "scenario.library = ['gloo']: expected a word"),
+        ({"rank_classes": [[4, "4"]]}, "rank_classes: [4, '4']: expected a rank, how many are like it, and which"),
+        ({"advice": [{**ADVICE, "share": "x"}]}, "advice: share = 'x': expected words or a number"),
+        ({"advice": [{"change": "pad"}]}, "advice: {'change': 'pad'}: expected change, made_by, saved_ns, share"),
+    ],
+)
+def test_what_is_wrong_in_run_json_is_said(folder, changes, said):
+    path = edit(folder, **changes)
+    assert sentence(folder) == f"{path}: {said}"
 
 
 def test_run_json_that_is_cut_off_is_said(folder):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from reports.study.options import command, option
+from reports.study.frame import command, option
 from scenarios.config.load import load
 from scenarios.config.overrides.option import parse_values
 from twinstep.studies.points import points_of, resolve

@@ -198,15 +198,6 @@ def test_points_within_the_uncertainty_of_the_best_are_told(tmp_path: Path) -> N
     assert "The uncertainty is unknown" in render(unknown, ABOUT)
 
 
-def test_rows_of_a_release_that_had_fewer_measures_read(tmp_path: Path) -> None:
-    keep(tmp_path / "s", row(1))
-    (part,) = parts_of(tmp_path / "s")
-    pq.write_table(pq.read_table(part).drop_columns(["uncertainty_share"]), part)
-    frame = study_frame(tmp_path / "s")
-    assert frame["uncertainty_share"].isna().all()
-    assert frame["step_ns"].tolist() == [1e6]
-
-
 def test_points_without_samples_are_called_better_by_their_steps(tmp_path: Path) -> None:
     keep(tmp_path / "s", row(1, samples_per_s=None), row(2, samples_per_s=None))
     frame = study_frame(tmp_path / "s")

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scenarios.config.scenario import CollectiveCalls, Exchange, Scenario
-from scenarios.seam.program import Program
 from scenarios.workloads.collective.program import CollectiveProgram
 from scenarios.workloads.collective.splits import _LINE, _LINE_CYCLE, Splits, checksum, draw_values
 from tests.lockstep import Lockstep, play
@@ -32,11 +31,6 @@ def slow_checksum(values: list[int]) -> int:
     by_place = sum(value * (place % _LINE + 1) for place, value in enumerate(values[:whole]))
     by_line = sum(value * (place // _LINE % _LINE_CYCLE + 1) for place, value in enumerate(values[:whole]))
     return by_place + by_line + sum(value * (place + 1) for place, value in enumerate(values[whole:]))
-
-
-def test_all_to_all_is_a_program_without_a_plan() -> None:
-    program: Program = CollectiveProgram(scenario(EVEN))
-    assert program.plan == ()
 
 
 @given(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from scenarios.config.scenario import Scenario
-from scenarios.workloads.script.command import scenario_of
+from scenarios.workloads.script.command import load_given
 from scenarios.workloads.script.gpu.cuda.torch_cuda import answers_of_gpu
 from scenarios.workloads.script.gpu.memory.memory import DeviceMemory
 from scenarios.workloads.script.runner import gpu_properties
@@ -19,34 +19,26 @@ KIB, MB = 1024, 10**6
 
 # NVIDIA's compute capability tables and white papers: capability, multiprocessors, MB of L2, a multiprocessor's
 # threads and KiB of shared memory. A GB200's 152 multiprocessors are what the device says (profile).
-PUBLISHED: dict[str, tuple[tuple[int, int], int, int, int, int]] = {
-    "a100_pcie": ((8, 0), 108, 40, 2048, 164),
-    "a100_pcie_40gb": ((8, 0), 108, 40, 2048, 164),
-    "a30_pcie": ((8, 0), 56, 24, 2048, 164),
-    "a40_pcie": ((8, 6), 84, 6, 1536, 100),
-    "dgx1_v100": ((7, 0), 80, 6, 2048, 96),
-    "dgx2_v100": ((7, 0), 80, 6, 2048, 96),
-    "dgx_a100": ((8, 0), 108, 40, 2048, 164),
-    "dgx_a100_40gb": ((8, 0), 108, 40, 2048, 164),
-    "dgx_h100": ((9, 0), 132, 50, 2048, 228),
-    "gb200_nvl72": ((10, 0), 152, 126, 2048, 228),
-    "gb300_nvl72": ((10, 3), 152, 126, 2048, 228),
-    "h100_pcie": ((9, 0), 114, 50, 2048, 228),
-    "h200_nvl": ((9, 0), 132, 50, 2048, 228),
-    "hgx_b300": ((10, 3), 148, 126, 2048, 228),
-    "hgx_h200": ((9, 0), 132, 50, 2048, 228),
-    "l40_pcie": ((8, 9), 142, 96, 1536, 100),
-    "l40s_pcie": ((8, 9), 142, 96, 1536, 100),
-    "l4_pcie": ((8, 9), 58, 48, 1536, 100),
-    "p6_b200": ((10, 0), 148, 126, 2048, 228),
-    "t4_pcie": ((7, 5), 40, 4, 1024, 64),
-    "v100_pcie": ((7, 0), 80, 6, 2048, 96),
-    "v100_tcp_10g": ((7, 0), 80, 6, 2048, 96),
+PROFILES_OF: dict[tuple[tuple[int, int], int, int, int, int], str] = {
+    ((8, 0), 108, 40, 2048, 164): "a100_pcie a100_pcie_40gb dgx_a100 dgx_a100_40gb",
+    ((8, 0), 56, 24, 2048, 164): "a30_pcie",
+    ((8, 6), 84, 6, 1536, 100): "a40_pcie",
+    ((7, 0), 80, 6, 2048, 96): "dgx1_v100 dgx2_v100 v100_pcie v100_tcp_10g",
+    ((9, 0), 132, 50, 2048, 228): "dgx_h100 h200_nvl hgx_h200",
+    ((10, 0), 152, 126, 2048, 228): "gb200_nvl72",
+    ((10, 3), 152, 126, 2048, 228): "gb300_nvl72",
+    ((9, 0), 114, 50, 2048, 228): "h100_pcie",
+    ((10, 3), 148, 126, 2048, 228): "hgx_b300",
+    ((8, 9), 142, 96, 1536, 100): "l40_pcie l40s_pcie",
+    ((8, 9), 58, 48, 1536, 100): "l4_pcie",
+    ((10, 0), 148, 126, 2048, 228): "p6_b200",
+    ((7, 5), 40, 4, 1024, 64): "t4_pcie",
 }
+PUBLISHED = {profile: figures for figures, profiles in PROFILES_OF.items() for profile in profiles.split()}
 
 
 def scenario(profile: str) -> Scenario:
-    return scenario_of(Path(__file__), (), {"profile": profile}, 1, 1)
+    return load_given(Path(__file__), {"profile": profile}, hosts=1, gpus_per_host=1)
 
 
 def torch_cuda(made: Scenario) -> dict[str, Any]:

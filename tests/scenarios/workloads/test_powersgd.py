@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from scenarios.config.scenario import Buckets, Compression, GradientReduction, Gradients, Scenario
-from scenarios.seam.program import Program
 from scenarios.workloads.powersgd.program import PowerSGDProgram, Products, draw_pool, update_sgd, weight_gradient
 from tests.lockstep import Lockstep, play
 from tests.scenarios.compression.helpers import GPU_BYTES, a_scenario, list_issued
@@ -34,11 +33,6 @@ def play_steps(given: Scenario, device: str = "cpu", seed: int = 0) -> Lockstep:
 def norms(fabric: Lockstep, rank: int = 0) -> list[float]:
     found = {step: value for member, step, name, value in fabric.records if (member, name) == (rank, "gradient_norm")}
     return [found[step] for step in range(len(found))]
-
-
-def test_powersgd_is_a_program_without_a_plan() -> None:
-    program: Program = PowerSGDProgram(scenario())
-    assert program.plan == ()
 
 
 @pytest.mark.parametrize("flops", [0.0, 2.0 * NUMEL * 6])

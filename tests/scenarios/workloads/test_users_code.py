@@ -32,7 +32,6 @@ def predict(path: Path) -> subprocess.CompletedProcess[str]:
             " 'nowhere' (at {file}:1)",
         ),
         ("x = 1", "a program in ./train_step.py, but module './train_step.py' has no attribute 'Train'"),
-        ("Train = 7", "a function that makes a program of a scenario, but ./train_step.py:Train is a int"),
     ],
 )
 def test_a_file_without_a_program(tmp_path: Path, code: str, expected: str) -> None:

@@ -17,6 +17,7 @@ from scenarios.seam.trace import Recording, TrafficRow
 from sim.engine.host_traffic import Traffic
 from sim.run import simulate
 from tests.lanes import examples
+from tests.sim.collective_calls import issue
 from tests.sim.nccl.folded.test_folded import MIB, World, exchange, worlds
 from tests.sim.nccl.folded.test_folded import play as play_world
 from tests.small import CORE, TCP, Play, cluster, scenario
@@ -144,16 +145,7 @@ def test_a_representative_hosts_traffic_equals_its_classes(world: World, side: A
 @examples(40)
 def test_traffic_of_rings_and_trees_equals_the_nics_bytes(world: World, op: str, share: int) -> None:
     async def program(rank: Rank) -> None:
-        small, large = torch.empty(share, device="meta"), torch.empty(share * rank.world.size, device="meta")
-        match op:
-            case "all_reduce":
-                await rank.all_reduce(large)
-            case "reduce_scatter":
-                await rank.reduce_scatter_tensor(small, large)
-            case "all_gather":
-                await rank.all_gather_into_tensor(large, small)
-            case _:
-                await rank.broadcast(large, 0)
+        await issue(rank, op, share)
 
     check_nics(play_world(world, program, folded=True))
 
@@ -164,13 +156,7 @@ def test_rings_and_trees_lead_where_those_of_all_hosts_lead(op: str, gpus: int) 
     world = World(cluster(8, gpus), (0, 0, 1, 2, 2, 2, 1, 0), ((1,) * gpus,) * 3)
 
     async def program(rank: Rank) -> None:
-        small, large = torch.empty(MIB, device="meta"), torch.empty(MIB * rank.world.size, device="meta")
-        if op == "all_reduce":
-            await rank.all_reduce(large)
-        elif op == "all_gather":
-            await rank.all_gather_into_tensor(large, small)
-        else:
-            await rank.reduce_scatter_tensor(small, large)
+        await issue(rank, op, MIB)
 
     every, folded = (play_world(world, program, folded=is_folded) for is_folded in (False, True))
     assert by_kind(world, folded) == pytest.approx(by_kind(world, every), rel=0.01)

@@ -72,7 +72,7 @@ def _leaves_segments_empty(calls: list[Call]) -> bool:
     first = calls[0]
     if first.op not in cut:
         return False
-    sizes = reduced_parts(first) if first.op in IN_PARTS else (first.bytes_in,)
+    sizes = (first.bytes_in,) if first.op == "reduce" else reduced_parts(first)
     parts = [cut[first.op](size, first.element_size, len(calls)) for size in sizes if size]
     return any(each.count_filled(0, each.count) < each.count for each in parts)
 

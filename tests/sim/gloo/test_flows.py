@@ -8,9 +8,10 @@ import torch
 from scenarios.config.hardware import Link, Nics
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
-from scenarios.seam.trace import LinkRow, Span
+from scenarios.seam.trace import Recording
 from sim.engine import sharing
 from sim.run import simulate
+from tests.sim.collective_calls import issue
 from tests.small import Play, cluster, scenario
 
 # Two hosts at 200 Mbit/s as `tc tbf` shapes them, of which 1448 of 1514 bytes are payload.
@@ -64,22 +65,18 @@ def test_four_hosts_lose_less_to_waiting_notices() -> None:
     assert 1.3 < exchange_ms(4, 2 * MIB, 1e-3) / wire_ms < 1.75
 
 
-def links_after(op: str, elements: int, hosts: int) -> dict[str, LinkRow]:
+def play_alone(op: str, share: int, hosts: int) -> Recording:
     async def program(rank: Rank) -> None:
-        tensor = torch.empty(elements, device="meta")
-        if op == "all_reduce":
-            await rank.all_reduce(tensor)
-        else:
-            await rank.all_to_all_single(torch.empty_like(tensor), tensor)
+        await issue(rank, op, share)
 
-    rows = simulate(scenario(cluster(hosts, 1), payload="sizes"), Play(program)).links
-    return {row.link: row for row in rows if row.link_class == "nic"}
+    return simulate(scenario(cluster(hosts, 1), payload="sizes"), Play(program))
 
 
 def test_links_carry_what_the_kernel_counted() -> None:
     """832 and 4,144 bytes: records of tests/vectors/data/gloo_wire_bytes.json for two ranks."""
-    assert {row.bytes_carried for row in links_after("all_reduce", 64, 2).values()} == {832}
-    assert {row.bytes_carried for row in links_after("all_to_all_single", 2000, 2).values()} == {4144}
+    for op, share, carried in (("all_reduce", 32, 832), ("all_to_all", 1000, 4144)):
+        rows = play_alone(op, share, 2).links
+        assert {row.bytes_carried for row in rows if row.link_class == "nic"} == {carried}
 
 
 def all_reduce_ends_ns(elements: int) -> list[int]:
@@ -110,9 +107,5 @@ def test_a_single_element_goes_from_rank_to_rank() -> None:
 
 
 def test_a_large_all_reduce_runs_at_the_rate_of_the_wire() -> None:
-    async def program(rank: Rank) -> None:
-        await rank.all_reduce(torch.empty(4_000_000, device="meta"))
-
-    spans: list[Span] = simulate(scenario(cluster(4, 1), payload="sizes"), Play(program)).spans
     ideal_ns = 2 * 3 / 4 * 16e6 / 1.25e9 * 1e9
-    assert max(span.end_ns for span in spans) == pytest.approx(ideal_ns, rel=0.02)
+    assert max(all_reduce_ends_ns(4_000_000)) == pytest.approx(ideal_ns, rel=0.02)

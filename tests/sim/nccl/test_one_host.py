@@ -101,21 +101,6 @@ def test_several_in_one_kernel_share_its_start() -> None:
     assert four_us == pytest.approx(4 * one_us - 3 * start_us)
 
 
-def test_sends_take_a_hop_a_peer_and_copy_what_a_rank_keeps() -> None:
-    figures = GROUP.law.sends
-    one_us = one_host.sends_us(1024, 0, 1, GROUP)
-    assert one_host.sends_us(1024, 0, 7, GROUP) - one_us == pytest.approx(6 * figures.hop_us)
-    copied_us = one_host.sends_us(1024, 1 << 30, 1, GROUP) - one_us
-    assert copied_us == pytest.approx((1 << 30) / (24 * figures.copy_gb_per_s * 1e3))
-
-
-def test_the_switch_takes_nccls_own_figure_over_a_share_and_a_start() -> None:
-    small, large = (one_host.nvls(size_bytes, size_bytes / 3e5, GROUP) for size_bytes in (1 << 20, 1 << 30))
-    assert GROUP.law.nvls.start_us < small.latency_us < large.latency_us
-    assert large.latency_us == GROUP.law.nvls.start_us + GROUP.law.nvls.fill_us
-    assert large.transfer_us == pytest.approx((1 << 30) / 3e5 / GROUP.law.nvls.share)
-
-
 def test_over_pci_express_more_peers_get_a_smaller_share_of_the_lanes() -> None:
     """On 8 cards a byte takes 1.75 of what it takes between two; rings have neighbours only."""
     where: dict[str, Any] = {"library": "nccl", "gpu": "L40S", "nodes": 1, "size_bytes": 1 << 30}

@@ -200,17 +200,6 @@ def test_pipelined_transfers_carry_the_closed_form_times_one_factor(
         assert received == pytest.approx([sum(received) / ranks] * ranks)
 
 
-@given(collectives())
-def test_the_plan_is_the_fastest_enabled_combination(drawn: tuple[list[Call], tuple[int, ...], NcclCosts]) -> None:
-    calls, layout, costs = drawn
-    if calls[0].op != "all_reduce" or len(layout) == 1:
-        return
-    plan = nccl.plan(calls, layout, costs)
-    shape = paths.shape_of(paths.members_by_host(layout), costs)
-    every = list(choices(topology(shape, costs), TunedCollective(function="all_reduce", size_bytes=calls[0].bytes_in)))
-    assert plan.predicted_ns == min(choice.total_ns for choice in every)
-
-
 def test_small_messages_go_by_ll_and_many_hosts_by_tree() -> None:
     layout = layout_of(8, 8)
     small = nccl.plan(make.reduction("all_reduce", 1024, 64), layout, HOPPER)

@@ -33,6 +33,7 @@ from sim.nccl.tuning import choose, latency_ns, transfer_ns
 from sim.run import simulate
 from tests.lanes import examples
 from tests.reports.shown import summarize
+from tests.sim.collective_calls import issue
 from tests.small import Play, cluster, scenario
 
 Op = Literal["all_to_all", "all_reduce", "reduce_scatter", "all_gather", "broadcast"]
@@ -52,25 +53,16 @@ def takes_ns(op: Op, library: str, fidelity: str, shape: tuple[int, int], elemen
     """One collective on an idle leaf-spine cluster; `splits` are the uneven shares of an all-to-all, used in turn."""
     size = math.prod(shape)
 
-    def meta(count: int) -> torch.Tensor:
-        return torch.empty(count, device="meta")
-
     def split(source: int, target: int) -> int:
         return splits[(source * size + target) % len(splits)] * elements // 8
 
     async def program(rank: Rank) -> None:
-        me, whole = rank.rank, elements * size
-        if op == "all_to_all":
-            sends, receives = [split(me, peer) for peer in range(size)], [split(peer, me) for peer in range(size)]
-            await rank.all_to_all_single(meta(sum(receives)), meta(sum(sends)), receives, sends)
-        elif op == "all_reduce":
-            await rank.all_reduce(meta(whole))
-        elif op == "reduce_scatter":
-            await rank.reduce_scatter_tensor(meta(elements), meta(whole))
-        elif op == "all_gather":
-            await rank.all_gather_into_tensor(meta(whole), meta(elements))
-        else:
-            await rank.broadcast(meta(whole), 1)
+        if op != "all_to_all":
+            await issue(rank, op, elements)
+            return
+        sends, receives = zip(*((split(rank.rank, peer), split(peer, rank.rank)) for peer in range(size)), strict=True)
+        given, got = (torch.empty(sum(counts), device="meta") for counts in (sends, receives))
+        await rank.all_to_all_single(got, given, list(receives), list(sends))
 
     network = Network(kind="leaf_spine", hosts_per_leaf=2, oversubscription=2.0)
     made = scenario(cluster(*shape, network=network), library=library, fidelity=fidelity, payload="sizes")
@@ -311,17 +303,3 @@ def test_all_to_all_on_a_mesh_relays_between_gpus_without_nvlinks() -> None:
     carried = exchange(CHAIN, OWN, sizes, "links")
     assert {link for link, count in carried.items() if count} == {"gpu0.nvlink1.out", "gpu1.nvlink2.out"}
     assert carried["gpu0.nvlink1.out"] == carried["gpu1.nvlink2.out"]
-
-
-@pytest.mark.parametrize("library", ["gloo", "nccl"])
-def test_collectives_as_loads_deliver_the_right_values(library: str) -> None:
-    """With values: exchanges, rings and trees."""
-
-    async def program(rank: Rank) -> None:
-        size, me = rank.world_size, rank.rank
-        received = await rank.all_to_all_single(torch.empty(size), torch.full((size,), float(me)))
-        assert received.tolist() == [float(source) for source in range(size)]
-        assert (await rank.all_reduce(torch.full((3,), float(me)))).tolist() == [sum(range(size))] * 3
-        assert (await rank.broadcast(torch.full((2,), float(me)), 2)).tolist() == [2.0, 2.0]
-
-    simulate_program(scenario(cluster(2, 2), library=library, fidelity="links"), program)

@@ -1,4 +1,4 @@
-"""The law of fused attention: masks, grouped heads, backward passes, and measured rows."""
+"""The law of fused attention: masks, grouped heads, and backward passes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 
 from scenarios.seam.operations.attention import Attention
 from sim.operators.laws import seconds
-from sim.operators.measuring import EVENTS_S
-from tests.sim.operators.measured import SYSTEMS, gpu_of, mean_error, rows, system
+from tests.sim.operators.rows import H200, gpu_of, system
 
-H200 = gpu_of("hgx_h200")
 ATTENTIONS = st.builds(
     lambda batch, heads, length, size, dtype: Attention(
         batch=batch, heads=heads, key_heads=heads, queries=length, keys=length, head_size=size, dtype=dtype
@@ -92,39 +90,6 @@ def test_few_queries_share_a_tile_where_heads_share_keys(name: str, is_packed: b
     )
     gained = seconds(single, system(name)) / seconds(grouped, system(name))
     assert gained > 3 if is_packed else gained < 1.5
-
-
-def test_attention_meets_the_measured_rows_of_an_h200() -> None:
-    """One row is not: a backward pass of 128 positions takes longer than one of 1,024, which nothing here explains."""
-    pairs = [
-        (seconds(_of(row), H200, is_cold=True) + EVENTS_S, float(row["us"]) * 1e-6)
-        for row in rows("h200_products")
-        if row["kind"].startswith("sdpa") and row["desc"] != "64 8 128 64 bfloat16 causal"
-    ]
-    assert mean_error(pairs) < 0.03
-
-
-def test_attention_meets_the_wheels_rows_on_every_gpu() -> None:
-    for name in SYSTEMS:
-        pairs = [
-            (seconds(_serve(row), system(name)), float(row["us"]) * 1e-6)
-            for row in rows("wheel_attention")
-            if row["gpu"] == name
-        ]
-        assert mean_error(pairs) < 0.19, (name, mean_error(pairs))
-
-
-def _of(row: dict[str, str]) -> Attention:
-    *sizes, dtype, mask = row["desc"].split()
-    batch, heads, length, size = map(int, sizes)
-    attention = _attention(batch, heads, heads, length, size, is_causal=mask == "causal")
-    return dataclasses.replace(attention, dtype=dtype, is_backward=row["kind"] == "sdpa_backward")
-
-
-def _serve(row: dict[str, str]) -> Attention:
-    names = ("batch", "heads", "key_heads", "queries", "head_size")
-    attention = _attention(*(int(row[name]) for name in names), is_causal=row["causal"] == "1")
-    return dataclasses.replace(attention, window=int(row["window"]) or None, is_serving=True)
 
 
 def _attention(batch: int, heads: int, key_heads: int, length: int, size: int, *, is_causal: bool = False) -> Attention:

@@ -47,11 +47,6 @@ def test_more_multiprocessors_and_memory_are_never_slower(call: Any) -> None:
     assert seconds(call, replace(H200, memory_bytes_per_s=2 * H200.memory_bytes_per_s)) <= seconds(call, H200)
 
 
-@pytest.mark.parametrize("call", CALLS, ids=lambda each: type(each).__name__)
-def test_equal_calls_are_one_key(call: Any) -> None:
-    assert {call: seconds(call, H200)}[replace(call)] == seconds(call, H200)
-
-
 @on_every_gpu
 def test_memory_streams_below_the_data_sheets_rate(on: Gpu) -> None:
     assert chip_of(on).dram_s(1e9, 1e9) > 2e9 / on.memory_bytes_per_s

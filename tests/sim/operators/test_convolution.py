@@ -1,4 +1,4 @@
-"""The law of convolutions: layouts, gradients, groups, and measured rows."""
+"""The law of convolutions: layouts, gradients and groups."""
 
 from __future__ import annotations
 
@@ -6,20 +6,7 @@ import dataclasses
 
 from scenarios.seam.operations.convolution import Convolution
 from sim.operators.laws import seconds
-from sim.operators.measuring import EVENTS_S
-from tests.sim.operators.measured import gpu_of, mean_error, rows
-
-H200 = gpu_of("hgx_h200")
-
-
-def test_convolutions_meet_the_measured_rows_of_an_h200() -> None:
-    pairs = []
-    for row in rows("h200_products"):
-        if row["kind"] == "conv2d":
-            batch, inputs, size, outputs, kernel, stride = map(int, row["desc"].split())
-            convolution = _square(batch, inputs, outputs, size, kernel, stride)
-            pairs.append((seconds(convolution, H200, is_cold=True) + EVENTS_S, float(row["us"]) * 1e-6))
-    assert mean_error(pairs) < 0.08
+from tests.sim.operators.rows import H200
 
 
 def test_only_tensor_cores_need_a_change_of_layout() -> None:

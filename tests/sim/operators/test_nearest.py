@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import warnings
 from pathlib import Path
@@ -26,13 +25,13 @@ from sim.operators.laws import seconds
 from sim.operators.tables.nearest import Nearest
 from sim.operators.tables.read import about_table, table_of
 from sim.operators.tables.table import OperatorTable, correction
-from tests.sim.operators.measured import gpu_of, mean_error
+from tests.sim.operators.rows import H200 as GPU
+from tests.sim.operators.rows import PUBLISHED, mean_error
+from tests.sim.operators.rows import rows as rows_of
 from twinstep.published.operators.described import NotDescribedError
 from twinstep.published.operators.operators import describe
 
-GPU = gpu_of("hgx_h200")
 LAYER = linear(8192, 1024, 512, "bfloat16", element_bytes=2)
-PUBLISHED = Path(__file__).parents[2] / "data" / "published" / "kernels"
 ORIGIN = Origin(machine="NVIDIA H200", date="2026-11-27", source="a test")
 
 
@@ -202,15 +201,14 @@ def test_a_table_overrides_earlier_ones_by_its_weight() -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_half_of_an_h200s_operators_do_not_make_the_other_half_worse(seed: int) -> None:
     found = []
-    with (PUBLISHED / "h200_operators.csv").open(newline="") as file:
-        for cells in csv.DictReader(file):
-            try:
-                one = describe(cells)
-            except NotDescribedError:
-                continue
-            us = float(cells["us"]) - 1e6 * one.beside_s
-            if us > 0:
-                found.append(MeasuredOperator(operations=one.operations, us=us, is_cold=one.is_cold))
+    for cells in rows_of(PUBLISHED / "h200_operators.csv"):
+        try:
+            one = describe(cells)
+        except NotDescribedError:
+            continue
+        us = float(cells["us"]) - 1e6 * one.beside_s
+        if us > 0:
+            found.append(MeasuredOperator(operations=one.operations, us=us, is_cold=one.is_cold))
     Random(seed).shuffle(found)
     measured, held = found[::2], found[1::2]
     table = OperatorTable(surfaces={}, nearest=Nearest(measured, GPU))

@@ -13,6 +13,7 @@ from reports.job import folder as job_folder
 from sim.job.sample import sample
 from tests.commands import command
 from tests.twinstep.jobs.small import JOB, write
+from twinstep.__main__ import main
 from twinstep.jobs.job_models import JobModels
 from twinstep.jobs.job_steps import given_steps
 
@@ -139,9 +140,45 @@ def test_python_predicts_the_same_job(folder: Path) -> None:
 
 def test_a_scenario_without_a_job_has_the_failures_of_a_known_cluster() -> None:
     profile: Any = {"cluster.profile": "dgx_h100", "cluster.gpus_per_host": 8, "run.library": "nccl"}
-    job = twinstep.job("powersgd_4x2_3g", days=30, **profile)
+    job = twinstep.job("powersgd_4x2_3g", days=1, **profile)
     assert job.head["failure_rates"]["profile"] == "llama3_h100"
     assert job.head["step_source"] == "predicted"
+
+
+def test_a_job_without_failures_has_those_of_a_known_cluster(tmp_path: Path) -> None:
+    kinds = JOB.index("[[job.failures")
+    file = write(tmp_path, JOB[:kinds])
+    known, none = (twinstep.job(file, **{"job.draws": 2, **keys}) for keys in ({}, {"job.failures.scale": 0}))
+    assert (known.head["failure_rates"]["profile"], none.head["failures"]) == ("llama3_h100", {})
+    assert known.head["failures"]
+
+
+def test_a_checkpoint_of_unknown_bytes_is_said_before_the_step_is_simulated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    profile = ("--profile", "dgx_h100", "--set", "cluster.gpus_per_host=8", "--set", "run.library='nccl'")
+    with pytest.raises(SystemExit, match="2"):
+        main(["predict", "all_to_all_4x2", "--days", "1", *profile])
+    assert "job.checkpoint.size: missing; expected the bytes of a checkpoint" in capsys.readouterr().err
+    assert not list(tmp_path.glob("runs/*/step/*"))
+
+
+def test_changes_of_incremental_checkpoints_have_their_own_best_intervals(tmp_path: Path) -> None:
+    keys: dict[str, Any] = {
+        "job.days": 7,
+        "job.step": "1 s",
+        "job.checkpoint.full_every": 3,
+        "job.checkpoint.write": "2 s",
+    }
+    failures = {"job.failures.profile": "rsc1_a100", "job.failures.scale": 1e5}
+    scenario = twinstep.scenario("criteo_small_2x2", **keys, **failures)
+    assert scenario.job is not None
+    jobs = JobModels(scenario, scenario.job, given_steps(scenario, scenario.job))
+    model, quick = jobs.on(), jobs.with_speed(2).best(jobs.model())
+    assert quick.interval_steps < model.interval_steps
+    assert quick.writing == jobs.timed(quick).writing.quicker(2)
+    assert quick.writing.blocks_s[1] < model.writing.blocks_s[1] / 2
 
 
 def test_a_study_ranks_jobs_by_price_with_failures(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_workers_of_a_scheduler_that_is_there_are_used(client: Client, tmp_path:
     assert client.scheduler is not None
     address = str(client.scheduler.address)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "_load", engine.cores)
+        patch.setattr(engine, "_load", os.getpid)
         with workers(Where(jobs=1, scheduler=address)) as other:
             assert dict(play_all(other, count, iter([WorkItem(str(tmp_path / "one"), 1)]), print)) == {1: 1}
 

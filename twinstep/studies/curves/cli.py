@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from real.machine import cores
 from reports.sections.curves import CURVES, CurvesView
 from reports.study.curves import NAMES, batches_between, curves_of, overlap
 from reports.study.frame import study_frame
@@ -163,7 +164,7 @@ def play_curves(of: CurvesStart, wanted: Curves, jobs: int | None, *, quiet: boo
     Raises:
         ReportError: a folder is no study's, or the disk refuses.
     """
-    from twinstep.studies.engine import Where, cores
+    from twinstep.studies.engine import Where
     from twinstep.studies.sweep import crew
 
     where = Where(jobs=jobs or cores())

@@ -53,12 +53,8 @@ def advice(
 ) -> tuple[Advice, ...]:
     """Return the savings of changes of a program, the greatest first, and the reasons of those that are barred.
 
-    Args:
-        scenario: the scenario that was simulated.
-        program: its program, which is simulated again with each change that may save `LEAST_SHARE` of a step.
-        observed: the computations seen in that simulation.
-        times: the step times of that simulation.
-        stop: as in `play`.
+    The program is simulated again with each change that may save `LEAST_SHARE` of a step; `observed` and `times` are of
+    the simulation before. `stop` is as in `play`.
     """
     is_played = scenario.run.payload == "sizes" and times.count <= MOST_SPANS
     step_ns = median(times.ns.values()) if times.ns else 0

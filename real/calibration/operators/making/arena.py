@@ -8,7 +8,8 @@ out of later inputs.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -20,6 +21,21 @@ _DRAWN = 1 << 20
 _SEED = 0
 # Integers are drawn below this bound: any number of rows is far below, and sums of two fit into an int64.
 _MOST_INTEGER = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """An operator on an arena's tensors, ready to run.
+
+    Attributes:
+        run: runs the operator once, below autograd, and nothing else.
+        is_tf32: whether products of float32 are rounded to TF32.
+        waits: whether the host waits for the device, and so cannot run ahead.
+    """
+
+    run: Callable[[], object]
+    is_tf32: bool = False
+    waits: bool = False
 
 
 class CannotMakeError(Exception):
@@ -45,7 +61,7 @@ class Arena:
         self._taken: dict[tuple[torch.dtype, bool], int] = {}
         self._counted: Tensor | None = None
         self._host: dict[bool, Tensor] = {}
-        self.taken_bytes = 0
+        self.taken_bytes = 0  # by tensors since `begin`, large results included
 
     def begin(self) -> None:
         """Free the memory of all tensors."""
@@ -61,14 +77,9 @@ class Arena:
         offset_bytes: int = 0,
         is_changed: bool = False,
     ) -> Tensor:
-        """Cut out a tensor, contiguous unless `strides` are given.
+        """Cut out a tensor, contiguous unless `strides` are given: elements between neighbours along each dimension.
 
-        Args:
-            shape: the extents.
-            dtype: of the elements.
-            strides: elements between neighbours along each dimension.
-            offset_bytes: distance of the tensor from an address divisible by 512.
-            is_changed: whether the operator writes the tensor.
+        `offset_bytes` is its distance from an address divisible by 512; `is_changed`: the operator writes it.
 
         Raises:
             TooLargeError: the tensor does not fit.

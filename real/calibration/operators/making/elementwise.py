@@ -8,8 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from real.calibration.operators.making.arena import Arena, CannotMakeError, near_square, packed_strides, torch_dtype
-from real.calibration.operators.making.made import Made
+from real.calibration.operators.making.arena import (
+    Arena,
+    CannotMakeError,
+    Made,
+    near_square,
+    packed_strides,
+    torch_dtype,
+)
 from real.calibration.operators.making.schema import calls
 from real.calibration.operators.making.strides import OVERWRITTEN, Laid, is_in_place, lay
 from scenarios.seam.operations.optimizers import Foreach
@@ -53,7 +59,7 @@ def pointwise(one: Pointwise, arena: Arena) -> Made:
         for each in one.outputs:
             arena.result(each.elements, torch_dtype(each.dtype))
     run = _first(name, tensors_given, _named_arguments(name, one, laid, arena))
-    return Made(run, needed_bytes=arena.taken_bytes)
+    return Made(run)
 
 
 def _operand(
@@ -70,7 +76,7 @@ def _factory(name: str, one: Pointwise, arena: Arena) -> Made:
     size: Any = one.elements if name == "arange" else [one.elements]
     more = [1.0] if name == "full" else []
     function = getattr(torch.ops.aten, name).default
-    return Made(lambda: function(size, *more, dtype=dtype, device=arena.device), needed_bytes=arena.taken_bytes)
+    return Made(lambda: function(size, *more, dtype=dtype, device=arena.device))
 
 
 def _named_arguments(name: str, one: Pointwise, laid: Laid, arena: Arena) -> dict[str, Any]:
@@ -122,7 +128,7 @@ def foreach(one: Foreach, arena: Arena) -> Made:
     lists += [arena.tensors(one.numels, dtype, is_changed=bool(named)) for _ in range(count - 1)]
     if is_made:
         arena.result(sum(one.numels), dtype)
-    return Made(_first(one.name, lists, named), needed_bytes=arena.taken_bytes)
+    return Made(_first(one.name, lists, named))
 
 
 def _lists(one: Foreach) -> int:

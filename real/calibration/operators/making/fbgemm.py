@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from real.calibration.operators.making.arena import Arena, CannotMakeError, torch_dtype
-from real.calibration.operators.making.made import Made
+from real.calibration.operators.making.arena import Arena, CannotMakeError, Made, torch_dtype
 from scenarios.seam.operations.bags import Bags, BagsBackward, BagsForward
 from scenarios.seam.operations.sorting import BucketizeSparse, PermutePooled, PermuteSparse
 
@@ -51,7 +50,7 @@ def permute_sparse(one: PermuteSparse, arena: Arena) -> Made:
     ids, weights = _ids(one.ids, one.id_bytes, arena)
     arena.result(one.ids, ids.dtype)
     function = torch.ops.fbgemm.permute_2D_sparse_data
-    return Made(lambda: function(order, lengths, ids, weights, one.ids), needed_bytes=arena.taken_bytes)
+    return Made(lambda: function(order, lengths, ids, weights, one.ids))
 
 
 def bucketize_sparse(one: BucketizeSparse, arena: Arena) -> Made:
@@ -69,9 +68,7 @@ def bucketize_sparse(one: BucketizeSparse, arena: Arena) -> Made:
     blocks = torch.full((tables,), -(-rows // one.buckets), dtype=ids.dtype, device=arena.device)
     arena.result(one.ids, ids.dtype)
     function = torch.ops.fbgemm.block_bucketize_sparse_features
-    return Made(
-        lambda: function(lengths, ids, False, False, blocks, one.buckets, weights), needed_bytes=arena.taken_bytes
-    )
+    return Made(lambda: function(lengths, ids, False, False, blocks, one.buckets, weights))
 
 
 def permute_pooled(one: PermutePooled, arena: Arena) -> Made:
@@ -90,7 +87,7 @@ def permute_pooled(one: PermutePooled, arena: Arena) -> Made:
     starts = torch.arange(0, (tables + 1) * width, width, device=arena.device)
     order = torch.arange(tables - 1, -1, -1, device=arena.device)
     function = torch.ops.fbgemm.permute_pooled_embs
-    return Made(lambda: function(given, starts, order, starts, order), needed_bytes=arena.taken_bytes)
+    return Made(lambda: function(given, starts, order, starts, order))
 
 
 def look_up(one: BagsForward, arena: Arena) -> Made:
@@ -107,7 +104,7 @@ def look_up(one: BagsForward, arena: Arena) -> Made:
         with torch.no_grad():
             return module(ids, offsets, weights)
 
-    return Made(run, needed_bytes=arena.taken_bytes)
+    return Made(run)
 
 
 def update(one: BagsBackward, arena: Arena) -> Made:
@@ -122,7 +119,7 @@ def update(one: BagsBackward, arena: Arena) -> Made:
     with torch.enable_grad():
         output = module(ids, offsets, weights)
     gradient = arena.tensor(tuple(output.shape), output.dtype)
-    return Made(lambda: output.backward(gradient, retain_graph=True), needed_bytes=arena.taken_bytes)
+    return Made(lambda: output.backward(gradient, retain_graph=True))
 
 
 def _check_result(bags: Bags, arena: Arena) -> None:

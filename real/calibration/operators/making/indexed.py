@@ -9,8 +9,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from real.calibration.operators.making.arena import Arena, CannotMakeError, near_square, torch_dtype
-from real.calibration.operators.making.made import Made
+from real.calibration.operators.making.arena import Arena, CannotMakeError, Made, near_square, torch_dtype
 from scenarios.seam.operations.moves import Cat, HostCopy
 from scenarios.seam.operations.rows import EmbeddingBackward, Gather, Index, IndexPut, ScatterAdd
 
@@ -29,7 +28,7 @@ def gather(one: Gather, arena: Arena) -> Made:
         rows = max(unique, rows // 2)
     table, ids = arena.tensor((rows, one.dim), dtype), arena.ids(one.rows, rows, unique=unique)
     arena.result(one.rows * one.dim, dtype)
-    return Made(lambda: _aten.embedding.default(table, ids), needed_bytes=arena.taken_bytes)
+    return Made(lambda: _aten.embedding.default(table, ids))
 
 
 def index(one: Index, arena: Arena) -> Made:
@@ -47,7 +46,7 @@ def index(one: Index, arena: Arena) -> Made:
             raise CannotMakeError("a write by several indices into a tensor that is not described")
         target = arena.tensor((one.elements,), dtype, is_changed=True)
         values, places = arena.tensor((one.elements,), dtype), arena.ids(one.elements, one.elements)
-        return Made(lambda: _aten.index_put_.default(target, [places], values), needed_bytes=arena.taken_bytes)
+        return Made(lambda: _aten.index_put_.default(target, [places], values))
     arena.result(one.elements, dtype)
     side = _triangle(one.elements, one.source_elements) if one.indices == 2 else 0
     if side:
@@ -57,7 +56,7 @@ def index(one: Index, arena: Arena) -> Made:
         shape = near_square(one.source_elements, one.indices)
         given = arena.tensor(shape, dtype)
         listed = [arena.ids(one.elements, extent) for extent in shape]
-    return Made(lambda: _aten.index.Tensor(given, listed), needed_bytes=arena.taken_bytes)
+    return Made(lambda: _aten.index.Tensor(given, listed))
 
 
 def index_put(one: IndexPut, arena: Arena) -> Made:
@@ -83,7 +82,7 @@ def index_put(one: IndexPut, arena: Arena) -> Made:
     values = arena.tensor((*before, one.count, *behind), dtype)
     arena.result(values.numel(), dtype)
     function = _aten.index_put_.default
-    return Made(lambda: function(target, listed, values, True), needed_bytes=arena.taken_bytes)
+    return Made(lambda: function(target, listed, values, True))
 
 
 def embedding_backward(one: EmbeddingBackward, arena: Arena) -> Made:
@@ -92,7 +91,7 @@ def embedding_backward(one: EmbeddingBackward, arena: Arena) -> Made:
     ids = arena.ids(one.ids, one.table_rows)
     arena.result(one.table_rows * one.dim, gradient.dtype)
     back = _aten.embedding_dense_backward.default
-    return Made(lambda: back(gradient, ids, one.table_rows, -1, False), needed_bytes=arena.taken_bytes)
+    return Made(lambda: back(gradient, ids, one.table_rows, -1, False))
 
 
 def scatter_add(one: ScatterAdd, arena: Arena) -> Made:
@@ -100,7 +99,7 @@ def scatter_add(one: ScatterAdd, arena: Arena) -> Made:
     dtype = torch_dtype(one.dtype)
     target = arena.tensor((one.target_elements,), dtype, is_changed=True)
     source, ids = arena.tensor((one.elements,), dtype), arena.ids(one.elements, one.target_elements)
-    return Made(lambda: _aten.scatter_add_.default(target, 0, ids, source), needed_bytes=arena.taken_bytes)
+    return Made(lambda: _aten.scatter_add_.default(target, 0, ids, source))
 
 
 def cat(one: Cat, arena: Arena) -> Made:
@@ -115,7 +114,7 @@ def cat(one: Cat, arena: Arena) -> Made:
         sizes = _parts(one.elements, count)
         step = 1 if one.contiguous else 2
         pieces = [arena.tensor((size,), dtype, (step,)) for size in sizes]
-        return Made(lambda: _aten.cat.default(pieces, 0), needed_bytes=arena.taken_bytes)
+        return Made(lambda: _aten.cat.default(pieces, 0))
     rows = _rows(one.elements, count)
     outer = [1] * (one.dims - 2)
     if outer:  # dimensions before the rows that no kernel can merge with them
@@ -129,7 +128,7 @@ def cat(one: Cat, arena: Arena) -> Made:
     for width in widths:
         shape = (*outer, rows, width)
         pieces.append(arena.tensor(shape, dtype, _rows_apart(shape, width + gap)))
-    return Made(lambda: _aten.cat.default(pieces, one.dims - 1), needed_bytes=arena.taken_bytes)
+    return Made(lambda: _aten.cat.default(pieces, one.dims - 1))
 
 
 def host_copy(one: HostCopy, arena: Arena) -> Made:
@@ -144,7 +143,7 @@ def host_copy(one: HostCopy, arena: Arena) -> Made:
     here = arena.host(one.size_bytes, is_pinned=one.pinned)
     target, source = (there, here) if one.to_gpu else (here, there)
     run = partial(target.copy_, source, non_blocking=one.pinned)
-    return Made(run, waits=not one.pinned, needed_bytes=arena.taken_bytes)
+    return Made(run, waits=not one.pinned)
 
 
 def _triangle(elements: int, source: int) -> int:

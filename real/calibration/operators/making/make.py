@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from real.calibration.operators.making import elementwise, fbgemm, indexed, products, rows
-from real.calibration.operators.making.arena import Arena, CannotMakeError
-from real.calibration.operators.making.made import Made
+from real.calibration.operators.making.arena import Arena, CannotMakeError, Made
 from scenarios.seam.operations.attention import Attention
 from scenarios.seam.operations.bags import BagsBackward, BagsForward
 from scenarios.seam.operations.convolution import Convolution

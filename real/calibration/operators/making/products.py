@@ -10,8 +10,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from real.calibration.operators.making.arena import Arena, CannotMakeError, torch_dtype
-from real.calibration.operators.making.made import Made
+from real.calibration.operators.making.arena import Arena, CannotMakeError, Made, torch_dtype
 from scenarios.seam.operations.attention import Attention
 from scenarios.seam.operations.convolution import Convolution
 from scenarios.seam.operations.of_tensors import product_of
@@ -43,7 +42,7 @@ def product(one: Product, arena: Arena) -> Made:
     if is_padded:
         made = _matrix(arena, one, (one.rows, one.columns), one.result_alignment, is_changed=True)
         run = partial(packet.out, left, right, out=made)
-    return Made(run, is_tf32=one.dtype == "tf32", needed_bytes=arena.taken_bytes)
+    return Made(run, is_tf32=one.dtype == "tf32")
 
 
 def _comparable(one: Product) -> Product:
@@ -101,7 +100,7 @@ def attention(one: Attention, arena: Arena) -> Made:
     gradient = heads(one.heads, one.queries) if one.is_backward else None
     arena.result(query.numel() + (2 * key.numel() if one.is_backward else 0), dtype)
     build = _FUSED[_library(query, key, value, one.is_causal)]
-    return Made(build(query, key, value, gradient, one.is_causal), needed_bytes=arena.taken_bytes)
+    return Made(build(query, key, value, gradient, one.is_causal))
 
 
 def _library(q: Tensor, k: Tensor, v: Tensor, is_causal: bool) -> str:
@@ -188,7 +187,7 @@ def convolution(one: Convolution, arena: Arena) -> Made:
         arena.result(max(one.inputs * mask[0], one.weights), dtype)
         backward = _aten.convolution_backward.default
         run = lambda: backward(gradient, given, weight, None, *more, mask)  # noqa: E731
-    return Made(run, is_tf32=one.dtype == "tf32", needed_bytes=arena.taken_bytes)
+    return Made(run, is_tf32=one.dtype == "tf32")
 
 
 def _find_padding(size: int, out: int, kernel: int, stride: int) -> tuple[int, int]:

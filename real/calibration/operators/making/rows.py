@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from real.calibration.operators.making.arena import Arena, CannotMakeError, torch_dtype
-from real.calibration.operators.making.made import Made
+from real.calibration.operators.making.arena import Arena, CannotMakeError, Made, torch_dtype
 from real.calibration.operators.making.schema import calls
 from scenarios.seam.operations.normalisations import BatchNorm, NllLoss, RowNorm, Softmax
 from scenarios.seam.operations.reductions import Pool, Qr, Reduction
@@ -52,23 +51,23 @@ def reduction(one: Reduction, arena: Arena) -> Made:
     over: dict[str, Any] = {"dim": dim if one.name in _ONE_DIM else [dim]}
     whole = len(shape) == 1 and "default" in packet.overloads()
     if whole and one.name in ("max", "min", "any", "all"):
-        return Made(lambda: packet.default(given), needed_bytes=arena.taken_bytes)
+        return Made(lambda: packet.default(given))
     if one.name in _OVERLOADS:
         function = getattr(packet, _OVERLOADS[one.name])
         if one.name == "norm":
-            return Made(lambda: function(given, 2, [dim]), needed_bytes=arena.taken_bytes)
-        return Made(lambda: function(given, over["dim"]), needed_bytes=arena.taken_bytes)
+            return Made(lambda: function(given, 2, [dim]))
+        return Made(lambda: function(given, over["dim"]))
     run = next(calls(one.name, [given], over), None)
     if run is None:
         raise CannotMakeError(f"no overload of '{one.name}' reduces one tensor")
-    return Made(run, needed_bytes=arena.taken_bytes)
+    return Made(run)
 
 
 def qr(one: Qr, arena: Arena) -> Made:
     """Return the reduced QR decomposition of a batch of matrices."""
     shape = (one.rows, one.columns) if one.batch == 1 else (one.batch, one.rows, one.columns)
     given = arena.tensor(shape, torch.float32)
-    return Made(lambda: _aten.linalg_qr.default(given), needed_bytes=arena.taken_bytes)
+    return Made(lambda: _aten.linalg_qr.default(given))
 
 
 def pool(one: Pool, arena: Arena) -> Made:
@@ -97,25 +96,25 @@ def pool(one: Pool, arena: Arena) -> Made:
         forward = lambda: _aten.avg_pool2d.default(given, *sizes)  # noqa: E731
     if not one.backward:
         arena.result(one.outputs * (5 if one.with_indices else 1), dtype)
-        return Made(forward, needed_bytes=arena.taken_bytes)
+        return Made(forward)
     gradient = arena.tensor((*shape[:2], side, side), dtype)
     arena.result(one.inputs, dtype)
     if one.with_indices:
         _, indices = forward()
         back = _aten.max_pool2d_with_indices_backward.default
-        return Made(lambda: back(gradient, given, *sizes, [1, 1], False, indices), needed_bytes=arena.taken_bytes)
+        return Made(lambda: back(gradient, given, *sizes, [1, 1], False, indices))
     average = _aten.avg_pool2d_backward.default
-    return Made(lambda: average(gradient, given, *sizes, False, True, None), needed_bytes=arena.taken_bytes)
+    return Made(lambda: average(gradient, given, *sizes, False, True, None))
 
 
 def _adaptive(one: Pool, arena: Arena) -> Made:
     given = arena.tensor((1, one.outputs, 1, one.window), torch_dtype(one.dtype))
     arena.result(one.inputs if one.backward else one.outputs, given.dtype)
     if not one.backward:
-        return Made(lambda: _aten._adaptive_avg_pool2d.default(given, [1, 1]), needed_bytes=arena.taken_bytes)
+        return Made(lambda: _aten._adaptive_avg_pool2d.default(given, [1, 1]))
     gradient = arena.tensor((1, one.outputs, 1, 1), given.dtype)
     back = _aten._adaptive_avg_pool2d_backward.default
-    return Made(lambda: back(gradient, given), needed_bytes=arena.taken_bytes)
+    return Made(lambda: back(gradient, given))
 
 
 def softmax(one: Softmax, arena: Arena) -> Made:
@@ -130,10 +129,10 @@ def softmax(one: Softmax, arena: Arena) -> Made:
     arena.result(one.rows * one.dim, given.dtype)
     if not one.backward:
         function = (_aten._log_softmax if one.is_log else _aten._softmax).default
-        return Made(lambda: function(given, 1, False), needed_bytes=arena.taken_bytes)
+        return Made(lambda: function(given, 1, False))
     gradient = arena.tensor((one.rows, one.dim), given.dtype)
     back = (_aten._log_softmax_backward_data if one.is_log else _aten._softmax_backward_data).default
-    return Made(lambda: back(gradient, given, 1, given.dtype), needed_bytes=arena.taken_bytes)
+    return Made(lambda: back(gradient, given, 1, given.dtype))
 
 
 def row_norm(one: RowNorm, arena: Arena) -> Made:
@@ -145,22 +144,18 @@ def row_norm(one: RowNorm, arena: Arena) -> Made:
     if one.weights == 1 and arena.device.type == "cuda":  # torch fuses RMS norms on GPUs only
         rms = _aten._fused_rms_norm.default
         if not one.backward:
-            return Made(lambda: rms(given, [one.dim], weight, _EPSILON), needed_bytes=arena.taken_bytes)
+            return Made(lambda: rms(given, [one.dim], weight, _EPSILON))
         _, scale = rms(given, [one.dim], weight, _EPSILON)
         back = _aten._fused_rms_norm_backward.default
-        return Made(
-            lambda: back(gradient, given, [one.dim], scale, weight, [True, True]), needed_bytes=arena.taken_bytes
-        )
+        return Made(lambda: back(gradient, given, [one.dim], scale, weight, [True, True]))
     weights = (weight if one.weights else None, bias if one.weights > 1 else None)
     norm = _aten.native_layer_norm.default
     if not one.backward:
-        return Made(lambda: norm(given, [one.dim], *weights, _EPSILON), needed_bytes=arena.taken_bytes)
+        return Made(lambda: norm(given, [one.dim], *weights, _EPSILON))
     _, mean, scale = norm(given, [one.dim], *weights, _EPSILON)
     mask = [True, one.weights > 0, one.weights > 1]
     norm_back = _aten.native_layer_norm_backward.default
-    return Made(
-        lambda: norm_back(gradient, given, [one.dim], mean, scale, *weights, mask), needed_bytes=arena.taken_bytes
-    )
+    return Made(lambda: norm_back(gradient, given, [one.dim], mean, scale, *weights, mask))
 
 
 def batch_norm(one: BatchNorm, arena: Arena) -> Made:
@@ -180,20 +175,20 @@ def batch_norm(one: BatchNorm, arena: Arena) -> Made:
             given, weight, bias, mean, variance, True, 0.1, _EPSILON
         )
         if not one.backward:
-            return Made(forward, needed_bytes=arena.taken_bytes)
+            return Made(forward)
         _, saved_mean, saved, reserved = forward()
         cudnn = _aten.cudnn_batch_norm_backward.default
         more = (weight, mean, variance, saved_mean, saved, _EPSILON, reserved)
-        return Made(lambda: cudnn(given, gradient, *more), needed_bytes=arena.taken_bytes)
+        return Made(lambda: cudnn(given, gradient, *more))
     forward = lambda: _aten.native_batch_norm.default(  # noqa: E731
         given, weight, bias, mean, variance, one.training, 0.1, _EPSILON
     )
     if not one.backward:
-        return Made(forward, needed_bytes=arena.taken_bytes)
+        return Made(forward)
     _, saved_mean, saved = forward()
     back = _aten.native_batch_norm_backward.default
     rest = (weight, mean, variance, saved_mean, saved, one.training, _EPSILON, [True, True, True])
-    return Made(lambda: back(gradient, given, *rest), needed_bytes=arena.taken_bytes)
+    return Made(lambda: back(gradient, given, *rest))
 
 
 def _is_cudnns(tensors: tuple[Tensor, ...]) -> bool:
@@ -208,11 +203,11 @@ def nll_loss(one: NllLoss, arena: Arena) -> Made:
     target = arena.ids(one.rows, one.classes)
     if not one.backward:
         forward = _aten.nll_loss_forward.default
-        return Made(lambda: forward(given, target, None, _MEAN, -100), needed_bytes=arena.taken_bytes)
+        return Made(lambda: forward(given, target, None, _MEAN, -100))
     arena.result(given.numel(), given.dtype)
     gradient, total = (arena.tensor((), given.dtype) for _ in range(2))
     back = _aten.nll_loss_backward.default
-    return Made(lambda: back(gradient, given, target, None, _MEAN, -100, total), needed_bytes=arena.taken_bytes)
+    return Made(lambda: back(gradient, given, target, None, _MEAN, -100, total))
 
 
 def sort(one: Sort, arena: Arena) -> Made:
@@ -226,7 +221,7 @@ def sort(one: Sort, arena: Arena) -> Made:
         raise CannotMakeError("torch sorts by all bits of its integers")
     given = arena.tensor((one.elements,) if one.rows == 1 else (one.rows, one.elements), dtype)
     arena.result(2 * given.numel(), torch.int64)
-    return Made(lambda: _aten.sort.default(given, -1, False), needed_bytes=arena.taken_bytes)
+    return Made(lambda: _aten.sort.default(given, -1, False))
 
 
 def scan(one: Scan, arena: Arena) -> Made:
@@ -239,4 +234,4 @@ def scan(one: Scan, arena: Arena) -> Made:
         raise CannotMakeError(f"no dtype of {one.element_bytes} bytes is summed up")
     given = arena.tensor((one.elements,), _SCANNED[one.element_bytes])
     arena.result(one.elements, given.dtype)
-    return Made(lambda: _aten.cumsum.default(given, 0), needed_bytes=arena.taken_bytes)
+    return Made(lambda: _aten.cumsum.default(given, 0))

@@ -22,12 +22,7 @@ def calls(
     name: str, tensors: Sequence[Tensor | Sequence[Tensor]], named: Mapping[str, Any] | None = None
 ) -> Iterator[Callable[[], object]]:
     """Yield calls of `torch.ops.aten.NAME` with all tensors, or lists of tensors, in order; torch's preferred ones
-    first.
-
-    Args:
-        name: the operator's, without the overload.
-        tensors: for its parameters that are tensors, or lists of tensors.
-        named: values of parameters by name.
+    first. `named` are values of further parameters.
     """
     packet = getattr(torch.ops.aten, name, None)
     overloads = () if packet is None else packet.overloads()

@@ -5,12 +5,25 @@ from __future__ import annotations
 import os
 
 from scenarios.config.catalogue import expected_profile, failure_profiles, profile_file
+from scenarios.config.gpu import Gpu
 from scenarios.config.toml.look import named_file
 from scenarios.config.toml.mistakes import Mistakes, key_text, path_text, toml_text
 from scenarios.config.toml.tree import KeyPath, read_toml
 
 PATH: KeyPath = ("job", "failures", "profile")
+PROFILE_KEY = ".".join(map(str, PATH))
 _KEYS = ("description", "failures", "recovery")
+
+
+_HOPPER = 90  # compute capability, in tenths
+
+
+def known_failures(gpu: Gpu) -> str | None:
+    """Return the failure profile of a known cluster of such GPUs, for a job without failures; None for processors."""
+    if not gpu.device.is_launched:
+        return None
+    is_recent = gpu.compute_capability is not None and gpu.compute_capability >= _HOPPER
+    return "llama3_h100" if is_recent else "rsc1_a100"
 
 
 def lay_failures_under(mistakes: Mistakes) -> None:

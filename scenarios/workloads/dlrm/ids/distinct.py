@@ -41,6 +41,14 @@ def distinct_rows(table: Table, rows: range, ids: Sequence[float]) -> float:
 def _distinct_rows(table: Table, rows: range, ids: tuple[float, ...]) -> float:
     features = zip(table.by_feature, ids, strict=True)
     drawn = [(feature, count / _ids_per_drawn(feature, rows)) for feature, count in features if count > 0]
+    found = _count_named(drawn, rows)
+    for bags, others in _further_ids(drawn):
+        found += (len(rows) - found) * -math.expm1(-bags * others / table.rows)
+    return min(found, sum(ids), len(rows))
+
+
+def _count_named(drawn: Sequence[_Drawn], rows: range) -> float:
+    """Return how many rows of a block drawn ids name; features whose frequent rows differ name them independently."""
     by_order: dict[str, list[_Drawn]] = {}
     for one in drawn:
         by_order.setdefault(_order(one[0].ids), []).append(one)
@@ -49,9 +57,7 @@ def _distinct_rows(table: Table, rows: range, ids: tuple[float, ...]) -> float:
         rates, counts = _rates(alike, rows)
         named = float(-np.expm1(-rates) @ counts)
         found = found + (1 - found / len(rows)) * named if found else named
-    for bags, others in _further_ids(drawn):
-        found += (len(rows) - found) * -math.expm1(-bags * others / table.rows)
-    return min(found, sum(ids), len(rows))
+    return found
 
 
 def expected_ids(table: Table, rows: range, samples: float) -> list[float]:
@@ -123,13 +129,7 @@ def _further_ids(drawn: Sequence[_Drawn]) -> list[tuple[float, float]]:
     found, before = [], 0.0
     for others in sorted({_others(feature) for feature, _ in firsts}):
         longer = [one for one in firsts if _others(one[0]) >= others]
-        bags = 0.0
-        for order in dict.fromkeys(_order(feature.ids) for feature, _ in longer):
-            alike = [one for one in longer if _order(one[0].ids) == order]
-            every = range(alike[0][0].rows)
-            rates, counts = _rates(alike, every)
-            named = float(-np.expm1(-rates) @ counts)
-            bags = bags + (1 - bags / len(every)) * named if bags else named
+        bags = _count_named(longer, range(longer[0][0].rows))
         found.append((bags, others - before))
         before = others
     return found

@@ -1,35 +1,41 @@
-"""A cache in GPU memory of rows in host memory: misses of a batch in steady state, and the cost of filling it.
+"""Caches of rows: in GPU memory before rows in host memory, with the cost of filling it; and the GPU's L2.
 
-Follows fbgemm 1.x's split table-batched embeddings with their default algorithm, LRU: before a lookup, missing rows are
-fetched, each replacing the least recently named row, which is written back. All cached tables of one module share the
-cache, which has room for the `load_factor` share of each one's rows.
+The first follows fbgemm 1.x's split table-batched embeddings with their default algorithm, LRU: before a lookup,
+missing rows are fetched, each replacing the least recently named row, which is written back. All cached tables of one
+module share the cache, which has room for the `load_factor` share of each one's rows.
 
-P. J. Denning, S. C. Schwartz, Properties of the Working-Set Model, CACM 15(3), 1972: the last T batches name s(T) rows
-in the mean, and a batch names s(T + 1) - s(T) others. The cache holds the rows named in its characteristic time
-(`lru`).
+A lookup processes its tables one after the other, like fbgemm's, so each table has all of L2, which counts as an LRU
+cache of whole rows. Data of other kernels are ignored. Features of one table are consecutive, but count as if their ids
+alternated.
+
+An LRU cache with room for C rows holds the rows named in the last T, its characteristic time, where s(T) = C for the
+number s of distinct rows (H. Che, Y. Tung, Z. Wang, Hierarchical Web Caching Systems, IEEE JSAC 20(7), 2002); a batch
+names s(T + 1) - s(T) others (P. J. Denning, S. C. Schwartz, Properties of the Working-Set Model, CACM 15(3), 1972).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from scenarios.config.scenario import Table
 from scenarios.seam.kernel import Kernel
 from scenarios.workloads.dlrm.ids.distinct import distinct_rows, expected_ids
-from scenarios.workloads.dlrm.tables.lru import LONGEST, characteristic_time
-from scenarios.workloads.dlrm.tables.sorting import KEY_BYTES, SORT_PASSES
 
+# Bytes of an id, or of its sort key, and passes of a radix sort over digits of 8 bits; row numbers have four.
+KEY_BYTES, SORT_PASSES = 8, 4
 # Bytes of a set's tags, which a lookup reads: fbgemm's cache has 32 ways (kWarpSize), with int64 tags.
 SET_BYTES = 32 * 8
 # Bytes that a lookup writes for each id: the place of its row in the cache.
 PLACE_BYTES = 4
 # Launches: number the ids of all tables, sort, count, look for, sort by age, exchange, look up.
 LAUNCHES = 7
-# Halvings that find the logarithm of the characteristic time to 1e-9.
-_HALVINGS = 40
+# Upper limit of a characteristic time, and halvings that find its logarithm to 1e-9, for L2 to 1e-4.
+_LONGEST, _HALVINGS, _HALVINGS_OF_L2 = 1e12, 40, 18
+# The fraction of L2's characteristic time over which the rows that further ids name are counted.
+_FURTHER = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +67,9 @@ class RowCache:
     @cached_property
     def batches(self) -> float:
         """The characteristic time in batches: the cache holds the rows that these batches name; infinite if all fit."""
-        if self._count_named(math.inf) <= self.capacity:
+        if self._count_named(_LONGEST) <= self.capacity:
             return math.inf
-        return characteristic_time(self._count_named, self.capacity, halvings=_HALVINGS)
+        return _characteristic_time(self._count_named, self.capacity, shortest=1 / _LONGEST, halvings=_HALVINGS)
 
     def misses(self, ids: Sequence[Sequence[float]]) -> list[float]:
         """Return by piece how many rows a batch names that are not cached; `ids` are numbers by piece and feature."""
@@ -95,10 +101,47 @@ class RowCache:
 
     def _count_named(self, batches: float) -> float:
         """Return the number of rows that `batches` batches name."""
-        if math.isinf(batches):
-            batches = LONGEST
         return sum(self._distinct(number, [batches * each for each in usual]) for number, usual in enumerate(self._ids))
 
     def _distinct(self, number: int, ids: Sequence[float]) -> float:
         piece = self.pieces[number]
         return distinct_rows(piece.table, piece.rows, ids)
+
+
+def count_fetched_rows(table: Table, rows: range, ids: Sequence[float], room: float) -> float:
+    """Return how many rows these ids (by feature, all in this block) read from memory; L2 has room for `room` rows."""
+    named = distinct_rows(table, rows, ids)
+    if named <= room:
+        return named
+    held, missing = _steady(table, rows, room)
+    every = sum(ids)
+    return min(every, room + max(every - held, 0.0) * missing)
+
+
+@lru_cache(maxsize=1 << 14)
+def _steady(table: Table, rows: range, room: float) -> tuple[float, float]:
+    """Return the number of ids that name `room` rows, and the share of further ids that miss."""
+    of_sample = expected_ids(table, rows, 1)
+    shares = [count / sum(of_sample) for count in of_sample]
+
+    def count_named(ids: float) -> float:
+        return distinct_rows(table, rows, [ids * share for share in shares])
+
+    held = _characteristic_time(count_named, room, shortest=max(room, 1.0), halvings=_HALVINGS_OF_L2)
+    more = count_named(held * (1 + _FURTHER)) - count_named(held)
+    return held, more / (held * _FURTHER)
+
+
+def _characteristic_time(named: Callable[[float], float], room: float, *, shortest: float, halvings: int) -> float:
+    """Find the time in which `room` rows are named, between `shortest` and `_LONGEST`.
+
+    Args:
+        named: returns the mean number of distinct rows named in a time; must grow with time.
+        room: rows that fit into the cache.
+        halvings: bisection steps on the logarithm of the time; the result is the upper end.
+    """
+    low, high = math.log(shortest), math.log(_LONGEST)
+    for _ in range(halvings):
+        middle = (low + high) / 2
+        low, high = (middle, high) if named(math.exp(middle)) < room else (low, middle)
+    return math.exp(high)

@@ -22,9 +22,8 @@ from torch import Tensor
 from scenarios.seam.errors import Note, tell_error
 from scenarios.sparse.keyed_jagged import offsets_of, send_to_device
 from scenarios.workloads.dlrm.tables import embedding_torch, fbgemm_limits
-from scenarios.workloads.dlrm.tables.described import PricedPiece
 from scenarios.workloads.dlrm.tables.embedding_torch import Named, Places, RankRows
-from scenarios.workloads.dlrm.tables.prices import RowPrices
+from scenarios.workloads.dlrm.tables.prices import PricedPiece, RowPrices
 
 # Copied tables are updated row by row for all rows, for which fbgemm has no operator; nothing is compiled here.
 adagrad, adagrad_all, load = embedding_torch.adagrad, embedding_torch.adagrad_all, embedding_torch.load

@@ -8,22 +8,26 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import mul
+from typing import Any
 
 import torch
 
+from scenarios.compute_kernel import DEFAULT_KERNEL, ComputeKernel
 from scenarios.config.scenario import Optimizer
 from scenarios.seam.kernel import Kernel
-from scenarios.seam.operations.bags import Bags, BagsBackward, BagsForward
+from scenarios.seam.operations.bags import LONG_RUN, Bags, BagsBackward, BagsForward, mix_bags
 from scenarios.seam.operations.operation import Operation
 from scenarios.sparse.expected import ExpectedJagged
 from scenarios.sparse.keyed_jagged import KeyedJagged
-from scenarios.workloads.dlrm.tables.caching import RowCache
-from scenarios.workloads.dlrm.tables.described import PricedPiece, Runs, bags_of, fbgemms_name
+from scenarios.workloads.dlrm.tables.caching import KEY_BYTES, SORT_PASSES, RowCache
+from scenarios.workloads.dlrm.tables.fbgemm_limits import optim_type
 from scenarios.workloads.dlrm.tables.moments import STEP_FLOPS
-from scenarios.workloads.dlrm.tables.sorting import KEY_BYTES, SORT_PASSES
 
 # Expected features have the shapes of real ones; computations on them use meta tensors.
 Features = KeyedJagged | ExpectedJagged
+
+# The number of rows named more than `LONG_RUN` times, and the count of the most frequent one.
+Runs = tuple[int, int]
 
 # Bytes of a number of an optimizer's state.
 STATE_BYTES = 4
@@ -31,6 +35,25 @@ STATE_BYTES = 4
 WEIGHT_BYTES = 4
 # Bytes of the index of an id's bag.
 BAG_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PricedPiece:
+    """A piece of one table: `table` is its number in the model, `kernel` decides the memory in which rows are priced.
+
+    `keys` consecutive keys, those of the table's features, name its rows.
+    """
+
+    table: int
+    rows: range
+    columns: range
+    kernel: ComputeKernel = DEFAULT_KERNEL
+    keys: int = 1
+
+    @property
+    def elements(self) -> int:
+        """The number of elements: rows times columns."""
+        return len(self.rows) * len(self.columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,28 +131,39 @@ class RowPrices:
         return self._kernel(
             "embedding_lookup",
             flops=touched.elements,
-            read=touched.naming_bytes + size * (touched.elements - touched.hosted),
-            written=self.travels_as.itemsize * touched.found,
-            reread=self._reread(features),
+            bytes_read=touched.naming_bytes + size * (touched.elements - touched.hosted),
+            bytes_written=self.travels_as.itemsize * touched.found,
+            bytes_reread=self._reread(features),
             host_read=size * touched.hosted,
             operations=() if (bags := self._bags(features)) is None else (BagsForward(bags=bags),),
         )
 
     def _bags(self, features: Features) -> Bags | None:
-        """Describe the bags of one pass; None if some rows are not on the GPU, or kernels are not fbgemm's."""
-        if not self._is_fbgemms:
+        """Describe the bags of one pass for fbgemm's laws; None if rows are not on the GPU, or there are no ids."""
+        if not (self._is_fbgemms and self.pieces) or any(piece.kernel.is_in_host for piece in self.pieces):
             return None
-        return bags_of(
-            self.pieces,
-            self._ids_of_pieces(features),
-            samples=samples_of(features),
-            named=self._count_named_rows,
-            runs=self._runs,
-            dtype=self.dtype,
-            result=self.travels_as,
-            is_pooled=not self.unpooled,
-            is_weighted=features.weights is not None,
-        )
+        samples, parts = samples_of(features), []
+        for piece, counts in zip(self.pieces, self._ids_of_pieces(features), strict=True):
+            count, unique = round(sum(counts)), self._count_named_rows(piece, counts)
+            long_runs, longest = self._runs(piece.table) or _equal_runs(count, unique)
+            parts.append(
+                Bags(
+                    tables=len(counts),
+                    rows=len(piece.rows),
+                    dim=len(piece.columns),
+                    bags=samples,
+                    ids=count,
+                    unique=max(round(unique), 1 if count else 0),
+                    long_runs=long_runs,
+                    longest=longest,
+                    weight_dtype=_name(self.dtype),
+                    output_dtype=_name(self.travels_as),
+                    pooled=not self.unpooled,
+                    weighted=features.weights is not None,
+                )
+            )
+        every = mix_bags(parts)
+        return every if every.ids else None
 
     def _backward(self, features: Features, optimizer: str) -> tuple[Operation, ...]:
         bags = self._bags(features) if self._sorts else None
@@ -151,7 +185,7 @@ class RowPrices:
         assert self.cache is not None, "some pieces have a cache"
         pieces = zip(self.pieces, self._ids_of_pieces(features), strict=True)
         ids = [counts for piece, counts in pieces if piece.kernel.is_cached]
-        return self.cache.fill_kernel(ids, str(self.dtype).removeprefix("torch."))
+        return self.cache.fill_kernel(ids, _name(self.dtype))
 
     def update_kernel(self, features: Features) -> Kernel:
         """Return the kernel of an update, which reads ids' gradients, and reads and writes rows; once each if sorted.
@@ -171,11 +205,11 @@ class RowPrices:
         return self._kernel(
             "embedding_update",
             flops=self._update_flops(touched.elements, moved),
-            read=read + ordering + rows,
-            written=rows + ordering,
+            bytes_read=read + ordering + rows,
+            bytes_written=rows + ordering,
             host_read=hosted,
             host_written=hosted,
-            operations=self._backward(features, fbgemms_name(self.optimizer)),
+            operations=self._backward(features, optim_type(self.optimizer).lower().removeprefix("exact_")),
         )
 
     def _row_bytes(self, piece: PricedPiece, dim: int) -> tuple[int, int]:
@@ -217,8 +251,8 @@ class RowPrices:
         return self._kernel(
             "embedding_update",
             flops=touched.elements,
-            read=touched.naming_bytes + read,
-            written=written,
+            bytes_read=touched.naming_bytes + read,
+            bytes_written=written,
             launches=2,
             operations=self._backward(features, "none"),
         )
@@ -228,34 +262,17 @@ class RowPrices:
         elements, size = self.elements, self._element_bytes
         state = float(sum(len(piece.rows) * self.optimizer.state_bytes(len(piece.columns)) for piece in self.pieces))
         flops = STEP_FLOPS.get(self.optimizer.kind, 2 if self.optimizer.kind == "sgd" else 5) * elements
-        return self._kernel("optimizer", flops=flops, read=2 * size * elements + state, written=size * elements + state)
+        return self._kernel(
+            "optimizer", flops=flops, bytes_read=2 * size * elements + state, bytes_written=size * elements + state
+        )
 
     def _kernel(
-        self,
-        kind: str,
-        *,
-        flops: float,
-        read: float,
-        written: float,
-        reread: float = 0.0,
-        host_read: float = 0.0,
-        host_written: float = 0.0,
-        launches: int = 1,
-        operations: tuple[Operation, ...] = (),
+        self, kind: str, *, launches: int = 1, operations: tuple[Operation, ...] = (), **amounts: float
     ) -> Kernel:
         """Return the kernel of a pass over all pieces; without pieces it has no launches."""
-        return Kernel(
-            kind=kind,
-            flops=float(flops),
-            bytes_read=float(read),
-            bytes_written=float(written),
-            bytes_reread=float(reread),
-            host_read=float(host_read),
-            host_written=float(host_written),
-            dtype=str(self.dtype).removeprefix("torch."),
-            launches=launches if self.pieces else 0,
-            operations=operations,
-        )
+        floats: dict[str, Any] = {name: float(amount) for name, amount in amounts.items()}
+        launches = launches if self.pieces else 0
+        return Kernel(kind=kind, dtype=_name(self.dtype), launches=launches, operations=operations, **floats)
 
     def _count_touched(self, features: Features) -> _Touched:
         per_key, bags = features.length_per_key(), _bags_of(features)
@@ -279,6 +296,16 @@ class RowPrices:
         if self.unpooled:
             return (round(self._count_touched(features).found),)
         return samples_of(features), sum(self.dims)
+
+
+def _equal_runs(ids: int, named: float) -> Runs:
+    """Return the runs of rows that are named equally often."""
+    mean = ids / named if named else 0.0
+    return (round(named) if mean > LONG_RUN else 0), max(1, round(mean + 3 * mean**0.5))
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def samples_of(features: Features) -> int:

@@ -14,10 +14,8 @@ from scenarios.seam.kernel import Kernel
 from scenarios.sharding_kind import ShardingKind
 from scenarios.sparse.expected import ExpectedJagged
 from scenarios.workloads.dlrm.ids.distinct import distinct_rows, expected_ids
-from scenarios.workloads.dlrm.tables.caching import CachedPiece, RowCache
-from scenarios.workloads.dlrm.tables.described import PricedPiece
-from scenarios.workloads.dlrm.tables.l2 import count_fetched_rows
-from scenarios.workloads.dlrm.tables.prices import RowPrices
+from scenarios.workloads.dlrm.tables.caching import CachedPiece, RowCache, count_fetched_rows
+from scenarios.workloads.dlrm.tables.prices import PricedPiece, RowPrices
 
 
 class RowLaws:
@@ -82,7 +80,26 @@ def shard_fill_kernel(
     return None if held.cache is None else held.fill_kernel(features)
 
 
-def row_cache(pieces: Sequence[PricedPiece], scenario: Scenario) -> RowCache | None:
+def prices_of(
+    pieces: Sequence[PricedPiece], scenario: Scenario, *, unpooled: bool, is_fbgemms: bool = False
+) -> RowPrices:
+    """Return the prices of pieces of a scenario's tables on one rank."""
+    model, laws = Recommender.of(scenario.workload).model, RowLaws(scenario)
+    return RowPrices(
+        pieces,
+        getattr(torch, model.embedding_dtype),
+        optimizer=model.optimizer,
+        unpooled=unpooled,
+        travels_as=getattr(torch, model.dtype),
+        distinct=laws.distinct,
+        fetched=laws.count_fetched if laws.has_l2 else None,
+        cache=_row_cache(pieces, scenario),
+        sorts_all=scenario.cluster.host.gpu.device.sorts_ids,
+        is_fbgemms=is_fbgemms,
+    )
+
+
+def _row_cache(pieces: Sequence[PricedPiece], scenario: Scenario) -> RowCache | None:
     """Return the cache of a rank's cached pieces; None if there are none."""
     model = Recommender.of(scenario.workload).model
     tables, element_bytes = model.tables, getattr(torch, model.embedding_dtype).itemsize
@@ -103,23 +120,13 @@ def _price_shard(
     scenario: Scenario, number: int, kind: ShardingKind, rows: range, columns: range
 ) -> tuple[RowPrices, ExpectedJagged]:
     """Return the prices of a single shard of table `number`, and its expected features in a batch."""
-    model, laws = Recommender.of(scenario.workload).model, RowLaws(scenario)
+    model = Recommender.of(scenario.workload).model
     table = model.tables[number]
     samples = scenario.run.batch_size * (1 if kind.is_copied else scenario.sharding_ranks)
     piece = PricedPiece(
         table=number, rows=rows, columns=columns, kernel=scenario.kernel_of(table), keys=len(table.by_feature)
     )
-    held = RowPrices(
-        [piece],
-        getattr(torch, model.embedding_dtype),
-        optimizer=model.optimizer,
-        unpooled=table.sequence > 0,
-        travels_as=getattr(torch, model.dtype),
-        distinct=laws.distinct,
-        fetched=laws.count_fetched if laws.has_l2 else None,
-        cache=row_cache([piece], scenario),
-        sorts_all=scenario.cluster.host.gpu.device.sorts_ids,
-    )
+    held = prices_of([piece], scenario, unpooled=table.sequence > 0)
     features = ExpectedJagged(
         keys=tuple(feature.name for feature in table.by_feature),
         ids=tuple(expected_ids(table, rows, samples)),

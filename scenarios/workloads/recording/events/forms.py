@@ -82,14 +82,19 @@ def is_list(value: Any, holds: Form) -> bool:
     return isinstance(value, list) and all(map(holds, value))
 
 
+def is_row(value: Any, *forms: Form) -> bool:
+    """Return whether the value is a list with one value of each form, in order."""
+    is_long = isinstance(value, list) and len(value) == len(forms)
+    return is_long and all(form(one) for form, one in zip(forms, value, strict=True))
+
+
 def is_tensors(value: Any) -> bool:
     """Return whether the value is a list of [shape, dtype, whether the tensor's values were known]."""
-    return is_list(value, _is_tensor)
+    return is_list(value, lambda one: is_row(one, _is_shape, is_text, is_flag))
 
 
-def _is_tensor(value: Any) -> bool:
-    shape = isinstance(value, list) and len(value) == 3 and is_list(value[0], is_whole)
-    return shape and math.prod(value[0]) <= _MOST_ELEMENTS and is_text(value[1]) and type(value[2]) is bool
+def _is_shape(value: Any) -> bool:
+    return is_list(value, is_whole) and math.prod(value) <= _MOST_ELEMENTS
 
 
 def is_kernel(value: Any, depth: int = 0) -> bool:
@@ -114,9 +119,7 @@ def _is_figure(name: str, figure: Any, depth: int) -> bool:
 
 def _is_layer(value: Any) -> bool:
     """Return whether the value is a [path, runs] pair of `Layers`."""
-    if not (isinstance(value, list) and len(value) == 2 and is_text(value[0])):
-        return False
-    return is_list(value[1], lambda run: is_pair(run) and run[1] > 0)
+    return is_row(value, is_text, lambda runs: is_list(runs, lambda run: is_pair(run) and run[1] > 0))
 
 
 def _is_amount(value: Any) -> bool:
@@ -135,39 +138,29 @@ def is_group(value: Any) -> bool:
 
 def is_host_work(value: Any) -> bool:
     """Return whether the value is a list with one count per field of `HostWork`."""
-    return is_list(value, is_whole) and len(value) == len(HostWork._fields)
+    return is_row(value, *[is_whole] * len(HostWork._fields))
 
 
 def is_cpu_work(value: Any) -> bool:
     """Return whether the value is a list of CPU computations: [what, the script's line, counts of `HostWork`]."""
-    return is_list(value, _is_computed)
-
-
-def _is_computed(value: Any) -> bool:
-    is_told = isinstance(value, list) and len(value) == 3
-    return is_told and is_list(value[:2], is_text) and is_host_work(value[2])
+    return is_list(value, lambda one: is_row(one, is_text, is_text, is_host_work))
 
 
 def is_batch(value: Any) -> bool:
     """Return whether the value holds the five fields of a `LoadedBatch`."""
-    if not (isinstance(value, list) and len(value) == 5 and is_list(value[:4], is_whole) and is_text(value[4])):
-        return False
-    _, workers, prefetch, *_ = value
-    return bool(0 < workers * prefetch <= MOST_RANKS)
+    return is_row(value, *[is_whole] * 4, is_text) and 0 < value[1] * value[2] <= MOST_RANKS
 
 
 def is_replica(value: Any) -> bool:
     """Return whether it is a replica, as `ReplicaGradients` has it."""
-    if not (isinstance(value, list) and len(value) == 4):
-        return False
-    return is_list(value[:2], is_whole) and is_flag(value[2]) and isinstance(value[3], list)
+    return is_row(value, is_whole, is_whole, is_flag, lambda shapes: isinstance(shapes, list))
 
 
 def is_metric(value: Any) -> bool:
     """Return whether the value is a [name, value] pair of a metric."""
-    return isinstance(value, list) and len(value) == 2 and is_text(value[0])
+    return is_row(value, is_text, is_anything)
 
 
 def is_pair(value: Any) -> bool:
     """Return whether the value is a list of two non-negative integers."""
-    return is_list(value, is_whole) and len(value) == 2
+    return is_row(value, is_whole, is_whole)

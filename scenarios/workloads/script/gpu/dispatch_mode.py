@@ -16,7 +16,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
 from scenarios.modules.operators import TORCHS, is_composite, price, tensors_in, touched_tensors
-from scenarios.seam.kernel import Kernel
 from scenarios.workloads.script.gpu.fakes import finds_shapes_alone, tracing_key
 from scenarios.workloads.script.gpu.flex_attention import FlexAttention
 from scenarios.workloads.script.gpu.functional import Functional, is_functional
@@ -24,12 +23,18 @@ from scenarios.workloads.script.gpu.kernels import FUSED, as_laid_out
 from scenarios.workloads.script.gpu.known_values import META, Shadows, is_meta
 from scenarios.workloads.script.gpu.repeated import Repeated, key_of
 from scenarios.workloads.script.gpu.tensors import HostCopies, mark_pinned
-from scenarios.workloads.script.gpu.values.computed import NOT_KNOWN, ValueComputer, is_view
-from scenarios.workloads.script.gpu.values.counted import SENTENCE, even_bags, even_counts
+from scenarios.workloads.script.gpu.values.computed import (
+    EVENLY,
+    NOT_KNOWN,
+    ValueComputer,
+    even_bags,
+    even_counts,
+    is_view,
+)
 from scenarios.workloads.script.gpu.values.sparse import Sparse, move_arguments
 from scenarios.workloads.script.gpu.values.value_reads import ValueReads, unknown_sizes
-from scenarios.workloads.script.host.calls import without_counting
-from scenarios.workloads.script.host.compiled import Call
+from scenarios.workloads.script.host.calls import passes_through, without_counting
+from scenarios.workloads.script.process.simulated import SimulatedLink
 
 
 class Meta(TorchFunctionMode):
@@ -42,15 +47,15 @@ class Meta(TorchFunctionMode):
         super().__init__()
         self._shadows, self._indexed = shadows, indexed
 
+    @passes_through
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = dict(kwargs or {})
         if self._shadows.now.is_honest:  # called within an operator's own code
             return func(*args, **kwargs)
-        if func is torch.tensor and kwargs.pop(
-            "pin_memory", False
-        ):  # its C++ needs a driver's allocator, before any operator runs
+        # Its C++ needs a driver's allocator, before any operator runs.
+        if func is torch.tensor and kwargs.pop("pin_memory", False):
             return mark_pinned(func(*args, **kwargs))
         if func is torch.device and len(args) == 1 and isinstance(args[0], int):
             return self._indexed(args[0])
@@ -85,17 +90,6 @@ _INDEXING = (_aten.index.Tensor, _aten.index_put.default, _aten.index_put_.defau
 class OnGpu(TorchDispatchMode):
     """A dispatch mode that runs operators on "cuda" on the meta device, and launches their kernels.
 
-    Args:
-        shadows: the tensors of the GPU, with known values.
-        functional: runs functional collectives.
-        flex: runs FlexAttention in compiled code.
-        launched: called as `launched(kernel, call)` for each kernel.
-        transfers: copies between CPU and GPU, and blocks the host where CUDA does.
-        computed: computes the values that may decide.
-        asked: returns the values that the script reads.
-        on_cpu: calls an operator (func, args, kwargs) on CPU tensors.
-        dispatched: called at each operator, before its kernel.
-
     Raises:
         RuntimeError: an unknown value decides what happens next; the message is one sentence.
     """
@@ -104,20 +98,18 @@ class OnGpu(TorchDispatchMode):
 
     def __init__(
         self,
+        link: SimulatedLink,
         shadows: Shadows,
         functional: Functional,
         flex: FlexAttention,
-        launched: Callable[[Kernel, Call], None],
         transfers: HostCopies,
         computed: ValueComputer,
         asked: ValueReads,
-        on_cpu: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any],
-        dispatched: Callable[[], None],
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._on_cpu, self._dispatched, self._transfers = on_cpu, dispatched, transfers
-        self._shadows, self._launched, self._functional, self._flex = shadows, launched, functional, flex
-        self._computed, self._asked, self._sparse = computed, asked, Sparse(shadows, lambda: self)
+        self._link, self._shadows, self._functional, self._flex = link, shadows, functional, flex
+        self._transfers, self._computed, self._asked = transfers, computed, asked
+        self._sparse = Sparse(shadows, lambda: self)
         self._repeated = Repeated()
 
     @without_counting
@@ -130,7 +122,7 @@ class OnGpu(TorchDispatchMode):
             return self._below(key, func, types, args, kwargs)
         if any(getattr(kind, "__torch_dispatch__", _PLAIN) is not _PLAIN for kind in types):
             return NotImplemented  # the subclass handles the call, and its inner operators come here
-        self._dispatched()
+        self._link.count_dispatch()
         return self._dispatch(func, args, kwargs)
 
     def _dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
@@ -157,8 +149,8 @@ class OnGpu(TorchDispatchMode):
             self._shadows.note_empty(tensors_in(result))
             return result
         if not (given or is_of_gpu):
-            is_pinned = kwargs.pop("pin_memory", False)
-            return mark_pinned(self._on_cpu(func, args, kwargs)) if is_pinned else self._on_cpu(func, args, kwargs)
+            is_pinned, made = kwargs.pop("pin_memory", False), self._link.on_cpu(func, args, kwargs)
+            return mark_pinned(made) if is_pinned else made
         if self._sparse.takes(func, args, tensors):
             return self._sparse.call(func, args, kwargs)
         made_of = self._find_composite(func)
@@ -222,7 +214,7 @@ class OnGpu(TorchDispatchMode):
         values = self._computed.of(func, args, kwargs, result) if decides else NOT_KNOWN
         if values is NOT_KNOWN and (counts := self._counts(func, args, kwargs, result)) is not None:
             values = counts
-            self._asked.say(SENTENCE)
+            self._asked.say(EVENLY)
         if failed is not None:
             result = self._in_its_place(failed, func, args, values)
         made = tensors_in(result)
@@ -238,7 +230,7 @@ class OnGpu(TorchDispatchMode):
         if kernel is not None:
             if not is_known and func.namespace not in TORCHS:
                 self._asked.say(f"{func.name()} is priced by the bytes of its arguments and results")
-            self._launched(kernel, (func, args, kwargs, result))
+            self._link.launch(kernel, (func, args, kwargs, result))
         if _is_read(func, args, kwargs):
             self._transfers.wait()
         return result
@@ -293,7 +285,7 @@ class OnGpu(TorchDispatchMode):
         if not comes_from_gpu:
             self._transfers.to_gpu(source, is_blocking=is_blocking)
         elif (kernel := price(func, args, kwargs, target, on_gpu=True)[0]) is not None:
-            self._launched(kernel, (func, args, kwargs, target))
+            self._link.launch(kernel, (func, args, kwargs, target))
         return target
 
 

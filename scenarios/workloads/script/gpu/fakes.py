@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -14,6 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
 
+from scenarios.during import during
 from scenarios.workloads.script.gpu.known_values import META, Shadows
 
 
@@ -45,13 +45,8 @@ def leave_fakes_alone(shadows: Shadows, current: Callable[[], int]) -> None:
     run = FakeTensorMode.__torch_dispatch__
 
     def honest(self: FakeTensorMode, *args: Any, **kwargs: Any) -> Any:
-        # Restored rather than cleared, as fake operators call each other.
-        before = shadows.now.is_suspended, shadows.now.is_honest
-        shadows.now.is_suspended = shadows.now.is_honest = True
-        try:
+        with during(shadows.now, is_suspended=True, is_honest=True):
             return run(self, *args, **kwargs)
-        finally:
-            shadows.now.is_suspended, shadows.now.is_honest = before
 
     fake: Any = FakeTensor
     create, own_device = fake.__new__, fake.device.fget
@@ -71,26 +66,20 @@ def leave_fakes_alone(shadows: Shadows, current: Callable[[], int]) -> None:
 
 
 def find_shapes_of_dtensors(shadows: Shadows) -> None:
-    """Make DTensor find most result shapes by meta tensors until Python's calls are counted.
+    """Make DTensor find most result shapes by meta tensors.
 
-    torch's own way, a new FakeTensorMode each time, takes long and gives the same shapes and strides; once calls are
-    counted, torch's own calls have to run.
+    torch's own way, a new FakeTensorMode each time, takes long and gives the same shapes and strides.
     """
     kind: Any = ShardingPropagator
     usual = kind._propagate_tensor_meta_non_cached
 
     def find(self: Any, call: Any) -> Any:
         is_own = _is_shaped_alike(call.op) and "device" not in call.kwargs_schema and detect_fake_mode() is None
-        # A profile function is how calls of Python are counted: these must then be torch's own.
-        if not is_own or sys.getprofile() is not None:
+        if not is_own:
             return usual(self, call)
-        before = shadows.now.is_honest
-        shadows.now.is_honest = True
-        try:
-            with shadows.suspend(), torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
-                return _shapes_of(call.op(*map(_empty, call.args_schema), **_empty(call.kwargs_schema)))
-        finally:
-            shadows.now.is_honest = before
+        alone = during(shadows.now, is_suspended=True, is_honest=True)
+        with alone, torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+            return _shapes_of(call.op(*map(_empty, call.args_schema), **_empty(call.kwargs_schema)))
 
     kind._propagate_tensor_meta_non_cached = find
 

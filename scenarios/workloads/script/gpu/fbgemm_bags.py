@@ -5,10 +5,7 @@ The price follows from the ids, the dims of the tables and the optimizer, as in 
 
 from __future__ import annotations
 
-import importlib.abc
-import importlib.machinery
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from math import expm1, log1p
 from operator import mul
@@ -25,53 +22,31 @@ from scenarios.config.scenario.recommender import Feature
 from scenarios.seam.operations.bags import LONG_RUN
 from scenarios.sparse.keyed_jagged import KeyedJagged
 from scenarios.workloads.dlrm.tables.caching import CachedPiece, RowCache
-from scenarios.workloads.dlrm.tables.described import PricedPiece, Runs
 from scenarios.workloads.dlrm.tables.fbgemm_limits import OPTIMIZERS
-from scenarios.workloads.dlrm.tables.prices import RowPrices, samples_of
+from scenarios.workloads.dlrm.tables.prices import PricedPiece, RowPrices, Runs, samples_of
+from scenarios.workloads.script.gpu.imported import change_imported
 from scenarios.workloads.script.gpu.values.jagged import complete_fbgemm
+from scenarios.workloads.script.host.calls import passes_through
 from scenarios.workloads.script.process.simulated import SimulatedLink
 
-_BAGS = "fbgemm_gpu.split_table_batched_embeddings_ops_training"
 # Compute kernels by fbgemm's names of a table's location.
 _KERNELS = {kernel.fbgemm_location: kernel for kernel in SCENARIO_KERNELS}
 # Per table: number of distinct rows, of rows with more than LONG_RUN ids, and the most ids of one row; empty if the ids
 # are unknown.
 Named = dict[int, tuple[int, int, int]]
 _BATCHES = "batch_size_per_feature_per_rank"
-_PERMUTING = "fbgemm_gpu.permute_pooled_embedding_modules_split"
-_OF_IDS = "fbgemm_gpu.sparse_ops"
 
 
-class BagsOnGpu(importlib.abc.MetaPathFinder):
-    """An import hook that patches fbgemm's bags when a script imports them; it imports nothing itself."""
+class BagsOnGpu:
+    """Changes of fbgemm's modules: its bags are priced, and its operators completed."""
 
     def __init__(self, link: SimulatedLink, l2_bytes: float) -> None:
         self._link, self._l2_bytes = link, l2_bytes
-        self.changes = {
-            _BAGS: self._change_bags,
-            _PERMUTING: self._change_permuting,
-            _OF_IDS: _change_operators,
+        self.changes: dict[str, Callable[[ModuleType], None]] = {
+            "fbgemm_gpu.split_table_batched_embeddings_ops_training": self._change_bags,
+            "fbgemm_gpu.permute_pooled_embedding_modules_split": self._change_permuting,
+            "fbgemm_gpu.sparse_ops": lambda _: complete_fbgemm(),
         }
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        """Return the usual spec of a module to patch, with a loader that patches the loaded module; None for others."""
-        change = self.changes.get(name)
-        if change is None:
-            return None
-        found = importlib.machinery.PathFinder.find_spec(name, path)
-        if found is None or found.loader is None:
-            return None
-        load = found.loader.exec_module
-
-        def load_changed(module: ModuleType) -> None:
-            load(module)
-            change(module)
-
-        # Patched behind its own execution: the classes exist then, and no script has used them yet.
-        found.loader.exec_module = load_changed  # type: ignore[method-assign]
-        return found
 
     def _change_bags(self, module: ModuleType) -> None:
         for name in ("SplitTableBatchedEmbeddingBagsCodegen", "DenseTableBatchedEmbeddingBagsCodegen"):
@@ -82,19 +57,19 @@ class BagsOnGpu(importlib.abc.MetaPathFinder):
 
         def make(bags: Any, embedding_specs: Any, feature_table_map: Any = None, *args: Any, **more: Any) -> None:
             begin(bags, embedding_specs, feature_table_map, *args, **more)
-            bags.feature_table_map = list(
-                feature_table_map or range(len(embedding_specs))
-            )  # dense bags do not store it
+            # Dense bags do not store it.
+            bags.feature_table_map = list(feature_table_map or range(len(embedding_specs)))
 
         if "Dense" in kind.__name__:
             kind.__init__ = make
-        usual, finder, priced = kind.forward, self, WeakKeyDictionary[Any, _ModuleBags]()
+        usual, priced = kind.forward, WeakKeyDictionary[Any, _ModuleBags]()
 
         def of(bags: Any) -> _ModuleBags:
             if bags not in priced:
-                priced[bags] = _ModuleBags(bags, finder._link, finder._l2_bytes)
+                priced[bags] = _ModuleBags(bags, self._link, self._l2_bytes)
             return priced[bags]
 
+        @passes_through
         def forward(bags: Any, indices: Tensor, offsets: Tensor, *args: Any, **more: Any) -> Tensor:
             if not indices.is_cuda:
                 found: Tensor = usual(bags, indices, offsets, *args, **more)
@@ -128,6 +103,7 @@ class BagsOnGpu(importlib.abc.MetaPathFinder):
         """Replace the permutation of pooled embeddings: fbgemm's operator has no gradient on meta tensors."""
         known = self._link.values_of
 
+        @passes_through
         def forward(permute: Any, pooled_embs: Tensor) -> Tensor:
             places, order = known(permute._offset_dim_list), known(permute._permute)
             assert places is not None, "integers are known"
@@ -138,16 +114,9 @@ class BagsOnGpu(importlib.abc.MetaPathFinder):
         module.PermutePooledEmbeddingsSplit.forward = forward
 
 
-def _change_operators(_: ModuleType) -> None:
-    complete_fbgemm()
-
-
 def watch_bags(link: SimulatedLink, l2_bytes: float) -> None:
     """Price lookups and updates of fbgemm's table-batched embeddings, once the process imports fbgemm or if it has."""
-    finder = BagsOnGpu(link, l2_bytes)
-    for name in finder.changes.keys() & sys.modules.keys():  # loaded by the server from which ranks fork
-        finder.changes[name](sys.modules[name])
-    sys.meta_path.insert(0, finder)
+    change_imported(BagsOnGpu(link, l2_bytes).changes)
 
 
 class _ModuleBags:
@@ -191,15 +160,8 @@ class _ModuleBags:
     ) -> Tensor:
         """Return the result of the module's forward pass.
 
-        The module is an argument, not stored: a reference would keep its tables' memory alive.
-
-        Args:
-            module: the bags.
-            indices: the ids.
-            offsets: where each bag begins in `indices`.
-            weights: weights per id, or None.
-            batches: samples of each feature from each rank if features have different batch sizes (VBE); the result is
-                flat then.
+        The module is an argument, not stored: a reference would keep its tables' memory alive. `batches` are samples of
+        each feature from each rank if features have different batch sizes (VBE); the result is flat then.
         """
         if self._link.shadows is not None and self._link.shadows.has_all:
             raise RuntimeError("fbgemm's tables have no values on simulated GPUs: expected --play record")
@@ -331,6 +293,7 @@ class _ModuleBags:
 
 class _LookUp(torch.autograd.Function):
     @staticmethod
+    @passes_through
     def forward(
         ctx: Any,
         own: Tensor,

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 
+from scenarios.during import during
 from scenarios.workloads.script.gpu.known_values import Shadows
 
 _NAMESPACE, _RESHARD = "_c10d_functional", "_dtensor::shard_dim_alltoall"
@@ -35,11 +36,8 @@ class Functional:
 
         def make(kind: Any, elem: Tensor) -> Any:
             """Create the tensor with its inner tensor's real device, as C++ requires."""
-            before, shadows.now.is_honest = shadows.now.is_honest, True
-            try:
+            with during(shadows.now, is_honest=True):
                 return usual(kind, elem)
-            finally:
-                shadows.now.is_honest = before
 
         AsyncCollectiveTensor.__new__ = make  # type: ignore[method-assign,assignment]
 
@@ -58,61 +56,11 @@ class Functional:
             return AsyncCollectiveTensor(args[0])
         if name == "wait_tensor":
             return self._wait(args[0])
-        if name.removesuffix("_").endswith("_coalesced"):
-            return self._together(name.removesuffix("_").removesuffix("_coalesced"), name.endswith("_"), args)
-        tensor, group = args[0], torch._C._distributed_c10d._resolve_process_group(args[-1])
-        size = group.size()
-        match name.removesuffix("_"):
-            case "all_reduce":
-                made = tensor if name.endswith("_") else tensor.clone(memory_format=torch.contiguous_format)
-                options = dist.AllreduceOptions()
-                options.reduceOp = _op(args[1])
-                work = group.allreduce([made], options)
-            case "broadcast":
-                made = tensor if name.endswith("_") else tensor.clone(memory_format=torch.contiguous_format)
-                broadcast = dist.BroadcastOptions()
-                broadcast.rootRank = args[1]
-                work = group.broadcast([made], broadcast)
-            case "all_gather_into_tensor":
-                made = tensor.new_empty([tensor.shape[0] * size, *tensor.shape[1:]])
-                work = group._allgather_base(made, tensor.contiguous())
-            case "reduce_scatter_tensor":
-                made = tensor.new_empty([tensor.shape[0] // size, *tensor.shape[1:]])
-                scatter = dist.ReduceScatterOptions()
-                scatter.reduceOp = _op(args[1])
-                work = group._reduce_scatter_base(made, tensor.contiguous(), scatter)
-            case "all_to_all_single":
-                outputs, inputs = list(args[1]), list(args[2])
-                made = tensor.new_empty([sum(outputs), *tensor.shape[1:]])
-                work = group.alltoall_base(made, tensor.contiguous(), outputs, inputs)
-            case _:
-                raise AssertionError(f"{name} is none of them")
-        self._attach_work(made, work)
-        return made
-
-    def _together(self, name: str, in_place: bool, args: tuple[Any, ...]) -> list[Tensor]:
-        """Issue a coalesced collective on several tensors as one call."""
-        tensors, group = args[0], torch._C._distributed_c10d._resolve_process_group(args[-1])
-        size, given = group.size(), [tensor.contiguous() for tensor in tensors]
-        match name:
-            case "all_reduce":
-                made = given if in_place else [each.clone() for each in given]
-                options = dist.AllreduceCoalescedOptions()
-                options.reduceOp = _op(args[1])
-                work = group.allreduce_coalesced(made, options)
-            case "all_gather_into_tensor":
-                made = [each.new_empty([each.shape[0] * size, *each.shape[1:]]) for each in given]
-                work = group.allgather_into_tensor_coalesced(made, given)
-            case "reduce_scatter_tensor":
-                made = [each.new_empty([each.shape[0] // size, *each.shape[1:]]) for each in given]
-                scatter = dist.ReduceScatterOptions()
-                scatter.reduceOp = _op(args[1])
-                work = group.reduce_scatter_tensor_coalesced(made, given, scatter)
-            case _:
-                raise AssertionError(f"{name} is none of them")
+        verb, given, group = name.removesuffix("_").removesuffix("_coalesced"), args[0], _group(args[-1])
+        made, work = _begin(verb, group, args, is_in_place=name.endswith("_"))
         for each in made:
             self._attach_work(each, work)
-        return made
+        return made[0] if isinstance(given, Tensor) else made
 
     def _attach_work(self, made: Tensor, work: Any) -> None:
         key = made.untyped_storage()._cdata
@@ -127,15 +75,50 @@ class Functional:
         return tensor
 
 
+def _begin(verb: str, group: Any, args: tuple[Any, ...], *, is_in_place: bool) -> tuple[list[Tensor], Any]:
+    """Issue a collective on one tensor, or a coalesced one on several; return its results and its work."""
+    is_one, size = isinstance(args[0], Tensor), group.size()
+    tensors = [args[0]] if is_one else list(args[0])
+    if verb in ("all_reduce", "broadcast"):
+        made = tensors if is_in_place else [each.clone(memory_format=torch.contiguous_format) for each in tensors]
+        if verb == "broadcast":
+            broadcast = dist.BroadcastOptions()
+            broadcast.rootRank = args[1]
+            return made, group.broadcast(made, broadcast)
+        options = dist.AllreduceOptions() if is_one else dist.AllreduceCoalescedOptions()
+        options.reduceOp = _op(args[1])
+        return made, (group.allreduce if is_one else group.allreduce_coalesced)(made, options)
+    given = [each.contiguous() for each in tensors]
+    match verb:
+        case "all_gather_into_tensor":
+            made = [each.new_empty([each.shape[0] * size, *each.shape[1:]]) for each in given]
+            return made, group.allgather_into_tensor_coalesced(made, given)
+        case "reduce_scatter_tensor":
+            made = [each.new_empty([each.shape[0] // size, *each.shape[1:]]) for each in given]
+            scatter = dist.ReduceScatterOptions()
+            scatter.reduceOp = _op(args[1])
+            return made, group.reduce_scatter_tensor_coalesced(made, given, scatter)
+        case "all_to_all_single":
+            outputs, inputs, (sent,) = list(args[1]), list(args[2]), given
+            made = [sent.new_empty([sum(outputs), *sent.shape[1:]])]
+            return made, group.alltoall_base(made[0], sent, outputs, inputs)
+    raise AssertionError(f"{verb} is none of them")
+
+
 def _reshard(tensor: Tensor, gathered: int, cut: int, group: Any) -> Tensor:
     """Split dimension `cut` among the members and gather dimension `gathered`, by an all-to-all with a wait."""
-    if not isinstance(group, dist.ProcessGroup):  # a name; from torch 2.13 on, the group itself
-        group = torch._C._distributed_c10d._resolve_process_group(group)
+    group = _group(group)
     length = tensor.shape[cut] // group.size()
     sent = [tensor.narrow(cut, member * length, length).contiguous() for member in range(group.size())]
     received = [torch.empty_like(piece) for piece in sent]
     group.alltoall(received, sent).wait()
     return torch.cat(received, gathered)
+
+
+def _group(given: Any) -> Any:
+    """Return the group of a name; from torch 2.13 on, DTensor gives the group itself."""
+    is_group = isinstance(given, dist.ProcessGroup)
+    return given if is_group else torch._C._distributed_c10d._resolve_process_group(given)
 
 
 def _op(name: str) -> Any:

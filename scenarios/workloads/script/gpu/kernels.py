@@ -1,5 +1,5 @@
-"""Operators that a GPU runs as one kernel (attention, dropout, SyncBatchNorm), and the layout of convolutions'
-results.
+"""Operators that a GPU runs as one kernel (attention, dropout, SyncBatchNorm), as selective checkpoints see them, and
+the layout of convolutions' results.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils import checkpoint
 from torch.utils._pytree import tree_map_only
 
 from scenarios.workloads.script.gpu.known_values import wraps
@@ -19,6 +20,10 @@ from scenarios.workloads.script.gpu.known_values import wraps
 _aten = torch.ops.aten
 # The dtypes that FlashAttention supports (torch/aten, sdp_utils.cpp, `can_use_flash_attention`).
 _OF_FLASH = (torch.float16, torch.bfloat16)
+# The attention operator that runs in place of a GPU's, as it can compute values on CPUs.
+_STANDS = _aten._scaled_dot_product_flash_attention_for_cpu.default
+_FLASH = _aten._scaled_dot_product_flash_attention.default
+_EFFICIENT = _aten._scaled_dot_product_efficient_attention.default
 
 
 @contextmanager
@@ -61,14 +66,11 @@ def _attend(
         attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill_(attn_mask.logical_not(), -inf)
     made: Tensor
     if wraps(query) and attn_mask is None and query.dtype in _OF_FLASH:  # DTensor supports both of a GPU's kernels
-        fused = _aten._scaled_dot_product_flash_attention.default
-        made = fused(query, key, value, dropout_p, is_causal, scale=scale)[0]
+        made = _FLASH(query, key, value, dropout_p, is_causal, scale=scale)[0]
     elif wraps(query):
-        fused = _aten._scaled_dot_product_efficient_attention.default
-        made = fused(query, key, value, attn_mask, True, dropout_p, is_causal, scale=scale)[0]
-    else:  # this operator can compute values on CPUs
-        fused = _aten._scaled_dot_product_flash_attention_for_cpu.default
-        made = fused(query, key, value, 0.0, is_causal, attn_mask=attn_mask, scale=scale)[0]
+        made = _EFFICIENT(query, key, value, attn_mask, True, dropout_p, is_causal, scale=scale)[0]
+    else:
+        made = _STANDS(query, key, value, 0.0, is_causal, attn_mask=attn_mask, scale=scale)[0]
     return made
 
 
@@ -142,3 +144,29 @@ def as_laid_out(func: Any, args: tuple[Any, ...], result: Any) -> Any:
 
 def _in(format_: torch.memory_format, tensor: Tensor) -> Tensor:
     return tensor.contiguous(memory_format=format_) if tensor.dim() in _CHANNELS_LAST else tensor
+
+
+def name_operators_of_gpus() -> None:
+    """Make selective checkpoints' policies and lists see a GPU's attention operators, not the one that runs here."""
+    usual: Any = checkpoint.create_selective_checkpoint_contexts
+
+    def make(policy: Any, *args: Any, **more: Any) -> Any:
+        return usual(_translate_policy(policy) if callable(policy) else _translate_list(policy), *args, **more)
+
+    checkpoint.create_selective_checkpoint_contexts = make  # type: ignore[assignment]
+
+
+def _translate_policy(policy: Callable[..., Any]) -> Callable[..., Any]:
+    def translate(context: Any, operator: Any, *args: Any, **more: Any) -> Any:
+        return policy(context, _of_gpu(args, more) if operator is _STANDS else operator, *args, **more)
+
+    return translate
+
+
+def _of_gpu(args: tuple[Any, ...], more: dict[str, Any]) -> Any:
+    """Return the attention operator that a GPU runs: FlashAttention requires 16 bit and no mask."""
+    return _FLASH if args[0].dtype in _OF_FLASH and more.get("attn_mask") is None else _EFFICIENT
+
+
+def _translate_list(operators: list[Any]) -> list[Any]:
+    return [*operators, *([_STANDS] if {_FLASH, _EFFICIENT} & {*operators} else [])]

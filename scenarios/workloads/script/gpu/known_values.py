@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor
 
+from scenarios.during import during
 from scenarios.workloads.script.gpu.memory.memory import DeviceMemory
 
 _KEYS = torch._C._dispatch_keys
@@ -94,23 +95,13 @@ class Shadows:
         with torch._C.DisableTorchFunction():  # parameters without a shape refuse torch functions
             return int(tensor.untyped_storage()._cdata)
 
-    @contextmanager
-    def suspend(self) -> Iterator[None]:
+    def suspend(self) -> AbstractContextManager[None]:
         """Treat tensors within the context as the simulation's own, not the script's."""
-        before, self.now.is_suspended = self.now.is_suspended, True
-        try:
-            yield
-        finally:
-            self.now.is_suspended = before
+        return during(self.now, is_suspended=True)
 
-    @contextmanager
-    def wanting_meta(self) -> Iterator[None]:
+    def wanting_meta(self) -> AbstractContextManager[None]:
         """Treat meta tensors created within the context as the script's own."""
-        before, self.now.wants_meta = self.now.wants_meta, True
-        try:
-            yield
-        finally:
-            self.now.wants_meta = before
+        return during(self.now, wants_meta=True)
 
     def adopt(self, tensors: Iterable[Tensor], *, is_in_host: bool = False) -> None:
         """Register tensors as GPU tensors; new storages start without known values and take GPU memory.

@@ -77,10 +77,8 @@ def _set_data(tensor: Tensor, value: Tensor) -> None:
         _keep_twin(tensor, other)
     if gradient is not None:
         _hold(tensor, gradient)
-    for owner in [
-        each for each, found in _left.items() if found is tensor
-    ]:  # `tensor` is a gradient that follows its parameter
-        _hold(owner, tensor)
+    for owner in [each for each, found in _left.items() if found is tensor]:
+        _hold(owner, tensor)  # `tensor` is a gradient that follows its parameter
 
 
 def _hold(tensor: Tensor, gradient: Tensor) -> None:

@@ -14,7 +14,6 @@ import torch
 import torch._dynamo
 
 from scenarios.modules.cuda_autocast import autocast_here, autocast_on_meta
-from scenarios.workloads.script.gpu.checkpoints import name_operators_of_gpus
 from scenarios.workloads.script.gpu.cuda.driver import Current
 from scenarios.workloads.script.gpu.cuda.generators import make_generators
 from scenarios.workloads.script.gpu.cuda.properties import SeenGpu
@@ -25,16 +24,14 @@ from scenarios.workloads.script.gpu.fakes import find_shapes_of_dtensors, leave_
 from scenarios.workloads.script.gpu.fbgemm_bags import watch_bags
 from scenarios.workloads.script.gpu.flex_attention import FlexAttention
 from scenarios.workloads.script.gpu.functional import Functional
-from scenarios.workloads.script.gpu.kernels import kernels_of_gpus
+from scenarios.workloads.script.gpu.kernels import kernels_of_gpus, name_operators_of_gpus
 from scenarios.workloads.script.gpu.known_values import Shadows
 from scenarios.workloads.script.gpu.memory.memory import DeviceMemory, workspace_bytes
 from scenarios.workloads.script.gpu.parameters import keep_parameters
 from scenarios.workloads.script.gpu.storages import Storages
 from scenarios.workloads.script.gpu.tensors import HostCopies, move_tensors, print_tensors
 from scenarios.workloads.script.gpu.triton_kernels import TritonKernels
-from scenarios.workloads.script.gpu.values.computed import ValueComputer
-from scenarios.workloads.script.gpu.values.drawn import draw_at_once
-from scenarios.workloads.script.gpu.values.sparse import make_sparse_anew
+from scenarios.workloads.script.gpu.values.computed import ValueComputer, draw_at_once
 from scenarios.workloads.script.gpu.values.value_reads import ValueReads
 from scenarios.workloads.script.process.labels import Labels
 from scenarios.workloads.script.process.simulated import SimulatedLink
@@ -60,21 +57,18 @@ def on_gpu(gpu: SeenGpu, link: SimulatedLink) -> Iterator[None]:
     flex = FlexAttention(shadows, link.launch, lambda: link.compiled.is_running)
     flex.install()
 
-    transfers = HostCopies(link.launch, lambda: link.synchronize(link.stream), link.staged)
+    transfers = HostCopies(link)
     print_tensors(shadows, transfers.wait)
     asked = ValueReads(shadows, _say, link.step)
     computed = ValueComputer(shadows, asked.say, lambda: torch.cuda.default_generators[indexed("cuda").index])
-    link.storages = Storages(shadows, transfers, asked.say)
+    link.filing = Storages(shadows, transfers, asked.say).filing
     draw_at_once(shadows)
-    make_sparse_anew(shadows)
     TritonKernels(shadows, gpu, link.launch, _say).watch()
     name_operators_of_gpus()
 
     @contextmanager
     def modes() -> Iterator[None]:
-        on_gpu = OnGpu(
-            shadows, functional, flex, link.launch, transfers, computed, asked, link.on_cpu, link.count_dispatch
-        )
+        on_gpu = OnGpu(link, shadows, functional, flex, transfers, computed, asked)
         with autocast_here(), Meta(shadows, indexed), on_gpu:
             yield
 

@@ -63,13 +63,7 @@ class Repeated:
     ) -> None:
         """Store a call's outcome if repeatable: new tensors that fill their storages, the first argument, or None.
 
-        Args:
-            key: the call's key.
-            given: the tensors among the arguments.
-            result: the call's result.
-            first: the first argument.
-            kernel: the call's kernel, if any.
-            decides: whether the result's values may be needed.
+        `given` are the tensors among the arguments, `first` is the first argument.
         """
         if result is None or (result is first and key[0]._schema.is_mutable):
             self._keep(key, CallOutcome((), None, result is not None, kernel, decides))

@@ -9,13 +9,14 @@ from __future__ import annotations
 import multiprocessing.queues
 import threading
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
+from scenarios.during import during
 from scenarios.modules.operators import tensors_in
 from scenarios.workloads.script.gpu.cuda.names import refusing
 from scenarios.workloads.script.gpu.known_values import UNKNOWN, Shadows, is_meta, wraps
@@ -32,18 +33,21 @@ _refuse_sharing = refusing(
 )
 
 
+class _Filing(threading.local):
+    """Whether a thread writes a file of the prediction's own."""
+
+    is_filing = False
+
+
 class Storages:
     """Replacements of torch.UntypedStorage's methods for GPU storages.
 
-    Args:
-        shadows: the GPU's tensors.
-        transfers: copies between CPU and GPU.
-        said: called where unknown values are read on the CPU, with a sentence if it is not the usual one.
+    `said` is called where unknown values are read on the CPU, with a sentence if it is not the usual one.
     """
 
     def __init__(self, shadows: Shadows, transfers: HostCopies, said: Callable[..., None]) -> None:
         self._shadows, self._transfers, self._said = shadows, transfers, said
-        self._here = threading.local()
+        self.here = _Filing()
         self._unwritten = set[int]()  # CPU storages of unknown bytes, only the first two of which hold the mark
         self._follow()
         rebuild = torch._utils._rebuild_tensor
@@ -53,18 +57,9 @@ class Storages:
         core: Any = torch._C
         core.PyTorchFileWriter, core.PyTorchFileReader = _writer(self), _reader(self)
 
-    @contextmanager
-    def filing(self) -> Iterator[None]:
+    def filing(self) -> AbstractContextManager[None]:
         """Omit large unknown storages from files written within this context: they are the prediction's own."""
-        before, self._here.is_filing = self._is_filing, True
-        try:
-            yield
-        finally:
-            self._here.is_filing = before
-
-    @property
-    def _is_filing(self) -> bool:
-        return getattr(self._here, "is_filing", False)
+        return during(self.here, is_filing=True)
 
     def _follow(self) -> None:
         storage: Any = torch.UntypedStorage
@@ -156,7 +151,7 @@ class Storages:
             _bytes_of(target).copy_(_bytes_of(source), non_blocking=not is_blocking)
         else:
             self._transfers.to_cpu(given, _bytes_of(target), is_blocking=is_blocking)
-            if self._is_filing and target.nbytes() > 1:
+            if self.here.is_filing and target.nbytes() > 1:
                 self._leave_out(target)
             else:
                 self._mark(target)
@@ -215,7 +210,7 @@ def _writer(storages: Storages) -> type:
         def write_record(self, name: str, data: Any, size: int) -> None:
             is_left_out = isinstance(data, torch.UntypedStorage) and data._cdata in storages._unwritten
             if is_left_out and storages._is_unknown(data):
-                if storages._is_filing and size >= _LEAST_NOTED_BYTES:
+                if storages.here.is_filing and size >= _LEAST_NOTED_BYTES:
                     super().write_record(f"{name}{_NOTE}", b"", 0)
                     return
                 storages._mark(data)

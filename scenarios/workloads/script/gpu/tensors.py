@@ -17,6 +17,7 @@ from scenarios.modules.operators import size_bytes
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.trace import COPYING
 from scenarios.workloads.script.gpu.known_values import Shadows, wraps
+from scenarios.workloads.script.process.simulated import SimulatedLink
 
 # Copies up to this size from pageable memory do not block (CUDA runtime API, "API synchronization behavior").
 _AT_ONCE_BYTES = 64 << 10
@@ -60,11 +61,8 @@ def move_tensors(shadows: Shadows, current: Callable[[], int]) -> Callable[[Any]
     _parse(number_device)
     _follow_default_device(shadows, number_device)
     _group()
-    UninitializedTensorMixin._allowed_methods += [
-        tensor.to,
-        tensor.cuda,
-        tensor.get_device,
-    ]  # lazy modules refuse other methods
+    # Lazy modules refuse other methods.
+    UninitializedTensorMixin._allowed_methods += [tensor.to, tensor.cuda, tensor.get_device]
     return number_device
 
 
@@ -96,14 +94,16 @@ def is_pinned(tensor: Tensor) -> bool:
 class HostCopies:
     """A model of copies between the CPU and the GPU, on the current stream, over the path to the host's memory.
 
-    The host itself copies pageable memory to or from memory that the GPU can access (`staged(size_bytes)`), and waits
-    for the GPU by `wait()`, unless few bytes go to the GPU.
+    The host itself copies pageable memory to or from memory that the GPU can access, and waits for the GPU, unless few
+    bytes go to the GPU.
     """
 
-    def __init__(
-        self, launched: Callable[[Kernel], None], wait: Callable[[], None], staged: Callable[[int], None]
-    ) -> None:
-        self._launched, self.wait, self._staged = launched, wait, staged
+    def __init__(self, link: SimulatedLink) -> None:
+        self._link = link
+
+    def wait(self) -> None:
+        """Make the host wait for the current stream."""
+        self._link.synchronize(self._link.stream)
 
     def to_gpu(self, source: Tensor, *, is_blocking: bool) -> None:
         """Copy a CPU tensor to the GPU."""
@@ -111,20 +111,20 @@ class HostCopies:
         if not is_pinned(source):
             if size > _AT_ONCE_BYTES:
                 self.wait()
-            self._staged(size)
-        self._launched(Kernel(kind=COPYING, host_read=float(size), bytes_written=float(size), dtype=""))
+            self._link.staged(size)
+        self._link.launch(Kernel(kind=COPYING, host_read=float(size), bytes_written=float(size), dtype=""))
         if is_blocking:
             self.wait()
 
     def to_cpu(self, source: Tensor, target: Tensor | None, *, is_blocking: bool) -> None:
         """Copy a GPU tensor; without a target, to new memory, which is pinned if the copy does not block."""
         size = size_bytes(source)
-        self._launched(Kernel(kind=COPYING, bytes_read=float(size), host_written=float(size), dtype=""))
+        self._link.launch(Kernel(kind=COPYING, bytes_read=float(size), host_written=float(size), dtype=""))
         is_pageable = is_blocking if target is None else not is_pinned(target)
         if is_blocking or is_pageable:
             self.wait()
         if is_pageable:
-            self._staged(size)
+            self._link.staged(size)
 
 
 def _move(indexed: Callable[[Any], Any]) -> None:
@@ -136,9 +136,8 @@ def _move(indexed: Callable[[Any], Any]) -> None:
         args, more = _with_indices(args, more, indexed)
         if (on_meta := _of_meta(self, args, more)) is not None:
             return to(self, **on_meta)  # type: ignore[no-any-return]
-        if (
-            not more.get("copy") and self.is_cuda
-        ):  # drop the device if the tensor is there already, as C++ would not notice
+        # Drop the device if the tensor is there already, as C++ would not notice.
+        if not more.get("copy") and self.is_cuda:
             if args and args[0] == self.device:
                 args = args[1:]
             if more.get("device") == self.device:

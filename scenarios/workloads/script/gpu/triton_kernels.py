@@ -5,16 +5,12 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
-import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from importlib import import_module
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType, SimpleNamespace
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import Tensor
@@ -23,11 +19,9 @@ from scenarios.modules.operators import size_bytes, tensors_in
 from scenarios.seam.arguments import dtype_name
 from scenarios.seam.kernel import Kernel
 from scenarios.workloads.script.gpu.cuda.properties import SeenGpu
+from scenarios.workloads.script.gpu.imported import change_imported
 from scenarios.workloads.script.gpu.known_values import Shadows
 
-# Triton's modules and classes whose `run` launches a kernel, and the module of its GPU driver.
-_MODULES = {"triton.runtime.jit": "JITFunction", "triton.runtime.autotuner": "Autotuner"}
-_DRIVER = "triton.runtime.driver"
 _CACHE_INTEGERS = 1 << 26
 _SENTENCE = "kernels of Triton are priced by the bytes of their arguments, each once"
 _NO_VALUES = "kernels of Triton have no values on simulated GPUs: expected --play record"
@@ -51,20 +45,18 @@ class TritonKernels:
 
     def watch(self) -> None:
         """Patch Triton now, or when it is imported."""
-        for name in (*_MODULES, _DRIVER):
-            if name in sys.modules:
-                self.patch(sys.modules[name])
-        sys.meta_path.insert(0, _Imports(self.patch))
+        change_imported(
+            {
+                "triton.runtime.jit": lambda found: self._patch(found.JITFunction, self._run),
+                "triton.runtime.autotuner": lambda found: self._patch(found.Autotuner, _first_config),
+                "triton.runtime.driver": lambda found: found.driver.set_active(_driver(self._gpu)),
+            }
+        )
 
-    def patch(self, module: ModuleType) -> None:
-        """Patch one of Triton's modules, once it is loaded."""
-        found: Any = module
-        if module.__name__ == _DRIVER:
-            found.driver.set_active(_driver(self._gpu))
-            return
-        kind = getattr(module, _MODULES[module.__name__])
-        kind.run = self._run if kind.__name__ == "JITFunction" else _first_config
-        kind.warmup = _refuse
+    @staticmethod
+    def _patch(kind: Any, run: Callable[..., Any]) -> None:
+        """Patch a class of Triton's whose `run` launches a kernel."""
+        kind.run, kind.warmup = run, _refuse
 
     def launch(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         """Launch a kernel with its arguments.
@@ -115,27 +107,6 @@ class _Launched:
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"{name}: {_NOT_COMPILED}")
-
-
-class _Imports(MetaPathFinder):
-    """An import hook that patches Triton's modules."""
-
-    def __init__(self, patch: Callable[[ModuleType], None]) -> None:
-        self._patch = patch
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """Return the usual spec of a module to patch, with a loader that patches the loaded module; None for others."""
-        spec = PathFinder.find_spec(name, path, target) if name in (*_MODULES, _DRIVER) else None
-        if spec is None or spec.loader is None:
-            return None
-        run, loader = spec.loader.exec_module, spec.loader
-
-        def execute(module: ModuleType) -> None:
-            run(module)
-            self._patch(module)
-
-        mock.patch.object(loader, "exec_module", execute).start()
-        return spec
 
 
 def _refuse(*_: Any, **__: Any) -> Any:

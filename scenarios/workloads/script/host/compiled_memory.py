@@ -13,55 +13,19 @@ it nevertheless, a compiler does not.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
 from scenarios.modules.fusion import COPIES, POINTWISE
 from scenarios.modules.recorder import Operator
-from scenarios.workloads.script.gpu.memory.memory import DeviceMemory
+from scenarios.workloads.script.gpu.memory.memory import DeviceMemory, JournalStorage, StorageJournal
 
 _FUSED = POINTWISE | {"reduction"}
 # Operators whose gradients need neither operands nor results.
 _PASSES_ON = COPIES | {"add", "add_", "sub", "sub_", "neg", "cat"}
 # Operators that draw random numbers: their results are kept, not recomputed.
 _RANDOM = ("dropout", "bernoulli", "rand", "normal_", "uniform_")
-
-
-@dataclass(slots=True, eq=False)
-class _Storage:
-    """A storage that is allocated while compiled code runs; `number` is that of the tensor that its operator makes."""
-
-    size_bytes: int
-    stream: int
-    number: int | None = None
-
-
-@dataclass(slots=True)
-class _Journal:
-    """A journal of compiled code's allocations (key, storage) and frees (key, None), in order."""
-
-    end: Callable[[], None]
-    entries: list[tuple[Hashable, _Storage | None]] = field(default_factory=list)
-    there: dict[Hashable, _Storage | None] = field(default_factory=dict)
-
-    def hold(self, key: Hashable, size_bytes: int, stream: int) -> None:
-        self._note(key, _Storage(size_bytes, stream))
-
-    def drop(self, key: Hashable) -> None:
-        self._note(key, None)
-
-    def holds(self, key: Hashable) -> bool | None:
-        return self.there[key] is not None if key in self.there else None
-
-    def _note(self, key: Hashable, storage: _Storage | None) -> None:
-        self.there[key] = storage
-        self.entries.append((key, storage))
-
-    def sizes(self) -> dict[int, int]:
-        """Return the sizes in bytes of the tensors that operators made, by their numbers."""
-        found = (storage for _, storage in self.entries if storage is not None)
-        return {each.number: each.size_bytes for each in found if each.number is not None}
 
 
 class CompiledMemory:
@@ -71,7 +35,7 @@ class CompiledMemory:
     """
 
     def __init__(self, memory: DeviceMemory, flush: Callable[[], None]) -> None:
-        self._memory, self._flush, self._journal = memory, flush, _Journal(flush)
+        self._memory, self._flush, self._journal = memory, flush, StorageJournal(flush)
 
     def begin(self) -> None:
         """Defer the memory's counting until `end`."""
@@ -97,7 +61,7 @@ class CompiledMemory:
         """
         if self._memory.journal is None:
             return
-        journal, self._journal, self._memory.journal = self._journal, _Journal(self._flush), None
+        journal, self._journal, self._memory.journal = self._journal, StorageJournal(self._flush), None
         runs, sizes = _Runs(operators), journal.sizes()
         alive = {each.number for each in journal.there.values() if each is not None and each.number is not None}
         sources: dict[int, set[int]] = {}
@@ -120,16 +84,14 @@ class CompiledMemory:
             if number in keys:
                 self._memory.hold(keys[number], 0)
 
-    def _replay(self, journal: _Journal, runs: _Runs, unwritten: set[int], users: Mapping[int, set[Hashable]]) -> None:
+    def _replay(
+        self, journal: StorageJournal, runs: _Runs, unwritten: set[int], users: Mapping[int, set[Hashable]]
+    ) -> None:
         """Count written storages in the memory, and the peak after each run: results may overwrite last-read operands.
 
-        Args:
-            journal: the deferred allocations and frees.
-            runs: the operators, cut into runs.
-            unwritten: numbers of tensors that are not written.
-            users: by tensor's number, the storages of tensors that are recomputed from it.
+        `users` are, by a tensor's number, the storages of tensors that are recomputed from it.
         """
-        there: dict[Hashable, _Storage] = {}
+        there: dict[Hashable, JournalStorage] = {}
         run: int | None = None
         for key, storage in journal.entries:
             if storage is None:
@@ -189,10 +151,7 @@ class _Runs:
     def sources(self, sizes: Mapping[int, int], alive: set[int], outputs: set[int]) -> dict[int, set[int]]:
         """Return the tensors from which others are recomputed in the backward pass, each with the recomputed ones.
 
-        Args:
-            sizes: bytes of the tensors that the operators make.
-            alive: numbers of the tensors that exist at the end.
-            outputs: numbers of the tensors that the forward pass returns.
+        `sizes` are bytes of tensors by number; `alive` ones exist at the end, and the forward pass returns `outputs`.
         """
         found: dict[int, set[int]] = {}
         kept: dict[int | None, list[int]] = {}

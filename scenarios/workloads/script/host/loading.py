@@ -1,4 +1,4 @@
-"""Watches torch's data loaders: measures batches in workers, and labels loading in the script's own process."""
+"""Watches torch's data loaders: next to a GPU, times batches in workers and labels loading in the script's process."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from torch.overrides import _get_current_function_mode_stack, _pop_mode
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.data import _utils, dataloader
 
-from scenarios.workloads.recording.events.notes import LoadedBatch
-from scenarios.workloads.script.host.measured import turns_of
+from scenarios.workloads.recording.events.notes import LoadedBatch, NoteLeftOut
+from scenarios.workloads.script.host.calls import passes_through, turns_of
 from scenarios.workloads.script.host.on_cpu import OnCpu
 from scenarios.workloads.script.process.simulated import SimulatedLink
 from scenarios.workloads.script.users_lines import users_line
 
 _WORK: Any = _utils.worker._worker_loop  # torch's own, before `watch_loaders` replaces it
+# Values that a worker hands over in place of a batch.
+_SIGNALS = (ExceptionWrapper, _utils.worker._IterableDatasetStopIteration)
 
 
 class Timed:
@@ -39,57 +41,28 @@ def work(kind: Any, dataset: Any, indices: Any, batches: Any, *rest: Any, **more
     sys.setprofile(None)
     while _get_current_function_mode_stack():
         _pop_mode()
-    watch = _Watch(indices, batches)
+    _time_batches(indices, batches)
     with _disable_current_modes():
-        _WORK(kind, dataset, _Indices(watch), _Batches(watch), *rest, **more)
+        _WORK(kind, dataset, indices, batches, *rest, **more)
 
 
-class _Watch:
-    """A stopwatch of one worker: from taking indices off its queue until handing over their batch."""
+def _time_batches(indices: Any, batches: Any) -> None:
+    """Time a worker from taking indices off its queue until handing over their batch."""
+    get, put, began_ns = indices.get, batches.put, 0
 
-    def __init__(self, indices: Any, batches: Any) -> None:
-        self.indices, self.batches, self._began_ns = indices, batches, 0
-
-    def get(self, *args: Any, **more: Any) -> Any:
-        found = self.indices.get(*args, **more)
-        self._began_ns = time.process_time_ns()
+    def begin(*args: Any, **more: Any) -> Any:
+        nonlocal began_ns
+        found = get(*args, **more)
+        began_ns = time.process_time_ns()
         return found
 
-    def put(self, given: Any) -> None:
+    def end(given: Any) -> None:
         number, data = given
         if data is not None and not isinstance(data, _SIGNALS):
-            data = Timed(data, time.process_time_ns() - self._began_ns)
-        self.batches.put((number, data))
+            data = Timed(data, time.process_time_ns() - began_ns)
+        put((number, data))
 
-
-# Values that a worker hands over in place of a batch.
-_SIGNALS = (ExceptionWrapper, _utils.worker._IterableDatasetStopIteration)
-
-
-class _Queue:
-    """A wrapper of one of a worker's two queues."""
-
-    def __init__(self, watch: _Watch, queue: Any) -> None:
-        self._watch, self._queue = watch, queue
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._queue, name)
-
-
-class _Indices(_Queue):
-    def __init__(self, watch: _Watch) -> None:
-        super().__init__(watch, watch.indices)
-
-    def get(self, *args: Any, **more: Any) -> Any:
-        return self._watch.get(*args, **more)
-
-
-class _Batches(_Queue):
-    def __init__(self, watch: _Watch) -> None:
-        super().__init__(watch, watch.batches)
-
-    def put(self, given: Any) -> None:
-        self._watch.put(given)
+    indices.get, batches.put = begin, end
 
 
 def watch_loaders(link: SimulatedLink, on_cpu: OnCpu) -> None:
@@ -111,6 +84,7 @@ def watch_loaders(link: SimulatedLink, on_cpu: OnCpu) -> None:
         self._number = next(numbers)
         reset(self, *args, **more)
 
+    @passes_through
     def advance_labelled(self: Any) -> Any:
         with on_cpu.loading():
             return advance(self)
@@ -118,3 +92,27 @@ def watch_loaders(link: SimulatedLink, on_cpu: OnCpu) -> None:
     loader._process_data, loader._reset = process_timed, reset_numbered
     own._next_data = advance_labelled
     _utils.worker._worker_loop = work  # type: ignore[assignment]
+
+
+class LeftOut:
+    """A watch over DataLoader workers beside a CPU: that they were used in a step is reported, as it is not predicted.
+
+    Rank 0 reports at the end of each step, for all ranks.
+    """
+
+    def __init__(self, link: SimulatedLink) -> None:
+        self._link, self._is_used = link, False
+        loader: Any = dataloader._MultiProcessingDataLoaderIter
+        advance = loader._next_data
+
+        def advance_watched(iterator: Any) -> Any:
+            self._is_used = True
+            return advance(iterator)
+
+        loader._next_data = advance_watched
+
+    def end_step(self) -> None:
+        """Report the work of the ending step that is not predicted."""
+        if self._is_used and os.environ["RANK"] == "0":
+            self._link.ask(NoteLeftOut(["time of DataLoader workers"]))
+        self._is_used = False

@@ -18,8 +18,8 @@ from typing import Any
 from scenarios.config.host_costs import Eager
 from scenarios.seam.host_work import NO_WORK, HostWork, total
 from scenarios.workloads.recording.events.notes import NoteCpuWork
+from scenarios.workloads.script.host.calls import turns_of
 from scenarios.workloads.script.host.cpu_work import BESIDE, COPIES, LOADING, MEASURED, OPERATORS
-from scenarios.workloads.script.host.measured import Freeing, turns_of
 from scenarios.workloads.script.host.operators import work_of
 from scenarios.workloads.script.process.simulated import SimulatedLink
 from scenarios.workloads.script.users_lines import INSTALLED, is_users_file, users_line
@@ -31,6 +31,9 @@ _LEAST_NS = 20_000
 _LEAST_MEASURED_NS, _LEAST_STRETCH_NS, _LEAST_ELSEWHERE_NS = 200_000, 50_000, 1_000_000
 _OF_TORCH = ("/site-packages/torch", "/site-packages/fbgemm_gpu")  # also torchrec's
 _USUAL = Eager()
+# Freeing memory takes up to this share of the CPU time of operators and copies (page by page), and this many ns per
+# dispatched operator (tensors and autograd nodes).
+_FREEING_SHARE, _FREEING_NS = 0.5, 150
 
 
 class OnCpu:
@@ -131,3 +134,33 @@ def _is_opaque(file: str) -> bool:
     """Return whether a file belongs to the script or to a package other than torch and Python's library."""
     is_packages = INSTALLED in file and not any(each in file for each in _OF_TORCH)
     return is_packages or is_users_file(file)
+
+
+class Freeing:
+    """A budget of CPU time for freeing the results of this and the last step; only work beyond the budget counts."""
+
+    def __init__(self) -> None:
+        self._last_ns = self._now_ns = 0.0
+        self._dispatched = 0
+
+    def add(self, computed_ns: float) -> None:
+        """Extend the budget for operators and copies that took `computed_ns`."""
+        self._now_ns += _FREEING_SHARE * computed_ns
+
+    def beyond(self, cpu_ns: float, dispatched: int) -> float:
+        """Return the part of a stretch beyond the budget; `dispatched`: operators dispatched so far."""
+        self._see(dispatched)
+        freeing_ns = min(cpu_ns, self._last_ns + self._now_ns)
+        of_last_ns = min(freeing_ns, self._last_ns)
+        self._last_ns -= of_last_ns
+        self._now_ns -= freeing_ns - of_last_ns
+        return cpu_ns - freeing_ns
+
+    def end_step(self, dispatched: int) -> None:
+        """Drop the budget that is left of the step before."""
+        self._see(dispatched)
+        self._last_ns, self._now_ns = self._now_ns, 0.0
+
+    def _see(self, dispatched: int) -> None:
+        self._now_ns += _FREEING_NS * (dispatched - self._dispatched)
+        self._dispatched = dispatched

@@ -83,23 +83,19 @@ class RankPool(_Pool):  # type: ignore[misc]
     def _run(self, function: Callable[..., Any], tasks: Iterable[MapTask]) -> list[Any]:
         return [] if self._has_begun() else self._workers.run(function, [*tasks])
 
-    def map(self, func: Callable[[Any], Any], iterable: Iterable[Any], chunksize: int | None = None) -> list[Any]:
+    def _map_async(
+        self,
+        func: Callable[..., Any],
+        iterable: Iterable[Any],
+        mapper: Any,
+        chunksize: int | None = None,
+        *callbacks: Any,
+    ) -> Any:
+        """Begin `map`, `starmap`, `map_async` or `starmap_async`, as multiprocessing's own method does."""
         tasks = [*iterable]
-        return self._run(func, (MapTask((task,)) for task in tasks)) or super().map(func, tasks, chunksize)
-
-    def starmap(self, func: Callable[..., Any], iterable: Iterable[Any], chunksize: int | None = None) -> list[Any]:
-        tasks = [*iterable]
-        return self._run(func, (MapTask(tuple(task)) for task in tasks)) or super().starmap(func, tasks, chunksize)
-
-    def map_async(self, func: Callable[[Any], Any], iterable: Iterable[Any], *given: Any, **more: Any) -> Any:
-        tasks = [*iterable]
-        found = self._run(func, (MapTask((task,)) for task in tasks))
-        return _ran(found, *given[1:], **more) if found else super().map_async(func, tasks, *given, **more)
-
-    def starmap_async(self, func: Callable[..., Any], iterable: Iterable[Any], *given: Any, **more: Any) -> Any:
-        tasks = [*iterable]
-        found = self._run(func, (MapTask(tuple(task)) for task in tasks))
-        return _ran(found, *given[1:], **more) if found else super().starmap_async(func, tasks, *given, **more)
+        is_star = mapper is multiprocessing.pool.starmapstar  # type: ignore[attr-defined]
+        found = self._run(func, (MapTask(tuple(task) if is_star else (task,)) for task in tasks))
+        return _ran(found, *callbacks) if found else super()._map_async(func, tasks, mapper, chunksize, *callbacks)
 
     def imap(self, func: Callable[[Any], Any], iterable: Iterable[Any], chunksize: int = 1) -> Iterator[Any]:
         found, tasks = self._run_first(func, iterable)
@@ -114,9 +110,6 @@ class RankPool(_Pool):  # type: ignore[misc]
         tasks = iter(iterable)
         first = [*islice(tasks, self.seats.world_size + 1)]
         return self._run(func, (MapTask((task,)) for task in first)), chain(first, tasks)
-
-    def apply(self, func: Callable[..., Any], args: Iterable[Any] = (), kwds: Mapping[str, Any] | None = None) -> Any:
-        return self.apply_async(func, args, kwds).get()
 
     def apply_async(
         self,
@@ -244,11 +237,10 @@ class _Result:
         return self._future.exception() is None
 
 
-def _ran(found: list[Any], *callbacks: Any, **by_name: Any) -> _Result:
+def _ran(found: list[Any], *callbacks: Any) -> _Result:
     future = Future[Any]()
     future.set_result(found)
-    by_name.pop("chunksize", None)
-    return _Result(future, *callbacks, **by_name)
+    return _Result(future, *callbacks)
 
 
 def _settle(kept: DeferredResult, future: Future[Any]) -> None:

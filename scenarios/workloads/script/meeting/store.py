@@ -42,33 +42,6 @@ class SimulatedStore(Store):
     def _do(self, verb: str, *arguments: Any) -> Any:
         return self._ask(AskStore(StoreRequest(self._name, verb, arguments, users_line(sys._getframe().f_back))))
 
-    def set(self, key: str, value: str | bytes) -> None:
-        self._do("set", key, _bytes(value))
-
-    def get(self, key: str) -> bytes:
-        return bytes(self._do("get", key))
-
-    def add(self, key: str, amount: int) -> int:
-        return int(self._do("add", key, int(amount)))
-
-    def append(self, key: str, value: str | bytes) -> None:
-        self._do("append", key, _bytes(value))
-
-    def check(self, keys: Sequence[str]) -> bool:
-        return bool(self._do("check", list(keys)))
-
-    def compare_set(self, key: str, expected: str | bytes, desired: str | bytes) -> bytes:
-        return bytes(self._do("compare_set", key, _bytes(expected), _bytes(desired)))
-
-    def delete_key(self, key: str) -> bool:
-        return bool(self._do("delete_key", key))
-
-    def num_keys(self) -> int:
-        return int(self._do("num_keys"))
-
-    def list_keys(self) -> list[str]:
-        return list(self._do("list_keys"))
-
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
         """Wait for other ranks to set all keys; the run ends as a deadlock if they never do."""
         self._do("wait", list(keys))
@@ -76,12 +49,9 @@ class SimulatedStore(Store):
     def multi_get(self, keys: Sequence[str]) -> list[bytes]:
         return [self.get(key) for key in keys]
 
-    def multi_set(self, keys: Sequence[str], values: Sequence[str | bytes]) -> None:
+    def multi_set(self, keys: Sequence[str], values: Sequence[str]) -> None:
         for key, value in zip(keys, values, strict=True):
             self.set(key, value)
-
-    def queue_push(self, key: str, value: str | bytes) -> None:
-        self._do("queue_push", key, _bytes(value))
 
     def queue_pop(self, key: str, block: bool = True) -> bytes:
         """Remove and return a queue's first value.
@@ -93,9 +63,6 @@ class SimulatedStore(Store):
         if found is None:
             raise dist.QueueEmptyError(f"queue {key} is empty")
         return bytes(found)
-
-    def queue_len(self, key: str) -> int:
-        return int(self._do("queue_len", key))
 
     def barrier(self, key: str, world_size: int, timeout: timedelta | None = None) -> None:
         """Wait until `world_size` ranks have called `barrier` with this key."""
@@ -117,8 +84,16 @@ class SimulatedStore(Store):
         return self._own_timeout
 
 
-def _bytes(value: str | bytes) -> bytes:
-    return value.encode() if isinstance(value, str) else bytes(value)
+def _asking(verb: str) -> Callable[..., Any]:
+    """Return a method that asks the simulator; torch's own take no keyword arguments either."""
+    return lambda store, *arguments: store._do(verb, *arguments)
+
+
+for _verb in (
+    *("set", "get", "add", "append", "check", "compare_set", "delete_key", "num_keys", "list_keys"),
+    *("queue_push", "queue_len"),
+):
+    setattr(SimulatedStore, _verb, _asking(_verb))
 
 
 class _PrefixStore(PrefixStore):

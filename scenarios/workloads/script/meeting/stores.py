@@ -11,6 +11,7 @@ from scenarios.workloads.recording.events.calls import MetInStore
 from scenarios.workloads.recording.events.event import Counts, RankEvent, Request
 
 if TYPE_CHECKING:
+    from scenarios.seam.backend import Backend, Work
     from scenarios.seam.group import Group
     from scenarios.seam.rank import Rank
 
@@ -54,7 +55,9 @@ class PendingWork(Protocol):
 
 
 class Meeting(Protocol):
-    """A backend, the simulator's, whose ranks also wait for each other outside of calls and use several libraries."""
+    """A backend, the simulator's: its ranks also wait for each other outside of calls, let simulated time pass, use
+    several libraries, and open streams that other ranks lack.
+    """
 
     def over(self, group: Group, library: str) -> Group:
         """Return a group of the same members whose calls another library carries out."""
@@ -62,6 +65,14 @@ class Meeting(Protocol):
 
     def pend(self, label: str) -> PendingWork:
         """Return a work that another rank finishes."""
+        ...
+
+    def open_own_stream(self, name: str) -> Backend:
+        """Return this rank on a new stream; no call uses the stream's own groups."""
+        ...
+
+    def sleep(self, until_ns: int) -> Work[Any]:
+        """Return a work that ends at that time."""
         ...
 
     async def let_others(self) -> None:
@@ -156,8 +167,8 @@ class _Store:
         self._values: dict[str, bytes] = {}
         self._queues = defaultdict[str, deque[bytes]](deque)
 
-    def set(self, key: str, value: bytes) -> None:
-        self._values[key] = value
+    def set(self, key: str, value: str | bytes) -> None:
+        self._values[key] = _bytes(value)
         self.changes += 1
 
     def get(self, key: str) -> bytes:
@@ -165,25 +176,25 @@ class _Store:
         return self._values[key]
 
     def add(self, key: str, amount: int) -> int:
-        found = int(self._values.get(key, b"0")) + amount
+        found = int(self._values.get(key, b"0")) + int(amount)
         # Adding 0 reads a counter, which must not count as a change: polling would never be seen.
         if amount or key not in self._values:
             self.set(key, str(found).encode())
         return found
 
-    def append(self, key: str, value: bytes) -> None:
-        self.set(key, self._values.get(key, b"") + value)
+    def append(self, key: str, value: str | bytes) -> None:
+        self.set(key, self._values.get(key, b"") + _bytes(value))
 
     def check(self, keys: Sequence[str]) -> bool:
         return all(key in self._values for key in keys)
 
-    def compare_set(self, key: str, expected: bytes, desired: bytes) -> bytes:
+    def compare_set(self, key: str, expected: str | bytes, desired: str | bytes) -> bytes:
         """Set a key if its value is `expected`, or if it has none and `expected` is empty; return torch's answer."""
         found = self._values.get(key)
-        if found == expected or (found is None and not expected):
+        if found == _bytes(expected) or (found is None and not expected):
             self.set(key, desired)
-            return desired
-        return expected if found is None else found
+            return _bytes(desired)
+        return _bytes(expected) if found is None else found
 
     def delete_key(self, key: str) -> bool:
         is_there = self._values.pop(key, None) is not None
@@ -205,8 +216,8 @@ class _Store:
         if int(self._values.get(JOINED, b"0")) < count:
             raise _WaitsError
 
-    def queue_push(self, key: str, value: bytes) -> None:
-        self._queues[key].append(value)
+    def queue_push(self, key: str, value: str | bytes) -> None:
+        self._queues[key].append(_bytes(value))
         self.changes += 1
 
     def queue_pop(self, key: str, is_waiting: bool) -> bytes | None:
@@ -220,3 +231,7 @@ class _Store:
 
     def queue_len(self, key: str) -> int:
         return len(self._queues[key])
+
+
+def _bytes(value: str | bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else bytes(value)

@@ -33,11 +33,7 @@ class MapTask(NamedTuple):
 class Workers:
     """The workers of a pool, which are not started while the pool's tasks may be ranks.
 
-    Args:
-        seats: the ranks that the script can start.
-        number: how many workers the pool has.
-        initializer: what each worker runs first.
-        start: starts a task in a usual worker, which sets the task's result.
+    `start` starts a task in a usual worker, which sets the task's result.
     """
 
     def __init__(

@@ -63,9 +63,8 @@ class _WatchedReplica:
         self._nodes = [_accumulating(each) for each in parameters]  # kept alive here, as autograd does not
         own = weakref.ref(self)
         for index, node in enumerate(self._nodes):
-            node.register_hook(
-                partial(_tell, own, index)
-            )  # runs after the reducer's hook, which copies into the bucket
+            # Runs after the reducer's hook, which copies into the bucket.
+            node.register_hook(partial(_tell, own, index))
 
     def ready(self, index: int) -> None:
         """Report that the gradient of the parameter `index` is ready; after the first pass, report the order."""

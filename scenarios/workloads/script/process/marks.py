@@ -74,7 +74,7 @@ class Marks:
     ) -> None:
         sys.modules.pop("twinstep", None)  # imported by the command; only the script's own import counts
         self._link, self._before, self._pid = link, before, os.getpid()
-        self._marking = Marking.of(every) if every else None
+        self._marking = Marking.of(every) if every else Marking("", 1)
         self._counted = 0  # marking events since the last mark
         self._first: weakref.ref[Any] | None = None  # optimizer; if deleted, the next one that steps takes its place
         self._others: dict[int, str] = {}  # names of other optimizers
@@ -89,11 +89,9 @@ class Marks:
         self._look_ups = LookUps(getattr(link, "shadows", None)) if is_planned else None
         register_optimizer_step_post_hook(self._count_step)
         self._losses, self._backwards = losses, self._watch_backward()
-        if (
-            self._marking is not None and self._marking.word == _FORWARD
-        ):  # only if needed: torch.compile reacts to global hooks
+        if self._marking.word == _FORWARD:  # only if needed: torch.compile reacts to global hooks
             self._watch_forward()
-        if self._marking is not None and self._marking.word == _ONCE:
+        if self._marking.word == _ONCE:
             self._watch_begin()
         ScriptGroup.called = staticmethod(self._count_call)
         _here[:] = [self]
@@ -108,7 +106,7 @@ class Marks:
         Raises:
             RuntimeError: the script's optimizer has marked steps before.
         """
-        if self._marking is not None:
+        if self._marking.word:
             return
         if self._by == _OPTIMIZER:
             raise RuntimeError(
@@ -127,7 +125,7 @@ class Marks:
                 self._link.ask(ScriptEnd())
             return
         self._tell_plan()
-        word = self._by if self._marking is None else self._marking.word
+        word = self._marking.word or self._by
         self._before(word == _OPTIMIZER)
         self._end_step = self._link.ask(StepEnd())
         if self._end_step is not None:
@@ -138,11 +136,11 @@ class Marks:
         self._losses.end()
         if word != _BACKWARD:
             self._backwards.end()
-        self._is_each = word == _OPTIMIZER and (self._marking is None or self._marking.period == 1)
+        self._is_each = word == _OPTIMIZER and self._marking.period == 1
 
     def _count(self, words: set[str]) -> None:
         """Count an event with these names, and mark a step if the rule's period is complete."""
-        if self._marking is not None and self._marking.word in words:
+        if self._marking.word in words:
             self._counted += 1
             if self._counted == self._marking.period:
                 self._counted = 0
@@ -159,7 +157,7 @@ class Marks:
         if optimizer is not self._first():
             self._others[id(optimizer)] = type(optimizer).__name__
             self._stepped_since.add(id(optimizer))
-        elif self._marking is not None:
+        elif self._marking.word:
             self._count({_OPTIMIZER, _ONCE})
         elif "twinstep" not in sys.modules:
             self._by = _OPTIMIZER

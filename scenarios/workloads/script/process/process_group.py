@@ -80,12 +80,7 @@ class ScriptGroup(dist.ProcessGroup):
     called: ClassVar[Any] = staticmethod(lambda _: None)
 
     def __init__(self, options: Any, backends: Mapping[str, str]) -> None:
-        """Create the process group of these ranks.
-
-        Args:
-            options: torch's options of a custom backend.
-            backends: by device type ("cpu", "cuda") the name of the backend to imitate.
-        """
+        """Create a group by torch's options of a custom backend; `backends` are those to imitate, by device type."""
         # torch leaves the list empty for the group of all ranks.
         ranks = list(options.global_ranks_in_group) or range(options.group_size)
         super().__init__(options.group_rank, len(ranks))
@@ -129,57 +124,54 @@ class ScriptGroup(dist.ProcessGroup):
         if (own := tensors[0]).is_sparse:
             return SparseSum(own, self.size(), self._gather_flat, over=self._backend_of(own), op=_op(opts))
         of_reducer = _is_of_reducer(tensors, sys._getframe().f_back)
-        return self._own("all_reduce", tensors, ("allreduce", (tensors,)), opts, of_reducer=of_reducer, op=_op(opts))
+        return self._issue("all_reduce", ("allreduce", (tensors,)), opts, tensors, of_reducer=of_reducer, op=_op(opts))
 
     def _gather_flat(self, own: Tensor, parts: Sequence[Tensor], output: Tensor) -> dist.Work:
         """Begin to gather flat tensors of various sizes; torch's groups have only an all-to-all for that."""
         sizes, own_sizes = [each.numel() for each in parts], [own.numel()] * self.size()
         native = "alltoall_base", (output, own.repeat(self.size()), sizes, own_sizes)
-        return self._issue("all_gather", [own], parts, parts, parts, native, dist.AllToAllOptions())
+        return self._issue("all_gather", native, dist.AllToAllOptions(), [own], parts)
 
     def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> dist.Work:
-        return self._own("all_reduce_coalesced", tensors, ("allreduce_coalesced", (tensors,)), opts, op=_op(opts))
+        return self._issue("all_reduce_coalesced", ("allreduce_coalesced", (tensors,)), opts, tensors, op=_op(opts))
 
     def reduce(self, tensors: list[Tensor], opts: Any) -> dist.Work:
-        outputs, native = tensors if self.rank() == opts.rootRank else [], ("reduce", (tensors,))
-        root = self._world_rank(opts.rootRank)
-        return self._issue("reduce", tensors, [], outputs, tensors, native, opts, op=_op(opts), dst=root)
+        outputs, root = tensors if self.rank() == opts.rootRank else [], self._world_rank(opts.rootRank)
+        given: dict[str, Any] = {"outputs": outputs, "result": tensors, "op": _op(opts), "dst": root}
+        return self._issue("reduce", ("reduce", (tensors,)), opts, tensors, **given)
 
     def broadcast(self, tensors: list[Tensor], opts: Any) -> dist.Work:
-        return self._own("broadcast", tensors, ("broadcast", (tensors,)), opts, src=self._world_rank(opts.rootRank))
+        return self._issue("broadcast", ("broadcast", (tensors,)), opts, tensors, src=self._world_rank(opts.rootRank))
 
     def barrier(self, opts: Any = None) -> dist.Work:
-        return self._own("barrier", [], ("barrier", ()), opts)
+        return self._issue("barrier", ("barrier", ()), opts, [])
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
         if GLOO not in self._backends.values():
             raise RuntimeError(f"monitored_barrier: torch's {self.name()} has none, expected gloo")
         native = "monitored_barrier", () if timeout is None else (timeout, wait_all_ranks)
-        self._own("monitored_barrier", [], native, None).wait()
+        self._issue("monitored_barrier", native, None, []).wait()
 
     def allgather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> dist.Work:
         self._check_sizes("all_gather", outputs[0], inputs[0])
-        return self._issue(
-            "all_gather", inputs, outputs[0], outputs[0], outputs, ("allgather", (outputs, inputs)), opts
-        )
+        return self._issue("all_gather", ("allgather", (outputs, inputs)), opts, inputs, outputs[0], result=outputs)
 
     def allgather_coalesced(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> dist.Work:
         if self._backend_of(inputs[0]) != GLOO:
             raise RuntimeError(f"all_gather_coalesced: torch's {self._backend_of(inputs[0])} has none, expected gloo")
         targets, native = [*chain.from_iterable(outputs)], ("allgather_coalesced", (outputs, inputs))
-        return self._issue("all_gather_coalesced", _plain(inputs), _rooms(targets), targets, outputs, native, opts)
+        return self._issue("all_gather_coalesced", native, opts, _plain(inputs), _rooms(targets), targets, outputs)
 
     def _allgather_base(self, output: Tensor, input: Tensor, opts: Any = None) -> dist.Work:
-        native = "_allgather_base", (output, input)
-        return self._issue("all_gather_into_tensor", [input], [output], [output], [output], native, opts)
+        return self._issue("all_gather_into_tensor", ("_allgather_base", (output, input)), opts, [input], [output])
 
     def reduce_scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any = None) -> dist.Work:
         given, rooms, native = _plain(inputs[0]), _rooms(outputs), ("reduce_scatter", (outputs, inputs))
-        return self._issue("reduce_scatter", given, rooms, outputs, outputs, native, opts, op=_op(opts))
+        return self._issue("reduce_scatter", native, opts, given, rooms, outputs, op=_op(opts))
 
     def _reduce_scatter_base(self, output: Tensor, input: Tensor, opts: Any = None) -> dist.Work:
-        native, made = ("_reduce_scatter_base", (output, input)), [output]
-        return self._issue("reduce_scatter_tensor", [input], made, made, made, native, opts, op=_op(opts))
+        native = "_reduce_scatter_base", (output, input)
+        return self._issue("reduce_scatter_tensor", native, opts, [input], [output], op=_op(opts))
 
     def allgather_into_tensor_coalesced(
         self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None
@@ -188,7 +180,7 @@ class ScriptGroup(dist.ProcessGroup):
         if len(inputs) == 1:
             return self._allgather_base(outputs[0], inputs[0], opts)
         native = _GATHER_COALESCED, (outputs, inputs)
-        return self._issue("all_gather_into_tensor_coalesced", inputs, outputs, outputs, outputs, native, opts)
+        return self._issue("all_gather_into_tensor_coalesced", native, opts, inputs, outputs)
 
     def reduce_scatter_tensor_coalesced(
         self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None
@@ -196,8 +188,8 @@ class ScriptGroup(dist.ProcessGroup):
         """Issue one call; functional collectives use this method for a single tensor, too."""
         if len(inputs) == 1:
             return self._reduce_scatter_base(outputs[0], inputs[0], opts)
-        verb, native = "reduce_scatter_tensor_coalesced", (_SCATTER_COALESCED, (outputs, inputs))
-        return self._issue(verb, inputs, outputs, outputs, outputs, native, opts, op=_op(opts))
+        native = _SCATTER_COALESCED, (outputs, inputs)
+        return self._issue("reduce_scatter_tensor_coalesced", native, opts, inputs, outputs, op=_op(opts))
 
     def alltoall_base(
         self, output: Tensor, input: Tensor, output_splits: list[int], input_splits: list[int], opts: Any = None
@@ -210,29 +202,27 @@ class ScriptGroup(dist.ProcessGroup):
                 raise RuntimeError(
                     "all_to_all_single over gloo: expected an output of the input's size, or split sizes"
                 )
-        made = [output]
-        return self._issue("all_to_all_single", [input], made, made, made, native, opts, **splits)
+        return self._issue("all_to_all_single", native, opts, [input], [output], **splits)
 
     def alltoall(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> dist.Work:
-        return self._issue("all_to_all", inputs, outputs, outputs, outputs, ("alltoall", (outputs, inputs)), opts)
+        return self._issue("all_to_all", ("alltoall", (outputs, inputs)), opts, inputs, outputs)
 
     def gather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any) -> dist.Work:
         native, parts = ("gather", (outputs, inputs)), outputs[0] if self.rank() == opts.rootRank else []
         root, given = self._world_rank(opts.rootRank), _plain(inputs)
-        return self._issue("gather", given, _rooms(parts), parts, outputs, native, opts, dst=root)
+        return self._issue("gather", native, opts, given, _rooms(parts), parts, outputs, dst=root)
 
     def scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any) -> dist.Work:
         native, parts = ("scatter", (outputs, inputs)), inputs[0] if self.rank() == opts.rootRank else []
         root, rooms = self._world_rank(opts.rootRank), _rooms(outputs)
-        return self._issue("scatter", _plain(parts), rooms, outputs, outputs, native, opts, src=root)
+        return self._issue("scatter", native, opts, _plain(parts), rooms, outputs, src=root)
 
     def send(self, tensors: list[Tensor], dst: int, tag: int = 0) -> dist.Work:
         native = "send", (tensors, dst, tag)
-        return self._issue("send", tensors, [], [], tensors, native, None, dst=self._world_rank(dst))
+        return self._issue("send", native, None, tensors, outputs=[], result=tensors, dst=self._world_rank(dst))
 
     def recv(self, tensors: list[Tensor], src: int, tag: int = 0) -> dist.Work:
-        native = "recv", (tensors, src, tag)
-        return self._issue("recv", [], tensors, tensors, tensors, native, None, src=self._world_rank(src))
+        return self._issue("recv", ("recv", (tensors, src, tag)), None, [], tensors, src=self._world_rank(src))
 
     def recv_anysource(self, tensors: list[Tensor], tag: int = 0) -> dist.Work:
         raise RuntimeError("recv without src: expected the source, as which message comes first is not simulated")
@@ -293,32 +283,21 @@ class ScriptGroup(dist.ProcessGroup):
             raise RuntimeError(f"member {member} of a group of {size}: expected 0 to {size - 1}")
         return int(self._ranks[member])
 
-    def _own(
-        self,
-        verb: str,
-        tensors: Sequence[Tensor],
-        native: tuple[str, tuple[Any, ...]],
-        opts: Any,
-        *,
-        of_reducer: bool = False,
-        **options: Any,
-    ) -> dist.Work:
-        """Issue a verb that works in place."""
-        return self._issue(verb, tensors, [], tensors, tensors, native, opts, of_reducer=of_reducer, **options)
-
     def _issue(
         self,
         verb: str,
-        inputs: Sequence[Tensor],
-        targets: Sequence[Tensor],
-        outputs: Sequence[Tensor],
-        result: Any,
         native: tuple[str, tuple[Any, ...]],
         opts: Any,
+        inputs: Sequence[Tensor],
+        targets: Sequence[Tensor] = (),
+        outputs: Sequence[Tensor] | None = None,
+        result: Any = None,
         *,
         of_reducer: bool = False,
         **options: Any,
     ) -> dist.Work:
+        """Issue a call; by default the outputs are the targets, or without any the inputs, and the result is all."""
+        outputs = (targets or inputs) if outputs is None else outputs
         name, given = native
         factor = None
         if options.get("op") == _SCALED and inputs[0].is_cuda:  # gloo has none
@@ -330,7 +309,7 @@ class ScriptGroup(dist.ProcessGroup):
             targets=targets,
             options=options,
             outputs=outputs,
-            result=result,
+            result=outputs if result is None else result,
             native=(name, given if opts is None else (*given, opts)),
             is_async=bool(getattr(opts, "asyncOp", True)),
             of_reducer=of_reducer,

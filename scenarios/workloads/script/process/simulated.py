@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import count
 from multiprocessing.connection import Connection
@@ -19,6 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd import Variable
 
+from scenarios.during import during
 from scenarios.modules.describing.host import HostCounter
 from scenarios.modules.recorder import is_recomputed
 from scenarios.seam.host_work import NO_WORK, HostWork
@@ -40,11 +41,8 @@ from scenarios.workloads.recording.events.work import (
 )
 from scenarios.workloads.recording.packed import Packed
 from scenarios.workloads.script.gpu.known_values import Shadows, is_meta
-from scenarios.workloads.script.gpu.storages import Storages
-from scenarios.workloads.script.host.as_compiled import AsCompiled
-from scenarios.workloads.script.host.calls import CountedCalls
-from scenarios.workloads.script.host.compiled import Call, Compiled
-from scenarios.workloads.script.host.measured import Stretches
+from scenarios.workloads.script.host.calls import CountedCalls, Stretches
+from scenarios.workloads.script.host.compiled import AsCompiled, Call, Compiled
 from scenarios.workloads.script.host.polls import Polls
 from scenarios.workloads.script.host.through_host import through_host
 from scenarios.workloads.script.meeting.store import SimulatedStore
@@ -72,7 +70,7 @@ class SimulatedLink:
         self.as_compiled: AsCompiled | None = None  # of the step that is noted so
         self._steps = 0  # that have begun
         self.shadows: Shadows | None = None
-        self.storages: Storages | None = None
+        self.filing: Callable[[], AbstractContextManager[None]] = nullcontext  # while a file of ours is written
         self.labels: Labels | None = None
         self.numbers = count(1)
         self.is_captured = False  # whether what is launched now becomes a CUDA graph
@@ -143,14 +141,9 @@ class SimulatedLink:
         is_noted = self._steps == _AS_COMPILED and self.launched is not None and not self.has_own_code
         self.as_compiled = AsCompiled() if is_noted else None
 
-    @contextmanager
-    def busy(self) -> Iterator[None]:
+    def busy(self) -> AbstractContextManager[None]:
         """Treat work within the context as the link's own, not the script's."""
-        before, self.is_busy = self.is_busy, True
-        try:
-            yield
-        finally:
-            self.is_busy = before
+        return during(self, is_busy=True)
 
     def end_step(self) -> None:
         """Make the host wait for a GPU's current stream, whose pending work belongs to the ending step."""

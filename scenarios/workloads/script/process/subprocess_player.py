@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -17,32 +18,25 @@ from torch.distributed import rpc
 
 from scenarios.workloads.recording.events.notes import RecordMetric, ScriptEnd, ScriptFailure
 from scenarios.workloads.script.config import Script
-from scenarios.workloads.script.gpu.cuda.properties import SeenGpu
-from scenarios.workloads.script.gpu.cuda.smi import install_smi
-from scenarios.workloads.script.host.left_out import LeftOut
-from scenarios.workloads.script.host.loading import watch_loaders
+from scenarios.workloads.script.gpu.cuda.properties import SeenGpu, install_smi
+from scenarios.workloads.script.host.calls import passes_through
+from scenarios.workloads.script.host.loading import LeftOut, watch_loaders
 from scenarios.workloads.script.host.on_cpu import OnCpu
-from scenarios.workloads.script.meeting.agents import install_agents
-from scenarios.workloads.script.meeting.commands import watch_commands
 from scenarios.workloads.script.meeting.guard import NO_RPC
-from scenarios.workloads.script.meeting.mains import run_as_main
+from scenarios.workloads.script.meeting.launchers import install_agents, install_spawn, run_as_main, watch_commands
 from scenarios.workloads.script.meeting.pools import install_pools
 from scenarios.workloads.script.meeting.processes import Processes
 from scenarios.workloads.script.meeting.rank_warnings import show_once
 from scenarios.workloads.script.meeting.seats import Seats
-from scenarios.workloads.script.meeting.spawned import install_spawn
 from scenarios.workloads.script.meeting.store import simulate_stores
-from scenarios.workloads.script.process.children import stand_alone
-from scenarios.workloads.script.process.errors import error_message, place_of, tell_exit
+from scenarios.workloads.script.process.children import answer_into, stand_alone
+from scenarios.workloads.script.process.errors import error_message, place_of, refuse_cuda, tell_exit
 from scenarios.workloads.script.process.gradients import watch_gradients
 from scenarios.workloads.script.process.groups import install
 from scenarios.workloads.script.process.labels import Labels
 from scenarios.workloads.script.process.marks import Marks, Replaced
-from scenarios.workloads.script.process.patched_save import keep_apart
 from scenarios.workloads.script.process.simulated import SimulatedLink
-from scenarios.workloads.script.process.stands import answer_into
 from scenarios.workloads.script.process.torchrec_plan import use_plan
-from scenarios.workloads.script.process.wants_cuda import refuse_cuda
 from scenarios.workloads.script.requests import ScriptLink
 from scenarios.workloads.script.users_lines import users_line
 
@@ -82,14 +76,12 @@ def main(connection: Connection, script: Script, env: Mapping[str, str], folder:
             Labels(link.computed.turn)
         if isinstance(on_cpu, OnCpu):
             watch_loaders(link, on_cpu)
-        else:
-            on_cpu.watch()
         rpc.init_rpc = partial(_refuse_rpc, link)
         if script.is_on_default and gpu is None:
             refuse_cuda(link)
         watch_gradients(link)
         simulate_stores(link.ask)
-        keep_apart(folder, link.storages)
+        keep_apart(folder, link.filing)
         play(script, link, before=end)
     _exit(0)
 
@@ -146,6 +138,7 @@ def _record_losses(link: ScriptLink) -> Replaced:
     backward = torch.Tensor.backward
     inside: list[torch.Tensor] = []
 
+    @passes_through
     def record(self: torch.Tensor, *args: Any, **more: Any) -> None:
         # A torch function mode calls this a second time for the same tensor.
         has_values = not (self.is_meta or isinstance(self, FakeTensor))
@@ -159,3 +152,32 @@ def _record_losses(link: ScriptLink) -> Replaced:
             inside.pop()
 
     return Replaced(torch.Tensor, "backward", record)
+
+
+def keep_apart(folder: Path, filing: Callable[[], AbstractContextManager[None]]) -> None:
+    """Make all ranks save into `folder` instead of the paths that they name, and load what they saved from there.
+
+    A prediction makes few steps, some of them without values, so its checkpoints are worthless, and must overwrite
+    none of the user's. Within `filing()` a simulated GPU leaves unknown values out.
+    """
+    save, load = torch.save, torch.load
+
+    def in_folder(file: Any) -> Path | None:
+        """Return the file in `folder` for a path; None if `file` is no path."""
+        if not isinstance(file, str | os.PathLike):
+            return None
+        return folder / hashlib.sha256(os.path.abspath(file).encode()).hexdigest()
+
+    def save_apart(obj: object, f: Any, *args: Any, **more: Any) -> None:
+        kept = in_folder(f)
+        with nullcontext() if kept is None else filing():
+            save(obj, kept or f, *args, **more)
+
+    def load_apart(f: Any, *args: Any, **more: Any) -> Any:
+        kept = in_folder(f)
+        if kept is None or not kept.is_file():
+            return load(f, *args, **more)
+        # Unknown values are notes in the file, which mmap cannot map.
+        return load(kept, *args, **{**more, "mmap": False})
+
+    torch.save, torch.load = save_apart, load_apart

@@ -50,9 +50,8 @@ class Classes:
 
     def __init__(self, few: Few, gpus_per_host: int) -> None:
         self._few, self._world = few, range(few.world_size)
-        few.begin_early(
-            *{0, 1 % few.world_size, gpus_per_host % few.world_size, few.world_size - 1}
-        )  # all run later: start them concurrently
+        # All run later: start them concurrently.
+        few.begin_early(*{0, 1 % few.world_size, gpus_per_host % few.world_size, few.world_size - 1})
         few.play(0)
         hosts = [self._world[first : first + gpus_per_host] for first in self._world[::gpus_per_host]]
         made: list[Sequence[Sequence[int]]] = [

@@ -10,8 +10,7 @@ from scenarios.seam.errors import ProgramError
 from scenarios.workloads.recording.events.event import Request
 from scenarios.workloads.recording.events.notes import ScriptEnd, StepEnd
 from scenarios.workloads.recording.lines import Logs, RankLog
-from scenarios.workloads.script.recording.likeness import difference
-from scenarios.workloads.script.recording.replay import Families, replays_of_two
+from scenarios.workloads.script.recording.replay import Families, difference, replays_of_two
 from scenarios.workloads.script.recording.single_rank import Alone, SentByRanks, WaitingFor
 from scenarios.workloads.script.runner import LivePlayer
 
@@ -140,9 +139,7 @@ class _PlayedProcess:
     def turn(self, steps: int, *, is_last: bool = False) -> bool:
         """Answer the pending request if possible, then log the next request; return whether this advanced the process.
 
-        Args:
-            steps: how many steps to run after the first.
-            is_last: whether a request that still waits for other ranks is answered all the same.
+        With `is_last` a request that still waits for other ranks is answered all the same.
         """
         if self.is_over or not self._is_answered(is_last):
             return False

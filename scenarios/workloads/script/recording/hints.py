@@ -10,8 +10,7 @@ from scenarios.config.scenario import Scenario
 from scenarios.progress_line import print_notes
 from scenarios.seam.errors import ProgramError
 from scenarios.workloads.recording.lines import Logs
-from scenarios.workloads.script.recording.likeness import difference
-from scenarios.workloads.script.recording.replay import replays_of_two
+from scenarios.workloads.script.recording.replay import difference, replays_of_two
 
 # The hint is printed from this many ranks, and this many seconds, on.
 MANY_RANKS, LONG_S = 16, 30.0

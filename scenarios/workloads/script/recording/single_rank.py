@@ -277,12 +277,7 @@ def _alike(
 ) -> Sequence[Tensor] | None:
     """Return a collective's result if all members give the same tensors; None if the result is unknown.
 
-    Args:
-        call: the collective.
-        given: the rank's input tensors.
-        shapes: the shapes of the result.
-        size: how many members the group has.
-        place: the rank's index in the group.
+    The rank is at `place` in a group of `size` members.
     """
     found = list[Tensor]()
     match call.verb:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from real.calibration.kernels.device import Reached, cpu_here, reached_rates
-from real.calibration.kernels.fit import TimedKernel
+from real.calibration.kernels.fit import Reached, TimedKernel, reached_rates
+from real.calibration.kernels.probes import cpu_here
 from real.machine import cpu_name
 from tests.small import CORE
 

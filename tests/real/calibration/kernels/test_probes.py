@@ -6,9 +6,8 @@ import dataclasses
 
 import pytest
 
-from real.calibration.kernels.device import DeviceProbes
 from real.calibration.kernels.fit import fit, observe, predicted_s
-from real.calibration.kernels.probes import WARM_UP, computing_ranks, launches_in, probe_label
+from real.calibration.kernels.probes import WARM_UP, DeviceProbes, computing_ranks, launches_in, probe_label
 from scenarios.config.kernel_kinds import KERNEL_KINDS
 from sim.run import simulate
 from tests.contract.worlds import scenario as contract_scenario

@@ -14,7 +14,7 @@ from tests.small import CORE, TCP, cluster, scenario
 
 INSIDE = Inside(kind="memory", link=Link(bytes_per_s=2e9, latency_ns=20_000), bridge_bytes_per_s=4e9)
 QUICK = dataclasses.replace(TCP, wake_ns=3000, wake_soon_ns=1000)
-REPEATS = 30
+REPEATS = 12
 
 
 def crowd() -> Cluster:

@@ -12,8 +12,7 @@ import pytest
 import torch
 
 from real.calibration.operators import measuring
-from real.calibration.operators.making.arena import Arena
-from real.calibration.operators.making.made import Made
+from real.calibration.operators.making.arena import Arena, Made
 from real.calibration.operators.measuring import measure
 from real.calibration.operators.part import PartialMeasurement, keeping
 from real.calibration.operators.timers import CpuTimer, Maker, RepeatTimes

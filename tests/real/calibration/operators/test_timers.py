@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from real.calibration.operators import timers
-from real.calibration.operators.making.made import Made
+from real.calibration.operators.making.arena import Made
 from real.calibration.operators.timers import CpuTimer, CudaTimer, RepeatTimes
 from real.launch.launcher import RunEnded
 from scenarios.seam.operations.pointwise import contiguous

@@ -10,8 +10,7 @@ import pandas as pd
 import pytest
 
 from benchmarks.measured_steps import add_range
-from reports.analysis.prediction.grounds import grounds
-from reports.analysis.prediction.measured_steps import FILE, MeasuredStep
+from reports.analysis.prediction.measured_steps import FILE, MeasuredStep, grounds
 from reports.analysis.prediction.uncertainty import Contribution, Uncertainty, half_width, uncertainty
 from reports.run import Run
 from reports.sections.run.headline import headline

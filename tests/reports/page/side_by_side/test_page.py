@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from reports.page import render
+from reports.page import side_by_side as pages
 from reports.page.blocks import Chart
 from reports.page.sections import draw_sections
-from reports.page.side_by_side import page as pages
-from reports.page.side_by_side.charts import colors, dots
+from reports.page.side_by_side import colors, dots
 from reports.sections.model import Facts, Grid, PageLink, ReportTable, Shown, Words
 from reports.sections.side_by_side import BESIDE, BesideView
 from reports.side_by_side.frames import SideBySide

@@ -1,4 +1,4 @@
-"""The page of a study of 2,000 points in Chromium: what it shows after each sort and filter is what pandas says."""
+"""The page of a study of 1,000 points in Chromium: what it shows after each sort and filter is what pandas says."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from reports.study.frame import Goal, pareto, study_frame
 from tests.reports.page.browser import PHONE, Browser
 from tests.reports.page.study.synthetic import write_study
 
-COUNT = 2000
+COUNT = 1000
 READY = "document.documentElement.dataset.ready == 'yes'"
 SETTLED = f"{READY} && window.study && !window.study.pending && window.study.views.every(view => !view.missed)"
 POINTS = """[...document.querySelectorAll(".points tbody tr")].map(row =>

@@ -42,95 +42,63 @@ def write_trace_files(folder: Path, *ranks: list[TraceNode], keys: str = "", **g
     return path
 
 
-BAD: dict[str, tuple[list[list[TraceNode]], dict[str, Any], str]] = {
-    "type": ([[work(1, type_=8)]] * 2, {}, "a.0.et: node 1: type 8: expected one of METADATA_NODE"),
-    "comm type": (
-        [[call(comm_type=10)]] * 2,
-        {},
-        "a.0.et: node 2: comm_type = 10: expected 0 to 9, ALL_REDUCE and so on",
-    ),
-    "no size": ([[TraceNode(id=1, type=SEND)]] * 2, {}, "a.0.et: node 1: expected comm_size, its bytes"),
-    "no end": (
-        [[message(SEND, 1)], [TraceNode(id=4, type=RECV, attributes={"comm_size": 1})]],
-        {},
-        "a.1.et: node 4: expected comm_src",
-    ),
-    "dtype": ([[call(comm_dtype="fp8")]] * 2, {}, "a.0.et: node 2: comm_dtype = 'fp8': expected one of float64"),
-    "negative": ([[call(comm_size=-1)]] * 2, {}, "a.0.et: node 2: comm_size = -1: expected a whole number, 0 or more"),
-    "id": ([[work(1), work(1)]] * 2, {}, "a.0.et: node 1: expected an id of its own, but an earlier node has it"),
-    "dependency": ([[work(1), work(2, 9)]] * 2, {}, "a.0.et: node 2: depends on node 9: expected a node of the trace"),
-    "cycle": ([[work(1, 2), work(2, 1)]] * 2, {}, "a.0.et: node 1: expected dependencies without a cycle"),
-    "behind a cycle": ([[work(1, 2), work(2, 3), work(3, 2)]] * 2, {}, "a.0.et: node 2: expected dependencies without"),
-    "root": ([[call(comm_type=5, comm_src=-1)]] * 2, {}, "a.0.et: node 2: comm_src = -1: expected a whole number"),
-    "peer": ([[message(SEND, -1)]] * 2, {}, "a.0.et: node 5: comm_dst = -1: expected a whole number"),
-    "large": (
-        [[TraceNode(id=1, type=COMPUTE, attributes={"tensor_size": 1 << 63})]] * 2,
-        {},
-        "a.0.et: node 1: tensor_size = 9223372036854775808: expected a whole number",
-    ),
-    "dtypes": ([[call(comm_dtype=[1])]] * 2, {}, "a.0.et: node 2: comm_dtype = '[1]': expected one of float64"),
-    "group": (
-        [[call(pg_name="tp")]] * 2,
-        {},
-        "a.0.et: node 2: pg_name = 'tp': expected a group of chakra.groups (none)",
-    ),
-    "member": ([[call(pg_name="tp")]] * 2, {"tp": [0]}, "a.1.et: node 2: group tp of [0]: expected rank 1 in it"),
-    "ranks": ([[call()]] * 2, {"tp": [2]}, "groups.json: tp = [2]: expected ranks below 2, each once"),
-    "kind": (
-        [[call()], [call(comm_type=2)]],
-        {},
-        "a.1.et: node 2: ALL_GATHER of 64 bytes is call 0 of group world: expected ALL_REDUCE of 64 bytes, as",
-    ),
-    "size": (
-        [[call()], [call(comm_size=8)]],
-        {},
-        "a.1.et: node 2: ALL_REDUCE of 8 bytes is call 0 of group world: expected ALL_REDUCE of 64 bytes, as of rank 0",
-    ),
-    "no member": (
-        [[call(comm_type=5, comm_src=2)]] * 2,
-        {},
-        "a.0.et: node 2: comm_src = 2: expected a rank of group world, [0, 1]",
-    ),
-    "other root": (
-        [[call(comm_type=1)], [call(comm_type=1, comm_dst=1)]],
-        {},
-        "a.1.et: node 2: comm_dst = 1: expected 0, as of rank 0",
-    ),
-    "other dtype": (
-        [[call()], [call(comm_dtype="float32")]],
-        {},
-        "a.1.et: node 2: comm_dtype = float32: expected uint8, as of rank 0",
-    ),
-    "other splits": (
-        [[call(comm_type=7, comm_splits=[32, 32])], [call(comm_type=7, comm_splits=[24, 40])]],
-        {},
-        "a.1.et: node 2: comm_splits = [24, 40]: expected [32, 32], as of rank 0",
-    ),
-    "no splits": (
-        [[call(comm_type=6, comm_size=0, comm_splits=[])]] * 2,
-        {},
-        "a.0.et: node 2: comm_splits: expected 2 of them, one for each member",
-    ),
-    "large call": ([[call(comm_size=1 << 61)]] * 2, {}, "a.0.et: node 2: comm_size = 2305843009213693952: expected a"),
-    "count": ([[call(), call(3)], [call()]], {}, "a.0.et: node 3: call 1 of group world: expected one in"),
-    "tag": (
-        [[message(SEND, 1, comm_tag=1)], [message(RECV, 0, comm_tag=2)]],
-        {},
-        "a.1.et: node 5: tag 2 and 64 bytes: expected tag 1 and 64 bytes, as rank 0 sends next",
-    ),
-    "other end": ([[message(SEND, 1)], [work(1)]], {}, "a.0.et: node 5: expected its other end in"),
-    "itself": (
-        [[message(SEND, 0)], [work(1)]],
-        {},
-        "a.0.et: node 5: a message with rank 0: expected another of the ranks",
-    ),
-    "world": ([[work(1)]] * 3, {}, "3 traces in"),
+# By what is said of rank 0's trace, the nodes of both ranks.
+ALIKE = {
+    "node 1: type 8: expected one of METADATA_NODE": [work(1, type_=8)],
+    "node 2: comm_type = 10: expected 0 to 9, ALL_REDUCE and so on": [call(comm_type=10)],
+    "node 1: expected comm_size, its bytes": [TraceNode(id=1, type=SEND)],
+    "node 2: comm_dtype = 'fp8': expected one of float64": [call(comm_dtype="fp8")],
+    "node 2: comm_dtype = '[1]': expected one of float64": [call(comm_dtype=[1])],
+    "node 2: comm_size = -1: expected a whole number, 0 or more": [call(comm_size=-1)],
+    "node 2: comm_size = 2305843009213693952: expected a": [call(comm_size=1 << 61)],
+    "node 1: expected an id of its own, but an earlier node has it": [work(1), work(1)],
+    "node 2: depends on node 9: expected a node of the trace": [work(1), work(2, 9)],
+    "node 1: expected dependencies without a cycle, but it depends on itself": [work(1, 2), work(2, 1)],
+    "node 2: expected dependencies without": [work(1, 2), work(2, 3), work(3, 2)],
+    "node 2: comm_src = -1: expected a whole number": [call(comm_type=5, comm_src=-1)],
+    "node 2: comm_src = 2: expected a rank of group world, [0, 1]": [call(comm_type=5, comm_src=2)],
+    "node 5: comm_dst = -1: expected a whole number": [message(SEND, -1)],
+    "node 1: tensor_size = 9223372036854775808: expected a whole number": [
+        TraceNode(id=1, type=COMPUTE, attributes={"tensor_size": 1 << 63})
+    ],
+    "node 2: pg_name = 'tp': expected a group of chakra.groups (none)": [call(pg_name="tp")],
+    "node 2: comm_splits: expected 2 of them, one for each member": [call(comm_type=6, comm_size=0, comm_splits=[])],
 }
+_OF_WORLD = "is call 0 of group world: expected ALL_REDUCE of 64 bytes, as"
+# By sentence, the nodes of each rank.
+APART = {
+    "a.1.et: node 4: expected comm_src": [
+        [message(SEND, 1)],
+        [TraceNode(id=4, type=RECV, attributes={"comm_size": 1})],
+    ],
+    f"a.1.et: node 2: ALL_GATHER of 64 bytes {_OF_WORLD}": [[call()], [call(comm_type=2)]],
+    f"a.1.et: node 2: ALL_REDUCE of 8 bytes {_OF_WORLD} of rank 0": [[call()], [call(comm_size=8)]],
+    "a.1.et: node 2: comm_dst = 1: expected 0, as of rank 0": [[call(comm_type=1)], [call(comm_type=1, comm_dst=1)]],
+    "a.1.et: node 2: comm_dtype = float32: expected uint8, as of rank 0": [[call()], [call(comm_dtype="float32")]],
+    "a.1.et: node 2: comm_splits = [24, 40]: expected [32, 32], as of rank 0": [
+        [call(comm_type=7, comm_splits=splits)] for splits in ([32, 32], [24, 40])
+    ],
+    "a.0.et: node 3: call 1 of group world: expected one in": [[call(), call(3)], [call()]],
+    "a.1.et: node 5: tag 2 and 64 bytes: expected tag 1 and 64 bytes, as rank 0 sends next": [
+        [message(SEND, 1, comm_tag=1)],
+        [message(RECV, 0, comm_tag=2)],
+    ],
+    "a.0.et: node 5: expected its other end in": [[message(SEND, 1)], [work(1)]],
+    "a.0.et: node 5: a message with rank 0: expected another of the ranks": [[message(SEND, 0)], [work(1)]],
+    "3 traces in": [[work(1)]] * 3,
+}
+WRONG: list[tuple[str, list[list[TraceNode]], dict[str, Any]]] = [
+    *((f"a.0.et: {sentence}", [nodes] * 2, {}) for sentence, nodes in ALIKE.items()),
+    *((sentence, ranks, {}) for sentence, ranks in APART.items()),
+    ("a.1.et: node 2: group tp of [0]: expected rank 1 in it", [[call(pg_name="tp")]] * 2, {"tp": [0]}),
+    ("groups.json: tp = [2]: expected ranks below 2, each once", [[call()]] * 2, {"tp": [2]}),
+]
 
 
-@pytest.mark.parametrize("what", list(BAD))
-def test_invalid_traces_are_one_sentence(tmp_path: Path, what: str) -> None:
-    ranks, groups, sentence = BAD[what]
+@pytest.mark.parametrize(("sentence", "ranks", "groups"), WRONG, ids=[sentence for sentence, *_ in WRONG])
+def test_invalid_traces_are_one_sentence(
+    tmp_path: Path, sentence: str, ranks: list[list[TraceNode]], groups: dict[str, Any]
+) -> None:
     path = write_trace_files(tmp_path, *ranks, **groups)
     with pytest.raises(ScenarioError) as caught:
         build(load(path))

@@ -15,8 +15,8 @@ from scenarios.workloads.dlrm.program import DlrmProgram
 from sim.run import simulate
 from tests.sim.test_dlrm_bags import EVERY, mix
 from tests.sim.test_dlrm_features import share
-from tests.sim.test_dlrm_steps import ALL, CPU, MORE, TOLERANCE, Looked, Reference, losses, training
-from tests.small import GPU, change, cluster, model_of
+from tests.sim.test_dlrm_steps import ALL, CPU, MORE, TOLERANCE, Reference, losses, training
+from tests.small import GPU, change, cluster
 
 
 class Accumulated(Reference):
@@ -82,32 +82,9 @@ def test_micro_batches_train_as_in_plain_torch(types: tuple[ShardingType, ...], 
     assert losses(simulate(made, DlrmProgram(made))) == pytest.approx(Accumulated(made).losses(), rel=TOLERANCE)
 
 
-def test_copies_learn_as_from_one_large_batch() -> None:
-    """Of tables that are all data_parallel nothing is used before the end: n micro-batches are one batch in parts."""
-    made = training(("data_parallel",))
-    reference = Accumulated(accumulating(made, 4))
-    whole = Reference(made)
-    batches = [reference.micro_batch(number, 1 / 4) for number in range(4)]
-    drawn = [draw_dense(made, model_of(made), rank, number, device=CPU) for number in range(4) for rank in range(4)]
-    tables = Looked()
-    for at, table in enumerate(made.workload.tables):
-        bags = [bag for number in range(4) for rank in range(4) for bag in whole.bags(at, rank, number)]
-        tables[table.name] = torch.stack([whole.look_up(at, *bag) for bag in bags])
-    loss = whole.module(torch.cat([one.features for one in drawn]), tables, torch.cat([one.labels for one in drawn]))
-    loss.backward()
-    assert sum(batches) / 4 == pytest.approx(loss.item(), rel=TOLERANCE)
-    for ours, theirs in zip(reference.weights, whole.weights, strict=True):
-        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-7)
-
-
-@pytest.mark.parametrize("kind", ["none", "sparse_dist"])
-def test_every_bag_trains_in_micro_batches(kind: str) -> None:
-    made = accumulating(mix(EVERY, ALL), kind=kind)
-    assert losses(simulate(made, DlrmProgram(made))) == pytest.approx(Accumulated(made).losses(), rel=TOLERANCE)
-
-
-def test_features_of_a_table_train_in_micro_batches() -> None:
-    made = accumulating(share(mix(EVERY, ALL, "adagrad")))
+@pytest.mark.parametrize(("kind", "shares"), [("none", False), ("sparse_dist", False), ("none", True)])
+def test_every_bag_trains_in_micro_batches(kind: str, shares: bool) -> None:
+    made = accumulating(share(mix(EVERY, ALL, "adagrad")) if shares else mix(EVERY, ALL), kind=kind)
     assert losses(simulate(made, DlrmProgram(made))) == pytest.approx(Accumulated(made).losses(), rel=TOLERANCE)
 
 

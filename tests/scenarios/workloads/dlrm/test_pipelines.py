@@ -118,12 +118,6 @@ def test_semi_sync_hides_the_exchange_of_rows() -> None:
 # Copies
 
 
-@pytest.mark.parametrize("kind", ["base", "prefetch_sparse_dist"])
-def test_copies_change_no_loss(kind: Any) -> None:
-    made = make_hosted(pipeline=Pipeline(kind=kind))
-    assert losses(play_ready(change(made, data=COPIES))) == losses(play_ready(made))
-
-
 @pytest.mark.parametrize(("kind", "ahead"), [("base", 1), ("sparse_dist", 2), ("prefetch_sparse_dist", 3)])
 def test_copies_go_on_beside_each_step(kind: Any, ahead: int) -> None:
     recording = play_ready(on_nvlink(training(ALL), data=COPIES, pipeline=Pipeline(kind=kind)))

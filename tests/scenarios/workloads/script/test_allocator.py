@@ -15,120 +15,80 @@ MIB = 1 << 20
 LIMIT_BYTES = 1 << 40
 
 
-def allocator(**sizes_mib: float) -> Allocator:
-    """Return an allocator of segments in which stream 0 has these blocks."""
-    made = Allocator(LIMIT_BYTES, is_expandable=False)
-    for key, size in sizes_mib.items():
-        made.allocate(key, int(size * MIB), 0)
+# What an allocator is asked in turn: (key, MiB) or (key, MiB, stream) takes a block, a key frees its own, None gives
+# back what is unused, settings hold from then on; a number is how many MiB are reserved then.
+Step = tuple[str, float] | tuple[str, float, int] | str | int | None
+
+
+def play(made: Allocator, *steps: Step) -> Allocator:
+    for step in steps:
+        if isinstance(step, tuple):
+            key, size, stream = (*step, 0)[:3]
+            made.allocate(key, int(size * MIB), stream)
+        elif isinstance(step, int):
+            assert made.reserved_bytes == step * MIB
+        elif step is None:
+            made.release()
+        elif ":" in step:
+            made.take(step)
+        else:
+            made.free(step)
     return made
+
+
+def segments(*steps: Step) -> Allocator:
+    return play(Allocator(LIMIT_BYTES, is_expandable=False), *steps)
+
+
+def of_pages(*steps: Step) -> Allocator:
+    return play(Allocator(LIMIT_BYTES, is_expandable=True), *steps)
 
 
 @pytest.mark.parametrize(
     ("size_bytes", "reserved"), [(512, 2), (MIB, 2), (MIB + 512, 20), (9 * MIB, 20), (11 * MIB, 12)]
 )
 def test_segments_are_larger_than_what_asks_for_them(size_bytes: int, reserved: int) -> None:
-    made = Allocator(LIMIT_BYTES, is_expandable=False)
-    made.allocate("a", size_bytes, 0)
-    assert made.reserved_bytes == reserved * MIB
+    segments(("a", size_bytes / MIB), reserved)
 
 
 def test_no_stream_takes_what_another_has_given_back() -> None:
-    made = allocator(a=100)
-    made.free("a")
-    made.allocate("b", 100 * MIB, 0)
-    assert made.reserved_bytes == 100 * MIB
-    made.free("b")
-    made.allocate("c", 100 * MIB, 1)
-    assert made.reserved_bytes == 200 * MIB
+    segments(("a", 100), "a", ("b", 100), 100, "b", ("c", 100, 1), 200)
 
 
 def test_free_neighbours_are_one_block_and_segments_are_not_neighbours() -> None:
-    made = allocator(a=100)
-    made.free("a")
-    made.allocate("first", 40 * MIB, 0)
-    made.allocate("second", 60 * MIB, 0)
-    made.free("first")
-    made.free("second")
-    made.allocate("whole", 100 * MIB, 0)
-    assert made.reserved_bytes == 100 * MIB
-    made.free("whole")
-    made.allocate("larger", 102 * MIB, 0)
-    assert made.reserved_bytes == 202 * MIB
+    halves: tuple[Step, ...] = (("first", 40), ("second", 60), "first", "second")
+    segments(("a", 100), "a", *halves, ("whole", 100), 100, "whole", ("larger", 102), 202)
 
 
 def test_the_smallest_block_that_is_large_enough_is_taken() -> None:
-    made = allocator(large=100, kept=30, small=40)
-    made.free("large")
-    made.free("small")
-    made.allocate("a", 40 * MIB, 0)
-    made.allocate("b", 100 * MIB, 0)
-    assert made.reserved_bytes == 170 * MIB
+    segments(("large", 100), ("kept", 30), ("small", 40), "large", "small", ("a", 40), ("b", 100), 170)
 
 
 def test_an_expandable_segment_grows_behind_what_is_free_at_its_end() -> None:
-    made = Allocator(LIMIT_BYTES, is_expandable=True)
-    made.allocate("first", 100 * MIB, 0)
-    made.allocate("last", 100 * MIB, 0)
-    made.free("last")
-    made.allocate("larger", 140 * MIB, 0)
-    assert made.reserved_bytes == 240 * MIB
-    made.free("first")
-    made.allocate("small", 60 * MIB, 0)
-    made.free("larger")
-    made.allocate("fits the hole", 40 * MIB, 0)
-    assert made.reserved_bytes == 240 * MIB
-    made.release()
-    assert made.reserved_bytes == 100 * MIB
-    made.allocate("again", 150 * MIB, 0)
-    assert (made.reserved_bytes, made.highest_bytes) == (260 * MIB, 260 * MIB)
+    made = of_pages(("first", 100), ("last", 100), "last", ("larger", 140), 240)
+    play(made, "first", ("small", 60), "larger", ("fits the hole", 40), 240, None, 100, ("again", 150), 260)
+    assert made.highest_bytes == 260 * MIB
 
 
 def test_settings_hold_for_what_is_reserved_later() -> None:
-    made = allocator(a=9)
-    made.take("garbage_collection_threshold:0.8")
-    made.allocate("b", 30 * MIB, 0)
-    made.take("expandable_segments:True")
-    made.allocate("c", 30 * MIB, 0)
-    assert made.reserved_bytes == (20 + 30 + 40) * MIB
+    ignored, expandable = "garbage_collection_threshold:0.8", "expandable_segments:True"
+    segments(("a", 9), ignored, ("b", 30), expandable, ("c", 30), 20 + 30 + 40)
 
 
 def test_a_full_gpu_has_free_segments_given_back_first() -> None:
-    made = Allocator(200 * MIB, is_expandable=False)
-    made.allocate("a", 150 * MIB, 0)
-    made.free("a")
-    made.allocate("b", 160 * MIB, 0)
-    assert (made.reserved_bytes, made.highest_bytes, made.retries) == (160 * MIB, 160 * MIB, 1)
-
-
-def of_pages(*steps: tuple[str, int] | str | None) -> Allocator:
-    """Return an allocator of an expandable segment that takes (key, MiB), frees a key, or gives back at None."""
-    made = Allocator(LIMIT_BYTES, is_expandable=True)
-    for step in steps:
-        if step is None:
-            made.release()
-        elif isinstance(step, str):
-            made.free(step)
-        else:
-            made.allocate(step[0], step[1] * MIB, 0)
-    return made
+    made = play(Allocator(200 * MIB, is_expandable=False), ("a", 150), "a", ("b", 160), 160)
+    assert (made.highest_bytes, made.retries) == (160 * MIB, 1)
 
 
 def test_mapped_and_unmapped_pages_are_not_merged() -> None:
-    made = of_pages(("x", 100), ("y", 100), ("z", 20), "y", None, "x", ("a", 80))
-    assert made.reserved_bytes == 120 * MIB
-    made.allocate("b", 60 * MIB, 0)  # 20 MiB that are free, and what follows is not mapped
-    assert made.reserved_bytes == 160 * MIB
+    """20 MiB are free ahead of what is not mapped."""
+    of_pages(("x", 100), ("y", 100), ("z", 20), "y", None, "x", ("a", 80), 120, ("b", 60), 160)
 
 
 def test_mapped_pages_are_used_before_unmapped_ones() -> None:
-    made = of_pages(("h", 100), ("s", 20), ("m", 200), ("t", 20), "h", None, "m", ("a", 60))
-    assert made.reserved_bytes == 240 * MIB
-    made.allocate("b", 150 * MIB, 0)  # neither 140 MiB that are free nor the hole of 100 MiB are enough
-    made.allocate("c", 145 * MIB, 0)
-    assert made.reserved_bytes == (240 + 160 + 140) * MIB
-    made.allocate("d", 100 * MIB, 0)
-    made.allocate("e", 100 * MIB, 0)
-    assert made.reserved_bytes == (240 + 160 + 140 + 100) * MIB
+    made = of_pages(("h", 100), ("s", 20), ("m", 200), ("t", 20), "h", None, "m", ("a", 60), 240)
+    # Neither 140 MiB that are free nor the hole of 100 MiB are enough.
+    play(made, ("b", 150), ("c", 145), 240 + 160 + 140, ("d", 100), ("e", 100), 240 + 160 + 140 + 100)
 
 
 def test_only_mapped_ranges_are_listed() -> None:
@@ -137,17 +97,12 @@ def test_only_mapped_ranges_are_listed() -> None:
 
 
 def test_expandable_blocks_are_given_only_while_settings_ask_for_them() -> None:
-    made = of_pages(("a", 100), ("kept", 20), "a")
-    made.take("expandable_segments:False")
-    made.allocate("b", 80 * MIB, 0)
-    assert made.reserved_bytes == 200 * MIB
-    made.take("expandable_segments:True")
-    made.allocate("c", 100 * MIB, 0)
-    assert made.reserved_bytes == 200 * MIB
+    on, off = (f"expandable_segments:{value}" for value in (True, False))
+    of_pages(("a", 100), ("kept", 20), "a", off, ("b", 80), 200, on, ("c", 100), 200)
 
 
 def test_frees_during_a_locked_call_are_not_lost() -> None:
-    made = allocator(a=100, b=100)
+    made = segments(("a", 100), ("b", 100))
     lock, late = made._lock, ["a", "b"]
 
     class Lock:
@@ -159,9 +114,8 @@ def test_frees_during_a_locked_call_are_not_lost() -> None:
             lock.release()
 
     made._lock = Lock()  # type: ignore[assignment]
-    made.allocate("c", 100 * MIB, 0)
-    made.allocate("d", 100 * MIB, 0)
-    assert (made.reserved_bytes, made.free_bytes) == (300 * MIB, 100 * MIB)
+    play(made, ("c", 100), ("d", 100), 300)
+    assert made.free_bytes == 100 * MIB
 
 
 @pytest.mark.parametrize(

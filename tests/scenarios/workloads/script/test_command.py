@@ -30,8 +30,7 @@ def test_a_path_that_is_no_text_is_one_sentence(tmp_path: Path) -> None:
 def test_options_after_the_script_are_its_own_and_a_note_has_them_before_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    script = tmp_path / "train.py"
-    script.write_text("import torch\n")
+    (script := tmp_path / "train.py").write_text("import torch\n")
     scenario = load_given(script, {}, args=["2", "--hosts", "2", "--lr", "0.1", "--profile", "dgx_h100"])
     assert scenario.options.args == ("2", "--hosts", "2", "--lr", "0.1", "--profile", "dgx_h100")
     assert " ".join(capsys.readouterr().err.split()) == (

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from importlib.util import find_spec
+from itertools import count
 from multiprocessing import forkserver
 from pathlib import Path
 from types import SimpleNamespace
@@ -81,18 +82,32 @@ def test_a_script_with_mistakes_shares_nothing(tmp_path: Path, text: str) -> Non
     assert shared_modules(tmp_path / "missing.py") == []
 
 
-def test_ranks_with_gpus_start_from_a_server_that_has_loaded_what_they_need(tmp_path: Path) -> None:
+def test_ranks_with_gpus_start_from_a_server_that_has_loaded_what_they_need(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Server(forkserver.ForkServer):
+        """A server whose processes are numbers."""
+
+        _forkserver_pid: int | None
+        numbers = count(1)
+
+        def ensure_running(self) -> None:
+            if self._forkserver_pid is None:
+                self._forkserver_pid, self._forkserver_alive_fd = next(self.numbers), os.open(os.devnull, os.O_RDONLY)
+
+    server: Any = Server()
+    monkeypatch.setattr(forkserver, "_forkserver", server)
+    monkeypatch.setattr(forkserver, "ensure_running", server.ensure_running)
+    monkeypatch.setattr(forking, "_WITH_GPUS", set())
     script: Any = SimpleNamespace(path=tmp_path / "train.py")
     pids: list[int] = []
     for kind in ("cpu", "cuda", "cuda", "cpu"):
         gpu = SimpleNamespace(device=DEVICES[kind])
         scenario: Any = SimpleNamespace(cluster=SimpleNamespace(host=SimpleNamespace(gpu=gpu)))
-        if kind == "cpu" and not pids:
-            _leave(forkserver._forkserver)  # an earlier test's
         start_loading(scenario, script)
-        pids.append(vars(forkserver._forkserver)["_forkserver_pid"])
-    assert pids[0] != pids[1]
-    assert len({*pids[1:]}) == 1
+        pids.append(server._forkserver_pid)
+    assert pids == [1, 2, 2, 2]
+    _leave(server)
 
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])

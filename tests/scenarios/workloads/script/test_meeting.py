@@ -19,14 +19,14 @@ from scenarios.workloads.recording.events.work import Turn
 from scenarios.workloads.recording.lines import Logs
 from scenarios.workloads.recording.packed import Packed
 from scenarios.workloads.script.gpu.known_values import MOST_FLOATS
-from scenarios.workloads.script.meeting.commands import Commands
-from scenarios.workloads.script.meeting.mail import Mail
+from scenarios.workloads.script.meeting.launchers import Commands
 from scenarios.workloads.script.meeting.seats import Seats
 from scenarios.workloads.script.meeting.stores import MOST_POLLS, AskStore, StoreRequest, Stores
 from scenarios.workloads.script.recording.few import Few
 from scenarios.workloads.script.recording.single_rank import Alone, SentByRanks
 from scenarios.workloads.script.requests import Refused
 from scenarios.workloads.script.runner import LivePlayer
+from scenarios.workloads.script.script_calls import Mail
 
 KEYS = ["r0", "r1", "r2"]
 

@@ -1,4 +1,4 @@
-"""NVLink domains of several hosts: paths, NCCL's choices and predictions, and domains simulated by representatives."""
+"""NVLink domains of several hosts and networks of rails: paths, NCCL's choices, and what their links carry."""
 
 from __future__ import annotations
 
@@ -25,11 +25,16 @@ from tests.small import GPU, change, cluster, scenario
 
 NVL72 = load_profile("gb200_nvl72")
 SWITCH = Inside(kind="nvlink", link=Link(bytes_per_s=1e11, latency_ns=1000), hosts_per_domain=2)
-LEAVES = Network(kind="leaf_spine", latency_ns=100, hosts_per_leaf=4, oversubscription=2.0)
+RAILS = Network(kind="rail_only", latency_ns=100)
+CUDA = dataclasses.replace(GPU, kind="cuda", multiprocessors=100)
 
 
 def racks(hosts: int) -> Cluster:
     return dataclasses.replace(NVL72, hosts=hosts)
+
+
+def rails(hosts: int = 2, gpus: int = 4, **changes: Any) -> Cluster:
+    return cluster(hosts, gpus, network=RAILS, gpu=CUDA, **changes)
 
 
 def predict(on: Cluster, op: Any, size_bytes: int, **changes: Any) -> Recording:
@@ -97,24 +102,6 @@ def test_pxn_stays_on_the_senders_own_tray() -> None:
     assert [rail(5, target, costs) for target in (1, 4, 5, 7, 70)] == [None, 4, None, 7, 6]
 
 
-@pytest.mark.parametrize("op", ["all_to_all", "all_reduce", "all_gather", "reduce_scatter"])
-@pytest.mark.parametrize("network", [Network(kind="non_blocking"), LEAVES])
-def test_a_folded_cluster_of_nvlink_domains_agrees_with_the_whole_one(op: str, network: Network) -> None:
-    on = cluster(8, 2, inside=SWITCH, network=network, gpu=dataclasses.replace(GPU, kind="cuda"))
-    every = predict(on, op, 8 << 20)
-    folded = predict(on, op, 8 << 20, fidelity="links", ranks="alike")
-    assert folded.info.host_counts == ((0, 4), (1, 4))
-    assert seconds(folded) == pytest.approx(seconds(every), rel=0.01)
-    for sort in ("nvlink", "nic", "uplink"):
-        carried = [
-            sum(link.bytes_carried * link.link_count for link in one.links if link.link_class == sort)
-            for one in (every, folded)
-        ]
-        assert carried[1] == pytest.approx(carried[0], rel=1e-9)
-    moved = [sum(row.bytes_carried * row.host_count for row in one.traffic) for one in (every, folded)]
-    assert moved[1] == pytest.approx(moved[0], rel=1e-9)
-
-
 def test_a_domain_with_a_slow_part_is_simulated_by_itself() -> None:
     on = dataclasses.replace(racks(72), faults=(Fault(NicPart(20, 1), 0.5),))
     alike = uniform_host_classes(scenario(on).with_run(ranks="alike"))
@@ -135,3 +122,40 @@ def test_shared_nics_are_those_of_the_host() -> None:
     nics = Nics(per="gpu", count=2, link=Link(bytes_per_s=1e9, latency_ns=10))
     fabric = Fabric(cluster(4, 2, inside=SWITCH, nics=nics))
     assert names(fabric, 3, 7) == ["host1.nic1.out", "host3.nic1.in"]
+
+
+def test_a_path_of_one_rail_crosses_one_switch() -> None:
+    fabric = Fabric(rails())
+    assert names(fabric, 1, 5) == ["host0.nic1.out", "host1.nic1.in"]
+    assert fabric.path(1, 5).latency_ns == 2 * 2000 + 100
+
+
+def test_a_path_to_another_rail_goes_to_its_nic_over_nvlink_first() -> None:
+    fabric = Fabric(rails())
+    assert names(fabric, 1, 6) == ["gpu1.out", "gpu2.in", "host0.nic2.out", "host1.nic2.in"]
+    assert fabric.path(1, 6).latency_ns == 1000 + 2 * 2000 + 100
+    assert names(fabric, 1, 6, 2) == names(fabric, 1, 6)
+    assert [link.name for link in fabric.connection(1, 6).links] == names(fabric, 1, 6)
+    assert names(fabric, 1, 2) == ["gpu1.out", "gpu2.in"]
+
+
+def test_the_gpu_that_passes_bytes_on_is_of_the_senders_host_also_in_a_domain_of_several() -> None:
+    fabric = Fabric(rails(4, 2, inside=SWITCH))
+    assert names(fabric, 2, 3) == ["gpu2.out", "gpu3.in"]
+    assert names(fabric, 2, 7) == ["gpu2.out", "gpu3.in", "host1.nic1.out", "host3.nic1.in"]
+
+
+@pytest.mark.parametrize("library", ["nccl", "gloo"])
+@pytest.mark.parametrize("op", ["all_to_all", "all_gather"])
+def test_bytes_take_the_nics_of_the_rails_and_nvlink_to_them(op: str, library: Any) -> None:
+    found = []
+    for on in (rails(), cluster(2, 4, gpu=CUDA)):
+        links = predict(on, op, 8 << 20, library=library).links
+        sorts = ("nic", "nvlink")
+        found.append({sort: sum(link.bytes_carried for link in links if link.link_class == sort) for sort in sorts})
+    assert found[0]["nic"] == pytest.approx(found[1]["nic"], rel=0.01)
+    # NCCL relays an exchange to the rail's GPU on one switch too (PXN).
+    if op == "all_to_all" and library == "nccl":
+        assert found[0]["nvlink"] == pytest.approx(found[1]["nvlink"])
+    else:
+        assert found[0]["nvlink"] > 1.01 * found[1]["nvlink"]

@@ -17,7 +17,6 @@ from scenarios.config.hardware import Cluster, Inside, Link, Network, Nics
 from scenarios.config.host_classes import HostClasses
 from scenarios.config.load import load
 from scenarios.config.scenario import (
-    Exchange,
     Gradients,
     Ids,
     Interaction,
@@ -35,6 +34,7 @@ from scenarios.workloads.dlrm.program import DlrmProgram
 from scenarios.workloads.powersgd.program import PowerSGDProgram
 from sim.run import simulate
 from tests.lanes import examples
+from tests.sim.collective_calls import issue
 from tests.small import GPU, Play, change, cluster, model_of, scenario, with_model
 
 MIB = 1 << 20
@@ -129,18 +129,8 @@ def test_a_folded_exchange_takes_as_long_as_the_flows_of_all_hosts(world: World,
 @given(worlds(), st.sampled_from(["all_reduce", "reduce_scatter", "all_gather", "barrier"]), st.integers(1, 4 * MIB))
 @examples(60)
 def test_a_folded_reduction_takes_as_long_as_that_of_all_hosts(world: World, op: str, share: int) -> None:
-    whole = world.cluster.world_size * share
-
     async def program(rank: Rank) -> None:
-        small, large = torch.empty(share, device="meta"), torch.empty(whole, device="meta")
-        if op == "all_reduce":
-            await rank.all_reduce(large)
-        elif op == "reduce_scatter":
-            await rank.reduce_scatter_tensor(small, large)
-        elif op == "all_gather":
-            await rank.all_gather_into_tensor(large, small)
-        else:
-            await rank.barrier()
+        await issue(rank, op, share)
 
     every, folded = play(world, program, folded=False), play(world, program, folded=True)
     assert end_ns(folded) == pytest.approx(end_ns(every), rel=0.01)
@@ -269,34 +259,42 @@ def test_splits_must_add_up_over_all_that_members_represent() -> None:
         play(world, program, folded=True)
 
 
+DOMAINS = Inside(kind="nvlink", link=Link(bytes_per_s=1e11, latency_ns=1000), hosts_per_domain=2)
+LEAVES = Network(kind="leaf_spine", latency_ns=100, hosts_per_leaf=4, oversubscription=2.0)
+RAILS = Network(kind="rail_only", latency_ns=100)
+CLUSTERS = {
+    "one switch": cluster(8, 4, gpu=BIG),
+    "domains": cluster(8, 2, gpu=BIG, inside=DOMAINS),
+    "domains and leaves": cluster(8, 2, gpu=BIG, inside=DOMAINS, network=LEAVES),
+    "rails": cluster(8, 2, gpu=BIG, network=RAILS),
+    "rails of domains": cluster(8, 2, gpu=BIG, inside=DOMAINS, network=RAILS),
+}
+
+
+def both_ways(on: Cluster, op: Any, size_bytes: int) -> tuple[Recording, Recording]:
+    """Return a collective of all hosts, and of representatives."""
+    call = TimedCollective(op=op, size_bytes=size_bytes)
+    made = scenario(on, program="collective", collective=call, library="nccl", payload="sizes", ranks="each")
+    folded = made.with_run(fidelity="links", ranks="alike")
+    return simulate(made, CollectiveProgram(made)), simulate(folded, CollectiveProgram(folded))
+
+
 @pytest.mark.parametrize("op", ["all_reduce", "reduce_scatter", "all_gather", "all_to_all"])
-def test_a_collective_on_a_folded_cluster_agrees_with_the_whole_one(op: Any) -> None:
-    on = cluster(8, 4, gpu=BIG)
-    made = scenario(
-        on,
-        program="collective",
-        collective=TimedCollective(op=op, size_bytes=32 * MIB),
-        library="nccl",
-        payload="sizes",
-        steps=2,
-    )
-    folded = made.with_run(fidelity="links", ranks="alike")
-    program = CollectiveProgram(folded)
-    assert {row.rank for row in program.memory} == {0, 1, 2, 3}
-    assert end_ns(simulate(folded, program)) == pytest.approx(end_ns(simulate(made, CollectiveProgram(made))), rel=0.01)
-
-
-def test_an_exchange_program_of_all_hosts() -> None:
-    made = scenario(
-        cluster(8, 4, gpu=BIG),
-        program="all_to_all",
-        exchange=Exchange(size_bytes=8 * MIB),
-        library="nccl",
-        payload="sizes",
-    )
-    folded = made.with_run(fidelity="links", ranks="alike")
-    ends = [end_ns(simulate(one, CollectiveProgram(one))) for one in (made, folded)]
-    assert ends[1] == pytest.approx(ends[0], rel=0.01)
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_a_collective_on_a_folded_cluster_agrees_with_the_whole_one(name: str, op: Any) -> None:
+    on = CLUSTERS[name]
+    every, folded = both_ways(on, op, 8 * MIB)
+    per_domain = on.host.inside.hosts_per_domain
+    assert folded.info.host_counts == tuple((host, 8 // per_domain) for host in range(per_domain))
+    assert end_ns(folded) == pytest.approx(end_ns(every), rel=0.01)
+    for sort in {link.link_class for link in every.links}:
+        carried = [
+            sum(link.bytes_carried * link.link_count for link in one.links if link.link_class == sort)
+            for one in (every, folded)
+        ]
+        assert carried[1] == pytest.approx(carried[0], rel=1e-9)
+    moved = [sum(row.bytes_carried * row.host_count for row in one.traffic) for one in (every, folded)]
+    assert moved[1] == pytest.approx(moved[0], rel=1e-9)
 
 
 def test_a_group_of_ranks_that_are_not_there_is_refused() -> None:
@@ -329,16 +327,8 @@ def test_connections_begin_slowly(kinds: tuple[int, ...], op: str) -> None:
 @pytest.mark.parametrize("size_bytes", [64 << 10, 64 << 20])
 def test_a_slow_nic_slows_a_tree_by_its_hosts_share_of_it(slow: int, size_bytes: int) -> None:
     on = dataclasses.replace(cluster(7, 2, gpu=BIG), faults=(Fault(NicPart(slow, 0), 0.3),))
-    made = scenario(
-        on,
-        program="collective",
-        collective=TimedCollective(op="all_reduce", size_bytes=size_bytes),
-        library="nccl",
-        payload="sizes",
-    )
-    folded = made.with_run(fidelity="links", ranks="alike")
-    ends = [end_ns(simulate(one, CollectiveProgram(one))) for one in (made, folded)]
-    assert ends[1] == pytest.approx(ends[0], rel=0.01)
+    every, folded = both_ways(on, "all_reduce", size_bytes)
+    assert end_ns(folded) == pytest.approx(end_ns(every), rel=0.01)
 
 
 @pytest.mark.parametrize("kind", ["table_row_wise", "table_wise"])

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from optuna.distributions import CategoricalDistribution, IntDistribution
 
+from twinstep.studies.search.journal import Space
 from twinstep.studies.search.proposals import proposals
-from twinstep.studies.search.space import Space
 from twinstep.studies.study_file import Study, read_study
 
 STUDY = """

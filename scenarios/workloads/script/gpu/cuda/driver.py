@@ -15,6 +15,13 @@ from scenarios.do_nothing import do_nothing
 from scenarios.workloads.script.gpu.memory.memory import DeviceMemory
 
 _SYNC_MODES = ("default", "warn", "error")
+_WITHOUT_EFFECT = (
+    *("_cuda_init", "_cuda_ipc_collect", "_cuda_sleep", "_accelerator_emptyHostCache", "_host_emptyCache"),
+    *("_cuda_record_memory_history", "_cuda_record_memory_history_legacy", "_cuda_setMemoryMetadata"),
+    *("_cuda_resetAccumulatedHostMemoryStats", "_cuda_resetPeakHostMemoryStats", "_cuda_cudaCachingAllocator_enable"),
+    *("_cuda_beginAllocateToPool", "_cuda_beginAllocateCurrentThreadToPool", "_cuda_endAllocateToPool"),
+    "_cuda_releasePool",
+)
 
 
 class Current:
@@ -46,13 +53,7 @@ class Current:
 
 
 class Driver:
-    """A driver of `current.count` GPUs.
-
-    Args:
-        current: the current GPU.
-        memory_of: returns the memory of a GPU by number.
-        synchronize: blocks the host until the GPU is idle.
-    """
+    """A driver of `current.count` GPUs, each with its memory; `synchronize` blocks the host until the GPU is idle."""
 
     def __init__(
         self, current: Current, memory_of: Callable[[int], DeviceMemory], synchronize: Callable[[], None]
@@ -67,7 +68,7 @@ class Driver:
         # False in a build for CPUs; torch.backends.cuda and scripts read it.
         core._has_cuda = True
         torch.backends.cuda.is_built = lambda: True
-        answers = {**self._devices(arch), **self._of_accelerator(), **self._of_memory(), **self._of_allocator()}
+        answers = {**dict.fromkeys(_WITHOUT_EFFECT, do_nothing), **self._devices(arch), **self._of_memory()}
         for name, answer in answers.items():
             setattr(core, name, answer)
             if hasattr(torch.cuda.memory, name):  # this module has its own reference
@@ -77,91 +78,60 @@ class Driver:
 
     def _devices(self, arch: str) -> dict[str, Callable[..., Any]]:
         current = self._current
+        exchanging = (
+            f"_{of}{kind}Device" for of in ("cuda_", "accelerator_") for kind in ("exchange", "maybeExchange")
+        )
         return {
-            "_cuda_init": do_nothing,
-            "_cuda_getDevice": current.get,
-            "_cuda_setDevice": current.set,
-            "_cuda_exchangeDevice": current.exchange,
-            "_cuda_maybeExchangeDevice": current.exchange,
+            **dict.fromkeys(exchanging, current.exchange),
+            **dict.fromkeys(("_cuda_getDevice", "_accelerator_getDeviceIndex"), current.get),
+            **dict.fromkeys(("_cuda_setDevice", "_accelerator_setDeviceIndex"), current.set),
             "_cuda_getDeviceCount": lambda: current.count,
             "_cuda_canDeviceAccessPeer": lambda device, peer: device != peer,
             "_cuda_getArchFlags": lambda: arch,
             "_cuda_synchronize": self._synchronize,
-            "_cuda_ipc_collect": do_nothing,
-            "_cuda_sleep": do_nothing,
+            "_accelerator_synchronizeDevice": lambda device=None: self._synchronize(),
             "_cuda_set_sync_debug_mode": self._set_sync_mode,
             "_cuda_get_sync_debug_mode": lambda: self._sync_mode,
             "_cuda_getCurrentBlasHandle": lambda: 1,
             "_cuda_getCurrentSolverHandle": lambda: 1,
-        }
-
-    def _of_accelerator(self) -> dict[str, Callable[..., Any]]:
-        current, nothing = self._current, do_nothing
-
-        def index_of(device: int | None) -> int:
-            return current.get() if device is None else device
-
-        return {
             "_accelerator_getAccelerator": lambda: torch.device("cuda"),
             "_get_accelerator": lambda *_: torch.device("cuda"),
-            "_accelerator_getDeviceIndex": current.get,
-            "_accelerator_setDeviceIndex": current.set,
-            "_accelerator_exchangeDevice": current.exchange,
-            "_accelerator_maybeExchangeDevice": current.exchange,
-            "_accelerator_synchronizeDevice": lambda device=None: self._synchronize(),
             "_accelerator_getStream": lambda device=None: torch.cuda.current_stream(device),
             "_accelerator_setStream": lambda stream: torch.cuda.set_stream(stream),  # noqa: PLW0108 - which is replaced later
             "_accelerator_getDeviceCapability": lambda device=None: {"supported_dtypes": _dtypes()},
-            "_accelerator_isAllocatorInitialized": lambda: True,
-            "_accelerator_emptyCache": lambda: self._memory_of(current.get()).empty_cache(),
-            "_accelerator_emptyHostCache": nothing,
-            "_host_emptyCache": nothing,
-            "_accelerator_getDeviceStats": lambda device=None: self._memory_of(index_of(device)).statistics(),
-            "_accelerator_resetPeakStats": lambda device=None: self._memory_of(index_of(device)).reset_peak(),
-            "_accelerator_resetAccumulatedStats": lambda device=None: self._memory_of(
-                index_of(device)
-            ).reset_accumulated(),
-            "_accelerator_getMemoryInfo": lambda device=None: self._memory_of(index_of(device)).free_and_total(),
-            "_accelerator_setAllocatorSettings": self._take_settings,
         }
 
     def _of_memory(self) -> dict[str, Callable[..., Any]]:
-        memory_of, current, nothing = self._memory_of, self._current, do_nothing
+        statistics, reset_peak = self._of_device("statistics"), self._of_device("reset_peak")
+        reset_accumulated, empty_cache = self._of_device("reset_accumulated"), self._of_device("empty_cache")
         return {
-            "_cuda_memoryStats": lambda device: memory_of(device).statistics(),
-            "_cuda_resetPeakMemoryStats": lambda device: memory_of(device).reset_peak(),
-            "_cuda_resetAccumulatedMemoryStats": lambda device: memory_of(device).reset_accumulated(),
-            "_cuda_emptyCache": lambda: memory_of(current.get()).empty_cache(),
+            **dict.fromkeys(("_cuda_memoryStats", "_accelerator_getDeviceStats"), statistics),
+            **dict.fromkeys(("_cuda_resetPeakMemoryStats", "_accelerator_resetPeakStats"), reset_peak),
+            "_cuda_resetAccumulatedMemoryStats": reset_accumulated,
+            "_accelerator_resetAccumulatedStats": reset_accumulated,
+            **dict.fromkeys(("_cuda_emptyCache", "_accelerator_emptyCache"), empty_cache),
+            "_accelerator_getMemoryInfo": self._of_device("free_and_total"),
             "_cuda_memorySnapshot": lambda *_: self._snapshot(),
-            "_cuda_record_memory_history": nothing,
-            "_cuda_record_memory_history_legacy": nothing,
             "_cuda_isHistoryEnabled": lambda: False,
-            "_cuda_setMemoryMetadata": nothing,
             "_cuda_getMemoryMetadata": lambda: "",
             "_cuda_hostMemoryStats": lambda: dict.fromkeys(("num_host_alloc", "num_host_free"), 0),
-            "_cuda_resetAccumulatedHostMemoryStats": nothing,
-            "_cuda_resetPeakHostMemoryStats": nothing,
-        }
-
-    def _of_allocator(self) -> dict[str, Callable[..., Any]]:
-        return {
+            "_accelerator_isAllocatorInitialized": lambda: True,
+            "_accelerator_setAllocatorSettings": self._take_settings,
             "_cuda_setMemoryFraction": self._set_fraction,
             "_cuda_getMemoryFraction": lambda device: self._fractions.get(device, 1.0),
             "_cuda_getAllocatorBackend": lambda: "native",
-            "_cuda_cudaCachingAllocator_enable": do_nothing,
             "_cuda_cudaCachingAllocator_is_enabled": lambda: True,
             "_cuda_cudaCachingAllocator_raw_alloc": self._allocate,
             "_cuda_cudaCachingAllocator_raw_delete": self._free,
-            **dict.fromkeys(
-                (
-                    "_cuda_beginAllocateToPool",
-                    "_cuda_beginAllocateCurrentThreadToPool",
-                    "_cuda_endAllocateToPool",
-                    "_cuda_releasePool",
-                ),
-                do_nothing,
-            ),
         }
+
+    def _of_device(self, method: str) -> Callable[..., Any]:
+        """Return a function that calls a method of a GPU's memory, by default of the current GPU's."""
+
+        def call(device: int | None = None) -> Any:
+            return getattr(self._memory_of(self._current.get() if device is None else device), method)()
+
+        return call
 
     def _take_settings(self, settings: str) -> None:
         self._memory_of(self._current.get()).allocator.take(settings)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
+from scenarios.do_nothing import do_nothing
 from scenarios.seam.kernel import together
 from scenarios.workloads.recording.events.work import Launched, LaunchKernel
 from scenarios.workloads.script.host.compiled import Compiled
@@ -71,13 +72,7 @@ def _graph_class(link: SimulatedLink) -> type:
         def pool(self) -> tuple[int, int]:
             return 0, 0
 
-        def instantiate(self) -> None: ...
-
-        def enable_debug_mode(self) -> None: ...
-
-        def debug_dump(self, debug_path: str) -> None: ...
-
-        def register_generator_state(self, generator: Any) -> None: ...
+        instantiate = enable_debug_mode = debug_dump = register_generator_state = do_nothing
 
     return CUDAGraph
 

@@ -70,6 +70,8 @@ def follow_types() -> None:
     def make(self: Tensor, *given: Any, device: Any = None) -> Tensor:
         if not self.is_cuda:
             return new(self, *given, **({} if device is None else {"device": device}))  # type: ignore[no-any-return]
+        if self.layout == torch.sparse_coo:  # of indices, values and size, as in SparseAdam
+            return torch.sparse_coo_tensor(*given, check_invariants=False)
         return kinds[_NAMES[self.dtype]](*given, device=device or self.device)
 
     def default(kind: Any) -> None:

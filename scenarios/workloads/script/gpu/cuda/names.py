@@ -1,6 +1,6 @@
-"""The public names of torch.cuda and torch.accelerator: which work as on a GPU, return constants, or are refused.
+"""The public names of torch.cuda and torch.accelerator that return constants or are refused; others work as on a GPU.
 
-A test compares this table with torch's own lists, and with that of docs/reference/simulated_script.md.
+A test compares these tables with torch's own lists, and with that of docs/reference/simulated_script.md.
 """
 
 from __future__ import annotations
@@ -27,38 +27,6 @@ MODULES = (
     "torch.accelerator",
     "torch.accelerator.memory",
 )
-
-# Names of torch.cuda that work as on a GPU, by the profile and the prediction.
-_CUDA = """
-    is_available is_initialized init device_count current_device set_device device device_of get_device_name
-    get_device_properties get_device_capability get_arch_list get_gencode_flags is_bf16_supported is_tf32_supported
-    can_device_access_peer has_half has_magma synchronize
-    Stream Event StreamContext stream current_stream default_stream set_stream
-    manual_seed manual_seed_all seed seed_all initial_seed get_rng_state get_rng_state_all set_rng_state
-    set_rng_state_all default_generators
-    memory_allocated memory_reserved memory_cached max_memory_allocated max_memory_reserved max_memory_cached
-    memory_stats memory_stats_as_nested_dict memory_summary memory_snapshot mem_get_info empty_cache
-    reset_peak_memory_stats reset_max_memory_allocated reset_max_memory_cached reset_accumulated_memory_stats
-    set_per_process_memory_fraction get_per_process_memory_fraction caching_allocator_alloc caching_allocator_delete
-    set_sync_debug_mode get_sync_debug_mode
-    CUDAGraph graph is_current_stream_capturing make_graphed_callables
-    CudaError DeferredCudaCallError cudaStatus
-    ByteTensor CharTensor ShortTensor IntTensor LongTensor HalfTensor FloatTensor DoubleTensor BoolTensor BFloat16Tensor
-    ByteStorage CharStorage ShortStorage IntStorage LongStorage HalfStorage FloatStorage DoubleStorage BoolStorage
-    BFloat16Storage ComplexFloatStorage ComplexDoubleStorage
-    amp graphs jiterator memory nccl nvtx profiler random sparse streams tunable
-"""
-_ACCELERATOR = """
-    is_available device_count current_accelerator current_device_idx current_device_index set_device_idx
-    set_device_index device_index get_device_capability current_stream set_stream synchronize empty_cache
-    get_memory_info memory_allocated memory_reserved max_memory_allocated max_memory_reserved memory_stats
-    reset_peak_memory_stats reset_accumulated_memory_stats
-"""
-AS_ON_A_GPU: dict[str, frozenset[str]] = {
-    "torch.cuda": frozenset(_CUDA.split()),
-    "torch.cuda.amp": frozenset({"autocast", "custom_fwd", "custom_bwd", "GradScaler", "amp_definitely_not_available"}),
-    "torch.accelerator": frozenset(_ACCELERATOR.split()),
-}
 
 # Names that return a constant on every GPU and change no prediction; `...` keeps torch's own code.
 CONSTANTS: dict[str, dict[str, Any]] = {
@@ -116,23 +84,16 @@ REFUSED: dict[str, dict[str, str]] = {
     "torch.accelerator": {"Graph": "expected torch.cuda.CUDAGraph, which is simulated"},
 }
 # Modules whose public names their parent package also exports.
-_PARENTS = {
+PARENTS = {
     **{f"torch.cuda.{name}": "torch.cuda" for name in ("memory", "random", "graphs")},
     "torch.accelerator.memory": "torch.accelerator",
 }
 
 
-def kind_of(module: str, name: str) -> str | None:
-    """Return "as on a GPU", "a constant" or "refused" for a public name; None for an unlisted one."""
-    module = _PARENTS.get(module, module)
-    tables: dict[str, Any] = {"as on a GPU": AS_ON_A_GPU, "a constant": CONSTANTS, "refused": REFUSED}
-    return next((kind for kind, table in tables.items() if name in table.get(module, ())), None)
-
-
 def follow_names() -> None:
     """Make torch's names return the table's constants, or raise RuntimeError with one sentence if they are refused."""
     for module in MODULES:
-        parent = _PARENTS.get(module, module)
+        parent = PARENTS.get(module, module)
         target = import_module(module)
         for name, value in CONSTANTS.get(parent, {}).items():
             if value is not ... and hasattr(target, name):

@@ -24,20 +24,8 @@ _AMPERE = 8
 _CUDA, _NCCL = "13.0", (2, 28, 9)
 
 
-def pretend(
-    gpu: SeenGpu,
-    current: Current,
-    streams: GpuStreams,
-    memory_of: Callable[[int], DeviceMemory],
-) -> None:
-    """Make torch report a host's GPUs.
-
-    Args:
-        gpu: the properties of the GPUs.
-        current: the current GPU.
-        streams: the streams and events of the GPU.
-        memory_of: returns the memory of a GPU by number.
-    """
+def pretend(gpu: SeenGpu, current: Current, streams: GpuStreams, memory_of: Callable[[int], DeviceMemory]) -> None:
+    """Make torch report a host's GPUs; `memory_of` returns the memory of a GPU by number."""
     major, minor = gpu.capability
     Driver(current, memory_of, streams.link.synchronize).install(f"sm_{major}{minor}")
     for name, value in {**answers_of_gpu(gpu, memory_of), **_of_streams(streams)}.items():

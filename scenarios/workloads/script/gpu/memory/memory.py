@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import torch
 
@@ -27,24 +27,35 @@ def workspace_bytes(capability: tuple[int, int]) -> int:
     return _LARGE_WORKSPACE_BYTES if capability[0] in _WITH_LARGE_WORKSPACE else _WORKSPACE_BYTES
 
 
-class StorageJournal(Protocol):
-    """A journal of storages that are allocated and freed while compiled code runs, only some of which take memory."""
+@dataclass(slots=True, eq=False)
+class JournalStorage:
+    """A storage that is allocated while compiled code runs; `number` is that of the tensor that its operator makes."""
 
-    def hold(self, key: Hashable, size_bytes: int, stream: int) -> None:
-        """Record that a storage was allocated or resized by a stream."""
-        ...
+    size_bytes: int
+    stream: int
+    number: int | None = None
 
-    def drop(self, key: Hashable) -> None:
-        """Record that a storage was freed."""
-        ...
 
-    def holds(self, key: Hashable) -> bool | None:
-        """Return whether a storage exists, None if the journal has no record of it."""
-        ...
+@dataclass(slots=True)
+class StorageJournal:
+    """A journal of compiled code's allocations (key, storage) and frees (key, None), in order; only some take memory.
 
-    def end(self) -> None:
-        """Make the memory count all records, and detach the journal from it."""
-        ...
+    `end` makes the memory count all records, and detaches the journal from it.
+    """
+
+    end: Callable[[], None]
+    entries: list[tuple[Hashable, JournalStorage | None]] = field(default_factory=list)
+    there: dict[Hashable, JournalStorage | None] = field(default_factory=dict)
+
+    def note(self, key: Hashable, storage: JournalStorage | None) -> None:
+        """Record that a storage was allocated or resized, or (None) freed."""
+        self.there[key] = storage
+        self.entries.append((key, storage))
+
+    def sizes(self) -> dict[int, int]:
+        """Return the sizes in bytes of the tensors that operators made, by their numbers."""
+        found = (storage for _, storage in self.entries if storage is not None)
+        return {each.number: each.size_bytes for each in found if each.number is not None}
 
 
 @dataclass(slots=True, eq=False)
@@ -90,15 +101,12 @@ class DeviceMemory:
     def hold(self, key: Hashable, size_bytes: int, *, is_counted: bool = True, stream: int | None = None) -> None:
         """Count a new or resized storage.
 
-        Args:
-            key: the storage.
-            size_bytes: its size, which is rounded up to BLOCK_BYTES.
-            is_counted: whether to allocate its block and update the peak now; else the next `count` does.
-            stream: the stream that allocates; None: the current one.
+        The size is rounded up to BLOCK_BYTES. Without `is_counted` the next `count` allocates the block and updates the
+        peak. `stream` allocates, by default the current one.
         """
         stream = self._stream() if stream is None else stream
         if self.journal is not None:
-            self.journal.hold(key, size_bytes, stream)
+            self.journal.note(key, JournalStorage(size_bytes, stream))
             return
         size_bytes = -(-size_bytes // BLOCK_BYTES) * BLOCK_BYTES
         wanted_bytes = self.now_bytes - self._sizes.get(key, 0) + size_bytes
@@ -145,7 +153,7 @@ class DeviceMemory:
     def drop(self, key: Hashable) -> None:
         """Free a storage, unless `keep` has named users that still exist."""
         if self.journal is not None:
-            self.journal.drop(key)
+            self.journal.note(key, None)
             return
         size_bytes = self._sizes.pop(key, 0)
         self._taken.add(size_bytes)
@@ -175,8 +183,9 @@ class DeviceMemory:
 
     def holds(self, key: Hashable) -> bool:
         """Return whether a storage exists."""
-        found = None if self.journal is None else self.journal.holds(key)
-        return key in self._sizes if found is None else found
+        if self.journal is not None and key in self.journal.there:
+            return self.journal.there[key] is not None
+        return key in self._sizes
 
     def count_records(self) -> DeviceMemory:
         """Return this memory, after counting all records of a journal."""

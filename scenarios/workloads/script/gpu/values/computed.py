@@ -1,4 +1,4 @@
-"""Results of operators whose values may decide: computed on the CPU, alongside a simulated GPU."""
+"""Results of operators whose values may decide: computed on the CPU, alongside a simulated GPU, or assumed counts."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from scenarios.workloads.script.gpu.known_values import (
 from scenarios.workloads.script.gpu.values.jagged import IN_PLACE_OF
 
 NOT_KNOWN = object()  # None may be an operator's result
+EVENLY = "unknown values (such as a router's experts) are counted as if they were spread evenly over all bins"
 _aten = torch.ops.aten
 _MASKED = (_aten.index.Tensor, _aten.masked_select.default)
 _COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isposinf", "isneginf"}
@@ -52,6 +53,7 @@ _DRAWN = {
 _MOST_DRAWN = 1 << 20
 # Libraries of operators on ids, whose integer results do not depend on floats: weights move along with ids.
 _OF_IDS = frozenset({"fbgemm"})
+_BLOCKS = "fbgemm::block_bucketize_sparse_features"
 # Operators of fbgemm that move bags, by (places, lengths, ids, ...): the resulting lengths do not depend on the ids.
 _MOVES_BAGS = frozenset({"fbgemm::permute_1D_sparse_data", "fbgemm::permute_2D_sparse_data"})
 
@@ -200,3 +202,66 @@ def _is_comparison(name: str, unknown: Sequence[Tensor]) -> bool:
     """Return whether an operator compares floats, few enough for a script to branch on the result."""
     most = MOST_INTEGERS if name in _OF_DATA else MOST_FLOATS
     return name in _COMPARISONS and all(each.is_floating_point() and each.numel() <= most for each in unknown)
+
+
+def draw_at_once(shadows: Shadows) -> None:
+    """Make `nn.init.trunc_normal_` draw once; torch 2.13 redraws in a loop while a number lies outside."""
+    if shadows.has_all:
+        return
+    module: Any = torch.nn.init
+    usual = module._no_grad_trunc_normal_
+
+    def draw(
+        tensor: Tensor, mean: float, std: float, a: float, b: float, generator: torch.Generator | None = None
+    ) -> Tensor:
+        if not tensor.is_cuda:
+            found: Tensor = usual(tensor, mean, std, a, b, generator)
+            return found
+        with torch.no_grad():
+            return tensor.normal_(mean, std, generator=generator)
+
+    module._no_grad_trunc_normal_ = draw
+
+
+def even_bags(
+    func: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    made: Sequence[Tensor],
+    known: Callable[[Tensor], Tensor | None],
+) -> tuple[Tensor, ...] | None:
+    """Return fbgemm's bucketized bags with evenly split lengths; None for other operators or unknown lengths.
+
+    fbgemm sends each id to the rank that has its row. All ranks are assumed to get the same number of ids of a bag, up
+    to one more for ranks in turn; the ids stay unknown. `known` returns a tensor's values.
+    """
+    if func._schema.name != _BLOCKS or not made:
+        return None
+    given = dict(zip((each.name for each in func._schema.arguments), args, strict=False)) | kwargs
+    lengths, ranks = known(given["lengths"]), given["my_size"]
+    if lengths is None:
+        return None
+    # The bag's number shifts who gets one more, else rank 0 would get all remainders.
+    turns = (torch.arange(ranks).view(-1, 1) - torch.arange(lengths.numel())) % ranks
+    counts = lengths // ranks + (turns < lengths % ranks)
+    return counts.view(-1).to(lengths.dtype), *made[1:]
+
+
+def even_counts(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+    """Return even counts for `histc`, or `bincount` with a minimum length, of unknown values; None for other operators.
+
+    The first bins have one more if the number of values is not divisible.
+    """
+    given, *rest = args if args else (None,)
+    if func is _aten.histc.default:
+        bins, dtype = rest[0] if rest else kwargs.get("bins", 100), given.dtype
+    elif func is _aten.bincount.default and not (rest and rest[0] is not None) and kwargs.get("weights") is None:
+        bins, dtype = rest[1] if len(rest) > 1 else kwargs.get("minlength", 0), torch.int64
+    else:
+        return None
+    if not bins:
+        return None
+    each, more = divmod(given.numel(), bins)
+    counts = torch.full((bins,), each, dtype=dtype, device="cpu")
+    counts[:more] += 1
+    return counts

@@ -42,19 +42,6 @@ _OWN = {
 }
 
 
-def make_sparse_anew(shadows: Shadows) -> None:
-    """Make `tensor.new(indices, values, size)` of a GPU's sparse tensor create one of the GPU, as SparseAdam needs."""
-    tensor: Any = Tensor
-    usual = tensor.new
-
-    def new(self: Tensor, *args: Any, **more: Any) -> Any:
-        if not (_is_sparse(self) and shadows.is_of_gpu(self)):
-            return usual(self, *args, **more)
-        return torch.sparse_coo_tensor(*args, check_invariants=False, **more)
-
-    tensor.new = new
-
-
 def move_arguments(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, ...]:
     """Return `torch.sparse_coo_tensor`'s positional arguments with indices and values moved to the requested device.
 
@@ -93,9 +80,8 @@ class Sparse:
             return func(*args, **kwargs)
         if name in _PARTS:
             found = self._adopt(_PARTS[name](args[0]))
-            return (
-                found if name.startswith("_") else _aten.alias.default(found)
-            )  # autograd turns this into a view, but only once
+            # Autograd turns this into a view, but only once.
+            return found if name.startswith("_") else _aten.alias.default(found)
         with self._run():
             if func is _BAGS_BACK:
                 return self._bags_back(*args)

@@ -1,18 +1,23 @@
-"""Values that a script on a simulated GPU reads: known ones, or substitutes, which are reported."""
+"""Values that a script on a simulated GPU reads: known ones, or substitutes, which are reported; and whether only a
+value can end the loop around a line that reads.
+"""
 
 from __future__ import annotations
 
+import ast
+import linecache
 import sys
 from collections import Counter
 from collections.abc import Callable
-from types import FrameType
-from typing import Any
+from functools import cache
+from itertools import islice
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from scenarios.workloads.script.gpu.known_values import OF_FLOATS, UNKNOWN, Shadows, fill_shape
-from scenarios.workloads.script.gpu.values.loops import loop_around
 from scenarios.workloads.script.users_lines import users_line
 
 # After this many turns a loop on an unknown boolean ends, as rejection sampling and convergence loops do.
@@ -25,6 +30,9 @@ _BETWEEN = ("torch/_dynamo/eval_frame.py", "torch/_compile.py", "torch/overrides
 # An optimizer that iterates until convergence: no substitute for its values gives the right number of passes.
 _UNTIL_CONVERGED = "torch/optim/lbfgs.py"
 _OWN = ("script/gpu/dispatch_mode.py", "script/host/calls.py", __file__)
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+# Names of the frames of comprehensions that Python compiles to functions.
+_THEIR_NAMES = {"<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>"}
 
 
 class ValueReads:
@@ -40,10 +48,8 @@ class ValueReads:
     def __init__(self, shadows: Shadows, said: Callable[[str], None], step: Callable[[], int]) -> None:
         self._shadows, self._said, self._step = shadows, said, step
         self._has_said = set[str]()
-        self._turn: tuple[tuple[int, ...], int] = (
-            (),
-            0,
-        )  # the last step, loop and line that read, and how often in a row
+        # The last step, loop and line that read, and how often in a row.
+        self._turn: tuple[tuple[int, ...], int] = ((), 0)
         self._often = Counter[str]()  # reads of unknown values in this step, by line
         self._counted_step = -1
 
@@ -55,27 +61,26 @@ class ValueReads:
 
     def tensor(self, source: Tensor) -> Tensor:
         """Return the values of a tensor, for the CPU."""
-        values = self._shadows.of(source)
-        if values is None and not source.is_floating_point():
+        if not (source.is_floating_point() or self._shadows.knows(source)):
             raise unknown_sizes(None)
-        if values is None or self._shadows.is_guess(source):
-            self._count()
-        if values is not None:
-            return values
-        self.say()
-        return fill_shape(source, UNKNOWN)
+        values = self._read(source)
+        return fill_shape(source, UNKNOWN) if values is None else values
 
     def number(self, tensor: Tensor) -> Any:
         """Return the value of a tensor of one element."""
-        values = self._shadows.of(tensor)
-        if values is None and not tensor.is_floating_point():
+        if not (tensor.is_floating_point() or self._shadows.knows(tensor)):
             return self._integer(tensor)
+        values = self._read(tensor)
+        return UNKNOWN if values is None else values.item()
+
+    def _read(self, tensor: Tensor) -> Tensor | None:
+        """Return a tensor's values; count and report a read of unknown ones."""
+        values = self._shadows.of(tensor)
         if values is None or self._shadows.is_guess(tensor):
             self._count()
-        if values is not None:
-            return values.item()
-        self.say()
-        return UNKNOWN
+        if values is None:
+            self.say()
+        return values
 
     def _integer(self, tensor: Tensor) -> int:
         if tensor.untyped_storage().nbytes() > tensor.element_size():
@@ -137,3 +142,70 @@ def unknown_sizes(func: Any) -> RuntimeError:
         f"the script needs {what}, which is not computed: expected --play live, which computes all values on CPUs,"
         " or an argument of the script that leaves this line out, such as one that skips an evaluation"
     )
+
+
+class _Loop(NamedTuple):
+    """A loop in a file: (line, column) where its repeated part begins and ends, and whether it may be endless."""
+
+    begin: tuple[int, int]
+    end: tuple[int, int]
+    is_endless: bool
+
+
+def loop_around(frame: FrameType | None) -> tuple[FrameType | None, bool]:
+    """Return the script's innermost frame with a running loop, None without one, and whether the loop may be endless.
+
+    A `while`, or a `for` over an endless iterator, may need a value to end it. Other loops end by themselves.
+    """
+    while frame is not None:
+        is_endless = _is_endless(frame.f_code, frame.f_lasti)
+        if is_endless is not None:
+            return frame, is_endless
+        if frame.f_code.co_name == "<module>":  # frames further out run the script
+            break
+        frame = frame.f_back
+    return None, False
+
+
+@cache
+def _is_endless(code: CodeType, instruction: int) -> bool | None:
+    """Return whether the innermost loop around an instruction may be endless; None without a loop."""
+    if code.co_name in _THEIR_NAMES:
+        return False
+    place = next(islice(code.co_positions(), instruction // 2, None))  # two bytes per instruction
+    line, end_line, column, end_column = (-1 if each is None else each for each in place)
+    around = [
+        each
+        for each in _loops_of(code.co_filename)
+        # Loops around a function's definition do not count: it may be called anywhere.
+        if each.begin[0] >= code.co_firstlineno and each.begin <= (line, column) and (end_line, end_column) <= each.end
+    ]
+    return max(around).is_endless if around else None
+
+
+@cache
+def _loops_of(file: str) -> list[_Loop]:
+    """Return the loops of a file; none if there is no source."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError):
+        return []
+    return [
+        _Loop((first.lineno, first.col_offset), (each.end_lineno or 0, each.end_col_offset or 0), _has_no_end(each))
+        for each in ast.walk(tree)
+        if isinstance(each, (ast.While, ast.For, ast.AsyncFor, *_COMPREHENSIONS))
+        # A `for` evaluates its iterable once, so only its body repeats.
+        for first in [each.body[0] if isinstance(each, (ast.For, ast.AsyncFor)) else each]
+    ]
+
+
+def _has_no_end(loop: ast.AST) -> bool:
+    if isinstance(loop, ast.While):
+        return True
+    if not isinstance(loop, ast.For) or not isinstance(loop.iter, ast.Call):
+        return False
+    called, given = loop.iter.func, len(loop.iter.args)
+    name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+    if name in ("iter", "repeat"):  # iter(function, sentinel); repeat(value) without a count
+        return given == (2 if name == "iter" else 1) and not loop.iter.keywords
+    return name in ("count", "cycle")

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from scenarios.config.scenario import Ids, Interaction, Model, Scenario, Table
 from scenarios.workloads.dlrm.batches import draw_bags, draw_ids
-from scenarios.workloads.dlrm.ids.distribution import Zipf, block_share_error, block_shares, draws_of
+from scenarios.workloads.dlrm.ids.distribution import Zipf, block_shares, draws_of
 from scenarios.workloads.dlrm.ids.shuffle import Shuffle
 from tests.lanes import examples
 from tests.small import cluster, scenario
@@ -78,7 +78,6 @@ def test_shares_are_sums_over_the_rows(rows: int, ids: Ids, blocks: int, name: s
     assert shares.shape == (blocks,)
     assert shares.sum() == pytest.approx(1, abs=EXACT)
     assert shares == pytest.approx(by_block(every_row(one), blocks), abs=EXACT)
-    assert block_share_error(one, blocks) == 0
 
 
 @examples(20)
@@ -92,32 +91,13 @@ def test_a_tail_by_frequency_is_summed_exactly(rows: int, exponent: float, block
         assert shares == pytest.approx(wanted, abs=EXACT)
 
 
-@examples(300)
-@given(st.data())
-def test_a_shuffled_tail_is_within_its_bound(data: st.DataObject) -> None:
-    rows, head = data.draw(st.integers(257, 20_000)), data.draw(st.integers(256, 600))
-    exponent, blocks = data.draw(EXPONENTS), data.draw(st.integers(1, 600))
-    one = table(rows, Ids(kind="zipf", exponent=exponent), name=data.draw(NAMES))
-    zipf = Zipf(rows, exponent, Shuffle.of(one), head=min(head, rows))
-    shares = zipf.shares(blocks)
-    assert shares.sum() == pytest.approx(1, abs=EXACT)
-    off = np.abs(shares - by_block(every_row(one), blocks)).max()
-    assert off <= zipf.share_error(blocks) + EXACT
-
-
 @examples(12)
 @given(rows=st.integers(1 << 18, 1 << 20), exponent=EXPONENTS, blocks=st.integers(2, 600), name=NAMES)
 @example(rows=1 << 18, exponent=100.0, blocks=7, name="t")
-def test_large_shuffled_tables_are_within_their_bound(rows: int, exponent: float, blocks: int, name: str) -> None:
+def test_blocks_of_large_shuffled_tables_are_nearly_sums(rows: int, exponent: float, blocks: int, name: str) -> None:
     one = table(rows, Ids(kind="zipf", exponent=exponent), name=name)
     off = np.abs(block_shares(one, blocks) - by_block(every_row(one), blocks)).max()
-    assert off <= block_share_error(one, blocks) + EXACT
-
-
-@pytest.mark.parametrize(("blocks", "part"), [(8, 0.001), (1024, 0.02), (131_072, 0.25)])
-def test_the_bound_says_something_of_a_billion_rows(blocks: int, part: float) -> None:
-    error = block_share_error(table(10**9, Ids(kind="zipf", exponent=1.05)), blocks)
-    assert 0 < error < part / blocks
+    assert off < 0.15 / blocks  # the largest of 400 draws was 0.075
 
 
 @pytest.mark.parametrize(
@@ -253,7 +233,6 @@ def test_means_of_a_file_are_those_of_reading_it_to_its_end(
     found = counts(training((one,), 1, ranks, batch_size), len(bags), blocks)
     assert draws_of(one, batch_size).mean(blocks) == pytest.approx(found.mean((0, 1)))
     assert block_shares(one, blocks) == pytest.approx(by_block(row_counts(bags) / row_counts(bags).sum(), blocks))
-    assert block_share_error(one, blocks) == 0
 
 
 def row_counts(bags: list[list[int]]) -> npt.NDArray[np.int64]:

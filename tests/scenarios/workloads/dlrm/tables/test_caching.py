@@ -1,18 +1,21 @@
-"""Misses by formula: as in a simulated LRU cache, and what must hold of them."""
+"""Misses by formula, of a cache in GPU memory and of L2: as in simulated LRU caches, and what must hold of them."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from scenarios.config.scenario import Feature, Ids, Table
 from scenarios.workloads.dlrm.batches import draw_bags
 from scenarios.workloads.dlrm.ids.distinct import distinct_rows, expected_ids
-from scenarios.workloads.dlrm.tables.caching import CachedPiece, RowCache
+from scenarios.workloads.dlrm.tables.caching import CachedPiece, RowCache, count_fetched_rows
 from tests.sim.test_dlrm_steps import training
 from tests.small import GPU, change, cluster, model_of
 
@@ -89,10 +92,8 @@ def predict(cache: RowCache) -> tuple[float, float]:
 @pytest.mark.parametrize("law", LAWS)
 def test_misses_are_those_of_a_simulated_lru_cache(law: str, load_factor: float) -> None:
     one = table(*LAWS[law])
-    named, missed = draw((one,), round(load_factor * ROWS))
-    expected = predict(cache_of(one, load_factor=load_factor))
-    assert expected[0] == pytest.approx(named, rel=ERROR)
-    assert expected[1] == pytest.approx(missed, rel=ERROR)
+    drawn = draw((one,), round(load_factor * ROWS))
+    assert predict(cache_of(one, load_factor=load_factor)) == pytest.approx(drawn, rel=ERROR)
 
 
 @pytest.mark.parametrize("load_factor", [0.15, 0.4])
@@ -101,10 +102,8 @@ def test_features_of_a_table_share_its_rows(load_factor: float) -> None:
     laws = (*LAWS.values(),)[:2]
     features = tuple(Feature(name=f"f{at}", ids=ids, ids_per_sample=length) for at, (ids, length) in enumerate(laws))
     one = table(Ids(), sum(length for _, length in laws), features=features)
-    named, missed = draw((one,), round(load_factor * ROWS))
-    expected = predict(cache_of(one, load_factor=load_factor))
-    assert expected[0] == pytest.approx(named, rel=ERROR)
-    assert expected[1] == pytest.approx(missed, rel=ERROR)
+    drawn = draw((one,), round(load_factor * ROWS))
+    assert predict(cache_of(one, load_factor=load_factor)) == pytest.approx(drawn, rel=ERROR)
 
 
 def test_tables_of_a_module_share_the_cache() -> None:
@@ -166,3 +165,41 @@ def test_cache_misses_are_fetched_and_as_many_rows_evicted() -> None:
     full = cache_of(table(Ids(), 4), load_factor=1.0).fill_kernel([[2048.0]], "float32")
     assert full.host_read == full.host_written == 0
     assert 0 < full.bytes_read == kernel.bytes_read - kernel.host_read
+
+
+# The GPU's L2
+
+SAMPLES_OF_L2 = 16_384
+ERROR_OF_L2 = 0.03  # over 16,384 samples; others draw 0.5 % fewer or more
+
+
+def fetched_by_lru(one: Table, room: int) -> int:
+    """How many of one drawn batch's rows a cache of so many does not have."""
+    made = training(("table_wise",), batch_size=SAMPLES_OF_L2)
+    model = dataclasses.replace(model_of(made), tables=(one,))
+    drawn = draw_bags(change(made, cluster=cluster(1, 1, gpu=GPU), model=model), 0, 0, 0)
+    held: OrderedDict[int, None] = OrderedDict()
+    missed = 0
+    for row in drawn.ids.tolist():
+        missed += row not in held
+        held[row] = None
+        held.move_to_end(row)
+        if len(held) > room:
+            held.popitem(last=False)
+    return missed
+
+
+@pytest.mark.parametrize("room", [500, 4_000, ROWS])
+@pytest.mark.parametrize("law", LAWS)
+def test_rows_are_those_that_an_lru_cache_misses(law: str, room: int) -> None:
+    one = table(*LAWS[law])
+    ids = expected_ids(one, range(ROWS), SAMPLES_OF_L2)
+    assert count_fetched_rows(one, range(ROWS), ids, room) == pytest.approx(fetched_by_lru(one, room), rel=ERROR_OF_L2)
+
+
+@given(st.sampled_from(sorted(LAWS)), st.floats(0, 1e6), st.floats(1, 2 * ROWS), st.floats(1, 3))
+def test_more_room_fetches_fewer_rows_and_none_less_than_once(law: str, ids: float, room: float, more: float) -> None:
+    one, rows = table(*LAWS[law]), range(ROWS // 2)
+    found = count_fetched_rows(one, rows, [ids], room)
+    assert distinct_rows(one, rows, [ids]) * (1 - 1e-3) <= found <= ids
+    assert count_fetched_rows(one, rows, [ids], room * more) <= found * (1 + 1e-3)

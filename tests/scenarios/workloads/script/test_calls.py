@@ -1,0 +1,115 @@
+"""Stretches between calls of Python functions in which something else takes CPU time."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+from contextlib import nullcontext
+from types import FrameType, SimpleNamespace
+from typing import Any
+
+import pytest
+from torch.utils.data import DataLoader, Dataset, _utils, dataloader
+
+from scenarios.config.host_costs import LOOP_TURNS
+from scenarios.modules.describing.host import HostCounter
+from scenarios.workloads.script.host.calls import CountedCalls, Stretches, turn_ns, turns_of
+from scenarios.workloads.script.host.loading import watch_loaders
+
+
+def loop(turns: int) -> int:
+    added = 0
+    for number in range(turns):
+        added += number
+    return added
+
+
+def append(count: int) -> list[int]:
+    made: list[int] = []
+    for number in range(count):
+        made.append(number)  # noqa: PERF402
+    return made
+
+
+def call(count: int) -> None:
+    for _ in range(count):
+        loop(1)
+
+
+def collected_elsewhere(threads: int) -> None:
+    for _ in range(threads):
+        thread = threading.Thread(target=gc.collect)
+        thread.start()
+        thread.join()
+
+
+class Samples(Dataset[int]):
+    def __len__(self) -> int:
+        return 1_000
+
+    def __getitem__(self, place: int) -> int:
+        return place
+
+
+def load(batch_size: int) -> None:
+    for _ in DataLoader(Samples(), batch_size):
+        pass
+
+
+@pytest.fixture
+def measured() -> Any:
+    """Return what is measured of a call: ns by the name of the function in which it ends."""
+
+    def of(function: Any, argument: int) -> tuple[dict[str, float], int]:
+        found = dict[str, float]()
+
+        def note(cpu_ns: float, frame: FrameType | None) -> None:
+            assert frame is not None
+            found[frame.f_code.co_name] = found.get(frame.f_code.co_name, 0) + cpu_ns
+
+        counter = HostCounter()
+        CountedCalls(counter, Stretches(note)).begin()
+        try:
+            function(argument)
+        finally:
+            sys.setprofile(None)
+        return found, counter.calls
+
+    return of
+
+
+def test_a_loop_takes_its_turns(measured: Any) -> None:
+    found, calls = measured(loop, 100 * LOOP_TURNS)
+    assert turns_of(found["loop"]) == pytest.approx(100 * LOOP_TURNS, rel=0.5)
+    assert calls < 10
+
+
+def test_calls_that_are_counted_are_not_measured(measured: Any) -> None:
+    found, calls = measured(call, 10_000)
+    assert calls >= 10_000
+    assert sum(found.values()) < 10_000 * 5 * turn_ns()  # of more than 50 turns that they take, being counted
+
+
+def test_seeing_calls_of_c_functions_is_not_what_they_take(measured: Any) -> None:
+    """Each takes some turns, and being seen takes longer."""
+    count = 50 * LOOP_TURNS
+    found, _ = measured(append, count)
+    assert 0.5 * count < turns_of(found["append"]) < 15 * count
+
+
+def test_garbage_collected_in_another_thread_is_not_measured(measured: Any) -> None:
+    """Else all CPU time of this thread since it began would be a stretch: the other thread's clock is new."""
+    found, _ = measured(collected_elsewhere, 3)
+    assert turns_of(sum(found.values())) < 1_000 * LOOP_TURNS
+
+
+def test_calls_of_a_data_set_are_counted(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loader's method is the simulation's, which is not counted; what it calls is the script's."""
+    own, workers = dataloader._SingleProcessDataLoaderIter, dataloader._MultiProcessingDataLoaderIter
+    patched = ((own, "_next_data"), (workers, "_process_data"), (workers, "_reset"), (_utils.worker, "_worker_loop"))
+    for owner, name in patched:
+        monkeypatch.setattr(owner, name, getattr(owner, name))  # restored afterwards
+    on_cpu: Any = SimpleNamespace(loading=nullcontext)
+    watch_loaders(on_cpu, on_cpu)
+    assert measured(load, 100)[1] >= 1_000
