@@ -226,17 +226,9 @@ async def bucketize_features(
         device=device or rank.device,
         is_checked=is_checked,
     )
-    kernel = bucketize_kernel(
-        features.lengths,
-        features.values,
-        buckets,
-        weights,
-        positions=positions,
-        sequence=sequence,
-        is_checked=is_checked,
-    )
-    given = (features.lengths, features.values, block_sizes, buckets)
-    done = await rank.compute(kernel, cut, *given, label=f"{label}.bucketize", role=IDS)
+    given = features.lengths, features.values
+    kernel = bucketize_kernel(*given, buckets, weights, positions=positions, sequence=sequence, is_checked=is_checked)
+    done = await rank.compute(kernel, cut, *given, block_sizes, buckets, label=f"{label}.bucketize", role=IDS)
     # Bucketizing changes the counts: only the device knows the new ones, unless ids are counted.
     by_rank = features.stride_per_key_per_rank
     cut_features = KeyedJagged(
