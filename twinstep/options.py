@@ -159,3 +159,22 @@ def impossible(options: argparse.Namespace, named: str = "") -> Iterator[str]:
     emulate = getattr(options, "emulate", None)
     if named and emulate is not None and emulate.endswith(".toml"):
         yield f"--emulate = '{emulate}': expected emulated hosts' name; name {named} before --emulate"
+
+
+def write_new(file: str, text: str) -> None:
+    """Write a new file, that of `--out`.
+
+    Raises:
+        ScenarioError: the file exists already, or cannot be written.
+    """
+    from scenarios.seam.errors import ScenarioError
+
+    try:
+        with open(file, "x", encoding="utf-8") as stream:
+            stream.write(text)
+    except FileExistsError:
+        raise ScenarioError(
+            [f"--out = {file}: exists already; nothing is ever overwritten, give another file"]
+        ) from None
+    except OSError as error:
+        raise ScenarioError([f"--out = {file}: expected a file that can be written: {error.strerror}"]) from None

@@ -10,13 +10,12 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
 from scenarios.interruption import code_of
 from scenarios.progress_line import fold_paragraph, print_notes
-from twinstep.new_file import write_new
 
 if TYPE_CHECKING:
     from scenarios.config.gpu import Gpu
@@ -85,14 +84,14 @@ def _run(options: argparse.Namespace) -> int:
         return check_files(options.files, runs_code=not options.no_code)
     if options.command in ("planner", "plan"):
         return print_plan(options.file, options.out, options.module)
-    printed = {"list": list_library, "schema": print_schema, "keys": print_keys}
+    printed: dict[str, Callable[[], None]] = {
+        "list": list_library,
+        "profiles": lambda: list_profiles(options.files),
+        "profile": lambda: print_profile(options.name),
+        "schema": print_schema,
+        "keys": print_keys,
+    }
     with report_mistakes():
-        if options.command == "profiles":
-            list_profiles(options.files)
-            return 0
-        if options.command == "profile":
-            print_profile(options.name)
-            return 0
         printed[options.command]()
     return 0
 
@@ -135,6 +134,7 @@ def print_plan(file: str, out: str | None = None, module: str | None = None) -> 
     from scenarios.planner.plan_text import format_plan
     from scenarios.seam.errors import ScenarioError
     from scenarios.workloads.registry import built_in
+    from twinstep.options import write_new
 
     with report_mistakes():
         scenario = load(file)

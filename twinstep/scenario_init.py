@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from scenarios.interruption import NOTHING, code_of
 from scenarios.progress_line import fold_paragraph
 from scenarios.seam.errors import ScenarioError
-from twinstep.new_file import write_new
 
 if TYPE_CHECKING:
     from scenarios.config.hardware import Cluster
@@ -63,6 +62,7 @@ def write_scenario(draft: ScenarioDraft) -> None:
     """
     from scenarios.config.load import load
     from scenarios.config.units import format_bytes
+    from twinstep.options import write_new
     from twinstep.scenario_draft import CHECK
 
     text, out = draft.text(), str(draft.out)

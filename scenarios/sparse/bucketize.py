@@ -37,11 +37,12 @@ def block_bucketize(
     """Cut every bag into `my_size` buckets by the block of rows of its ids.
 
     An id, read as unsigned, goes to bucket `id // block` as `id % block`; past the last block, to bucket `id % my_size`
-    as `id // my_size`. Lengths and ids that do not fit each other, and ids on the meta device, are a RuntimeError.
+    as `id // my_size`. Lengths and ids that do not fit each other, and ids on the meta device, are a RuntimeError; with
+    lengths on the meta device, too, the result has shapes only.
 
     Args:
         lengths: [features * batch], feature-major, or [sum of `batch_size_per_feature`].
-        ids: [sum of lengths]; real, as they decide sizes, but if lengths, too, are on the meta device: for shapes only.
+        ids: [sum of lengths]; must be real, because they decide sizes.
         block_sizes: rows of a block, by feature.
         bucketize_pos, sequence: also return `positions`, or `unbucketize_permute`, of the dtype of `ids`.
         block_bucketize_pos: for each feature, my_size + 1 ascending rows from 0; bucket b holds rows from the b-th on.
@@ -64,9 +65,8 @@ def block_bucketize(
         counted = kernels.count(ids, own, batches, blocks)
         return _shapes(ids, weights, counted.to(lengths.device), bucketize_pos, sequence)
     carried = None if weights is None else weights.to(ids.device)
-    done: Bucketized = kernels.bucketize(
-        ids, own, batches, blocks, weights=carried, positions=bucketize_pos, sequence=sequence
-    )
+    made: Any = {"weights": carried, "positions": bucketize_pos, "sequence": sequence}
+    done: Bucketized = kernels.bucketize(ids, own, batches, blocks, **made)
     return done.to(device, lengths.device)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -215,20 +216,19 @@ async def bucketize_features(
         The bucketized features; with `sequence`, also the place of each id among them.
     """
     weights = None if positions else features.weights
-    is_checked = features.ids_per_key is not None
+    asked: Any = {"sequence": sequence, "is_checked": features.ids_per_key is not None}
     counted = None if features.counted is None else features.counted.bucketize(features.keys, block_sizes, buckets)
     cut = partial(
         block_bucketize,
         weights=weights,
         bucketize_pos=positions,
-        sequence=sequence,
         batch_size_per_feature=features.stride_per_key,
         device=device or rank.device,
-        is_checked=is_checked,
+        **asked,
     )
-    given = features.lengths, features.values
-    kernel = bucketize_kernel(*given, buckets, weights, positions=positions, sequence=sequence, is_checked=is_checked)
-    done = await rank.compute(kernel, cut, *given, block_sizes, buckets, label=f"{label}.bucketize", role=IDS)
+    kernel = bucketize_kernel(features.lengths, features.values, buckets, weights, positions=positions, **asked)
+    given = (features.lengths, features.values, block_sizes, buckets)
+    done = await rank.compute(kernel, cut, *given, label=f"{label}.bucketize", role=IDS)
     # Bucketizing changes the counts: only the device knows the new ones, unless ids are counted.
     by_rank = features.stride_per_key_per_rank
     cut_features = KeyedJagged(

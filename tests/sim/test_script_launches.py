@@ -10,7 +10,7 @@ import pytest
 
 from scenarios.seam.errors import DeadlockError, ProgramError
 from scenarios.workloads.script.config import file_of_module
-from scenarios.workloads.script.meeting.stores import WAITS, StoreRequest, Stores
+from scenarios.workloads.script.meeting.stores import WAITS, AskStore, Stores
 from tests.commands import command
 from tests.sim.test_script import SCRIPTS, play_script
 
@@ -234,7 +234,7 @@ def test_a_store_answers_once_it_can() -> None:
     stores = Stores()
 
     def request(verb: str, *arguments: object) -> object:
-        return stores.answer(StoreRequest("here", verb, arguments, ""))
+        return stores.answer(AskStore("here", verb, arguments, ""))
 
     assert request("get", "a") is WAITS
     assert request("set", "a", b"1") is None

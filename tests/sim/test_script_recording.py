@@ -25,7 +25,7 @@ from scenarios.workloads.effort import Effort
 from scenarios.workloads.recording.file import NAME
 from scenarios.workloads.script import program as script_program
 from scenarios.workloads.script.command import load_given
-from scenarios.workloads.script.recording import hints
+from scenarios.workloads.script.recording import classes as rank_classes
 from sim.run import simulate
 from tests.commands import command, unfold
 from tests.small import with_free_host
@@ -222,8 +222,8 @@ def test_ranks_of_each_class_are_as_if_they_were_recorded(
     """Of ten rows five ranks have two each and the last none; stages send messages, which only a rank of each has."""
     (file := tmp_path / "classes.py").write_text(source)
     made = with_free_host(make(file, world=world, profile="dgx_h100", steps=2))
-    monkeypatch.setattr(hints, "MANY_RANKS", 4)
-    monkeypatch.setattr(hints, "LONG_S", 0.0)
+    monkeypatch.setattr(rank_classes, "MANY_RANKS", 4)
+    monkeypatch.setattr(rank_classes, "LONG_S", 0.0)
     each = play(made)
     hint = r"note: (\d) ranks, of (\d) classes, ran one by one in \d+ s; --ranks alike runs one rank"
     assert (found := re.search(hint, unfold(capfd.readouterr().err)))

@@ -178,19 +178,9 @@ def test_marks_part_a_run_into_steps(body: str, words: list[str], calls: list[in
 @pytest.mark.slow
 def test_an_optimizer_that_skips_steps_is_named(tmp_path: Path) -> None:
     """By rank 0's process, whose notes are on the command's own stderr."""
-    given = [
-        "--hosts",
-        "1",
-        "--gpus-per-host",
-        "2",
-        "--profile",
-        "emulated_200mbit",
-        "--steps",
-        "6",
-        "--quiet",
-        "--out",
-    ]
-    line = [sys.executable, "-m", "sim", *given, str(tmp_path / "sim"), str(script(tmp_path, TWO_OPTIMIZERS))]
+    given = ["--hosts", "1", "--gpus-per-host", "2", "--profile", "emulated_200mbit", "--steps", "6", "--quiet"]
+    file = script(tmp_path, TWO_OPTIMIZERS)
+    line = [sys.executable, "-m", "sim", *given, "--out", str(tmp_path / "sim"), str(file)]
     done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
     sentence = "note: the first optimizer, SGD, marks the steps, and SGD does not step in each: "
     assert done.stderr.count(sentence) == 1

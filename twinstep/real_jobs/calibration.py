@@ -14,7 +14,7 @@ from real.job.kills import Kill
 from real.job.timeline import JobTimes
 from scenarios.config.scenario import Scenario, TrainingJob
 from scenarios.seam.errors import ScenarioError
-from twinstep.new_file import write_new
+from twinstep.options import write_new
 from twinstep.real_jobs.measured import run_real
 
 # Checkpoints alternate between two sizes; both kinds of kills meet both.

@@ -12,8 +12,8 @@ import shutil
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -202,34 +202,26 @@ def _measure(folder: Path, study: Study, points: Sequence[MeasurablePoint], opti
     values = {key: study.values_of(key) for key in study.keys}
     with (
         open_rows(folder / MEASURED, about, study.file.read_bytes(), values, again=options.again) as rows,
-        _Places(options.emulate) as places,
+        _hosts_of(options.emulate) as hosts_of,
         ProgressLine(quiet=options.quiet, ticks=True) as bar,
     ):
-        return _Measuring(folder / MEASURED, points, rows, places, bar, options).run()
+        return _Measuring(folder / MEASURED, points, rows, hosts_of, bar, options).run()
 
 
-class _Places:
-    """A set of hosts of points: points with equal links share emulated hosts, which stay until the end."""
+@contextmanager
+def _hosts_of(name: str | None) -> Iterator[Callable[[Scenario], Hosts]]:
+    """Yield a function that returns a scenario's hosts: scenarios with equal links share emulated hosts."""
+    tell, made = say_once(), dict[EmulatedFabric | None, Hosts]()
+    with ExitStack() as stack:
 
-    def __init__(self, name: str | None) -> None:
-        self._name = name
-        self._stack = ExitStack()
-        self._hosts: dict[EmulatedFabric | None, Hosts] = {}
-        self._tell = say_once()
+        def of(scenario: Scenario) -> Hosts:
+            fabric = None if name is None else fabric_of(scenario)
+            if fabric not in made:
+                # Network namespaces take long to create: one set serves all points with the same links.
+                made[fabric] = stack.enter_context(hosts_for(scenario, name, tell))
+            return made[fabric]
 
-    def __enter__(self) -> _Places:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    def of(self, scenario: Scenario) -> Hosts:
-        """Return the hosts on which a scenario is measured."""
-        fabric = None if self._name is None else fabric_of(scenario)
-        if fabric not in self._hosts:
-            # Network namespaces take long to create: one set serves all points with the same links.
-            self._hosts[fabric] = self._stack.enter_context(hosts_for(scenario, self._name, self._tell))
-        return self._hosts[fabric]
+        yield of
 
 
 class _Measuring:
@@ -240,12 +232,12 @@ class _Measuring:
         folder: Path,
         points: Sequence[MeasurablePoint],
         rows: StudyRows,
-        places: _Places,
+        hosts_of: Callable[[Scenario], Hosts],
         bar: ProgressLine,
         options: argparse.Namespace,
     ) -> None:
         self._folder, self._points, self._rows = folder, points, rows
-        self._places, self._bar, self._options = places, bar, options
+        self._hosts_of, self._bar, self._options = hosts_of, bar, options
         self._measured: dict[str, MeasuredPoint] = defaultdict(MeasuredPoint)
         self._kept: list[dict[str, Any]] = []
 
@@ -293,7 +285,7 @@ class _Measuring:
         try:
             job = job_of(point.scenario, draft, check="never")
             steps = point.scenario.run.steps
-            launch(job, hosts=self._places.of(point.scenario), heard=lambda step: self._bar.show(words, step, steps))
+            launch(job, hosts=self._hosts_of(point.scenario), heard=lambda step: self._bar.show(words, step, steps))
             measures = measures_of(run_folder.load(draft))
             # The draft replaces the run of an earlier round only when it is whole.
             shutil.rmtree(self._folder / name, ignore_errors=True)

@@ -13,7 +13,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from twinstep.new_file import write_new
+from twinstep.options import write_new
 
 if TYPE_CHECKING:
     from twinstep.table_import.torchrec_tables import ImportedTable

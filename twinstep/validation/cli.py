@@ -178,7 +178,19 @@ class _Session:
             code = code_of(interruption)
             ended = f"the run was interrupted by {signal.Signals(code - 128).name}"
         measured = Plays(plays) if plays else None
-        self._add(_validation(scenario, predicted, measured, ended=ended, precision=self._options.precision), code)
+        result = Validation(
+            name=scenario.name,
+            file=str(scenario.path),
+            digest=scenario.digest(),
+            library=scenario.run.library,
+            world_size=scenario.cluster.world_size,
+            steps=scenario.run.steps,
+            predicted=predicted,
+            measured=measured,
+            ended=ended,
+            is_too_noisy=measured is not None and not measured.is_known_to(self._options.precision),
+        )
+        self._add(result, code)
         self._head["is_complete"] = is_last and code <= 1
         # Written after each scenario, so that an interruption loses only the current one.
         validation_folder.write(self._folder, self._head, self._results)
@@ -235,23 +247,6 @@ class _Session:
         self._code = max(self._code, code)
         if validation.ended:
             say([f"{validation.name}: {validation.ended}"])
-
-
-def _validation(
-    scenario: Scenario, predicted: Plays | None, measured: Plays | None, *, ended: str, precision: float
-) -> Validation:
-    return Validation(
-        name=scenario.name,
-        file=str(scenario.path),
-        digest=scenario.digest(),
-        library=scenario.run.library,
-        world_size=scenario.cluster.world_size,
-        steps=scenario.run.steps,
-        predicted=predicted,
-        measured=measured,
-        ended=ended,
-        is_too_noisy=measured is not None and not measured.is_known_to(precision),
-    )
 
 
 def _machine() -> dict[str, Any]:

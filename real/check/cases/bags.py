@@ -16,14 +16,7 @@ Bag = list[int]
 
 def bags_of(rows: Sequence[int], batches: Sequence[int], longest: int, dtype: str, *key: object) -> list[list[Bag]]:
     """Draw for each feature and sample up to `longest` ids: rows of the feature's table, sometimes ids beyond the last
-    row.
-
-    Args:
-        rows: rows of each feature's table.
-        batches: samples of each feature.
-        longest: most ids of a bag.
-        dtype: of the ids.
-        key: seeds the draws.
+    row; `key` seeds the draws.
     """
     draw = random.Random(repr(key))
     return [

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -51,26 +50,25 @@ class CollectiveProgram(Program):
         self.effort = step_effort(scenario)
 
     async def __call__(self, rank: Rank) -> None:
-        buffers, call = self._buffers(rank), CALLS[self._call.op]
+        call, (elements, separate) = CALLS[self._call.op], self._elements(rank.rank)
+        dtype = getattr(torch, self._call.dtype)
+        values = draw_values(self._scenario.run.seed, rank.rank, elements, dtype=dtype, device=rank.device)
+        given = values[:elements]
+        output = torch.zeros(separate, dtype=dtype, device=rank.device) if separate else given  # else in place
+        received, splits = output, dict[str, Sequence[float]]()
         call_label, label = ("exchange", "checksum") if self._is_exchange else ("", "")
         for step in range(self._scenario.run.steps):
             if self._splits is not None:
+                sends, receives, count = splits_of(self._splits, step, rank)
+                splits = {"output_split_sizes": receives, "input_split_sizes": sends}
                 start = start_of(step) if self._is_exchange else 0
-                buffers.lay_out(*splits_of(self._splits, step, rank), start)
+                given, received = values[start : start + elements], output[:count]
             await rank.barrier(label="start")
             with rank.step(step):
-                output = buffers.received
-                await call(rank, output, buffers.given, label=call_label, **buffers.splits)
+                await call(rank, received, given, label=call_label, **splits)
                 if step == 0 or self._is_exchange:
-                    total = await rank.compute(checksum_cost(output), checksum, output, label=label, role=OTHER)
+                    total = await rank.compute(checksum_cost(received), checksum, received, label=label, role=OTHER)
                     rank.record("checksum", total)
-
-    def _buffers(self, rank: Rank) -> _Buffers:
-        given, received = self._elements(rank.rank)
-        dtype = getattr(torch, self._call.dtype)
-        values = draw_values(self._scenario.run.seed, rank.rank, given, dtype=dtype, device=rank.device)
-        output = torch.zeros(received, dtype=dtype, device=rank.device) if received else values[:given]
-        return _Buffers(values, values[:given], output, output)
 
     def _elements(self, rank: int) -> tuple[int, int]:
         """Return the number of elements that a rank gives, and the number that it receives in a separate buffer."""
@@ -91,27 +89,6 @@ class CollectiveProgram(Program):
             for given, received in (self._elements(rank),)
             for part, elements in zip(names, (given + more, received), strict=True)
         )
-
-
-@dataclass(slots=True)
-class _Buffers:
-    """The buffers of a rank: `given` is a window of `values`, `received` one of `output`; both are the same tensor if
-    the call is in place.
-    """
-
-    values: Tensor
-    given: Tensor
-    output: Tensor
-    received: Tensor
-    splits: Mapping[str, Sequence[float]] = field(default_factory=dict)
-
-    def lay_out(self, sends: Sequence[float], receives: Sequence[float], received: int, start: int) -> None:
-        """Prepare an all-to-all with these elements to and from each member, `received` in total; values begin at
-        `start`.
-        """
-        self.splits = {"output_split_sizes": receives, "input_split_sizes": sends}
-        self.given = self.values[start : start + len(self.given)]
-        self.received = self.output[:received]
 
 
 def _check_shares(scenario: Scenario, call: Exchange | TimedCollective) -> None:

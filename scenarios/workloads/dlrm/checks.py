@@ -30,7 +30,7 @@ from scenarios.sharding_kind import (
     ShardingType,
     widest_reach,
 )
-from scenarios.workloads.dlrm.ids.checks import check_ids
+from scenarios.workloads.dlrm.ids.checks import check_ids, check_names
 from scenarios.workloads.step_tables import REPLICATION, check_host_path, sharding_shape
 
 INT32_ROWS = 1 << 31
@@ -59,7 +59,7 @@ def _check_model(model: Any, document: Document, look: Look) -> None:
         mistakes.add(("model", "top"), "a last width of 1, the logit")
     if model.interaction is not None:
         _check_interaction(model.interaction, model, look)
-    _check_names(model.tables or [], mistakes)
+    check_names(((("model", "tables", at), one.name) for at, one in enumerate(model.tables or [])), {}, mistakes)
     given = _given_plan(document, mistakes)
     rooms = _Rooms(document)
     for index, table in enumerate(model.tables or []):
@@ -113,14 +113,6 @@ def _check_dot(model: Any, mistakes: Mistakes) -> None:
             key: KeyPath = ("model", "tables", index, "dim") if table.dim else ("model", "embedding_dim")
             if mistakes.sound(key):
                 mistakes.add(key, f"{width}, the last width of model.bottom, because of interaction 'dot'")
-
-
-def _check_names(tables: Sequence[Any], mistakes: Mistakes) -> None:
-    first: dict[str, int] = {}
-    for index, table in enumerate(tables):
-        if table.name is not None and first.setdefault(table.name, index) != index:
-            place = mistakes.name_of(("model", "tables", first[table.name]))
-            mistakes.add(("model", "tables", index, "name"), f"a name of its own, but {place} has it already")
 
 
 def _check_table(table: Any, path: KeyPath, model: Any, look: Look) -> None:

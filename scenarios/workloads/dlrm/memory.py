@@ -21,7 +21,7 @@ from scenarios.sparse.groups import TableGroup
 from scenarios.sparse.sequences import SequenceGroup
 from scenarios.workloads.dlrm.distinct_ids import DistinctGroup, ExpectedDistinct
 from scenarios.workloads.dlrm.ids.distinct import DistinctDraws, distinct_rows, expected_ids
-from scenarios.workloads.dlrm.ids.distribution import draws_of
+from scenarios.workloads.dlrm.ids.distribution import TableDraws
 from scenarios.workloads.dlrm.tables.prices import WEIGHT_BYTES
 
 LABEL_BYTES = 4  # of a float32
@@ -117,7 +117,7 @@ def _ahead_parts(scenario: Scenario) -> list[MemoryPart]:
     element_bytes: int = getattr(torch, model.dtype).itemsize
     naming = 0.0
     for feature in model.features:
-        ids = float(draws_of(feature, samples).mean()[0])
+        ids = float(TableDraws(feature, samples).mean()[0])
         weight_bytes = WEIGHT_BYTES if feature.weighted else 0
         naming += (getattr(torch, model.ids_dtype).itemsize + weight_bytes) * ids
         naming += getattr(torch, model.lengths_dtype).itemsize * samples
@@ -162,7 +162,7 @@ def expected_features(model: Model, batch_size: int) -> dict[Bag, ExpectedJagged
     return {
         bag: ExpectedJagged(
             keys=tuple(feature.name for feature in features),
-            ids=tuple(float(draws_of(feature, batch_size).mean()[0]) for feature in features),
+            ids=tuple(float(TableDraws(feature, batch_size).mean()[0]) for feature in features),
             stride=batch_size,
             weighted=bag == "weighted",
             ids_dtype=getattr(torch, model.ids_dtype),
@@ -175,7 +175,7 @@ def expected_features(model: Model, batch_size: int) -> dict[Bag, ExpectedJagged
 def expected_inputs(groups: Sequence[TableGroup], model: Model, batch_size: int) -> tuple[ExpectedInput, ...]:
     """Return the groups' input exchanges with expected sizes."""
     draws = {
-        feature.name: (DistinctDraws(feature, batch_size) if feature.index_dedup else draws_of(feature, batch_size))
+        feature.name: (DistinctDraws(feature, batch_size) if feature.index_dedup else TableDraws(feature, batch_size))
         for feature in model.features
     }
     return tuple(

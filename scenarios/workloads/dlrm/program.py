@@ -242,23 +242,15 @@ def _groups(model: Model, plan: Plan, scenario: Scenario) -> tuple[tuple[Group, 
     for bag, tables in model.bags.items():
         names = {table.name for table in tables}
         of_bag = [table for name, table in sharded.items() if name in names]
+        label = ("" if bag == "pooled" else f"{bag}.") + "{sharding_type}."
         if bag == "sequence":
             longest = {table.name: table.sequence for table in tables}
-            found: Sequence[Group] = build_sequence_groups(
-                of_bag, longest, *place, label="sequence.{sharding_type}.", codecs=codecs
-            )
+            found: Sequence[Group] = build_sequence_groups(of_bag, longest, *place, label=label, codecs=codecs)
         elif bag == "distinct":
             gpu = scenario.cluster.host.gpu
-            found = build_distinct_groups(
-                of_bag,
-                *place,
-                label="distinct.{sharding_type}.",
-                codecs=codecs,
-                sorts=gpu.device.sorts_ids,
-                l2_bytes=gpu.l2_bytes or 0,
-            )
+            sorts, l2_bytes = gpu.device.sorts_ids, gpu.l2_bytes or 0
+            found = build_distinct_groups(of_bag, *place, label=label, codecs=codecs, sorts=sorts, l2_bytes=l2_bytes)
         else:
-            label = "{sharding_type}." if bag == "pooled" else "weighted.{sharding_type}."
             found = build_groups(of_bag, *place, label=label, codecs=codecs)
         groups += found
         bags += [bag] * len(found)

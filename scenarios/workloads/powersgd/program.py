@@ -19,6 +19,7 @@ from scenarios.config.host_classes import uniform_host_classes
 from scenarios.config.scenario import GradientReduction, Optimizer, Scenario
 from scenarios.modules.ddp_buckets import GradientReducer, Shape, check_compression, reduction_parts
 from scenarios.modules.memory import memory_rows
+from scenarios.seam.backend import Work
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.memory import BATCH, GRADIENTS, PARAMETERS, MemoryPart
 from scenarios.seam.program import Program
@@ -66,29 +67,25 @@ class PowerSGDProgram(Program):
             device=rank.device,
             numel=self._pool_numel,
         )
+        numbers = range(len(parameters))
         for step in range(self._scenario.run.steps):
             await rank.barrier(label="start")
             with rank.step(step):
-                await self._forward(rank, step, pool)
-                await self._backward(rank, step, pool, reducer)
+                for index in numbers if self._forward_work.samples else ():
+                    await self._product(rank, self._forward_work, pool, step, index, label="forward")
+                for index in reversed(numbers):
+                    work = self._product(rank, self._backward_work, pool, step, index, label="backward")
+                    reducer.add(index, await work)
                 gradients = await reducer.finish()
                 kernel = update_cost(parameters)
                 norm = await rank.compute(kernel, update_sgd, parameters, gradients, label="update", role=OPTIMIZER)
                 rank.record("gradient_norm", norm)
 
-    async def _forward(self, rank: Rank, step: int, pool: Tensor) -> None:
-        if not self._forward_work.samples:
-            return
-        for index, shape in enumerate(self._gradients.shapes):
-            inputs, kernel = self._forward_work.inputs(pool, step, index), self._forward_work.cost(index, pool)
-            await rank.compute(kernel, weight_gradient, *inputs, shape, label=f"forward.{index}", role=DENSE)
-
-    async def _backward(self, rank: Rank, step: int, pool: Tensor, reducer: GradientReducer) -> None:
-        for index in reversed(range(len(self._gradients.shapes))):
-            shape, inputs = self._gradients.shapes[index], self._backward_work.inputs(pool, step, index)
-            kernel = self._backward_work.cost(index, pool)
-            label = f"backward.{index}"
-            reducer.add(index, await rank.compute(kernel, weight_gradient, *inputs, shape, label=label, role=DENSE))
+    def _product(self, rank: Rank, work: Products, pool: Tensor, step: int, index: int, *, label: str) -> Work[Tensor]:
+        """Issue the product of a parameter in a pass."""
+        inputs, kernel = work.inputs(pool, step, index), work.cost(index, pool)
+        shape = self._gradients.shapes[index]
+        return rank.compute(kernel, weight_gradient, *inputs, shape, label=f"{label}.{index}", role=DENSE)
 
     def _memory(self) -> tuple[MemoryRow, ...]:
         shapes, scenario = self._gradients.shapes, self._scenario

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -20,33 +20,12 @@ from scenarios.workloads.recording.packed import Packed
 from scenarios.workloads.recording.recorded import Recorded
 
 
-class Lines:
-    """A table of all ranks' lines, each stored once."""
-
-    def __init__(self) -> None:
-        self.texts: dict[str, int] = {}
-        self._kernels: dict[RankEvent, int] = {}  # a cache, as lines of kernels take long to write
-
-    def number(self, event: RankEvent | HostWork) -> int:
-        """Return the index of an event's line, adding the line if it is new."""
-        if isinstance(event, HostWork):
-            return self._of_text(json.dumps([HOST, event]))
-        found = self._kernels.get(event) if isinstance(event, LaunchKernel) else None
-        if found is None:
-            found = self._of_text(json.dumps([event.kind, *event.line()], default=_shape))
-            if isinstance(event, LaunchKernel):
-                self._kernels[event] = found
-        return found
-
-    def _of_text(self, text: str) -> int:
-        return self.texts.setdefault(text, len(self.texts))
-
-
 class RankLog:
     """A log of one rank's events, as indices of lines."""
 
-    def __init__(self, lines: Lines) -> None:
-        self._lines, self.indices = lines, list[int]()
+    def __init__(self, number: Callable[[RankEvent | HostWork], int]) -> None:
+        """Begin a log; `number` returns the index of an event's line."""
+        self._number, self.indices = number, list[int]()
         self.compiled = list[int]()  # of one step, as torch.compile would have issued it
         self._before: list[int] | None = None  # the compiled work before the next request
         self._counts = Counts()
@@ -65,28 +44,43 @@ class RankLog:
 
     def add(self, event: RankEvent | HostWork) -> None:
         """Append an event whose numbers are those of its line."""
-        self.indices.append(self._lines.number(event))
+        self.indices.append(self._number(event))
 
     def _numbers(self, events: Sequence[RankEvent | HostWork], counts: Counts) -> Iterator[int]:
         for each in events:
-            yield self._lines.number(each if isinstance(each, HostWork) else each.as_line(counts))
+            yield self._number(each if isinstance(each, HostWork) else each.as_line(counts))
 
 
 class Logs:
-    """The logs of all ranks, which share one table of lines."""
+    """The logs of all ranks, and the table of their lines, each stored once."""
 
     def __init__(self) -> None:
-        self._lines, self._of = Lines(), dict[int, RankLog]()
+        self._texts, self._of = dict[str, int](), dict[int, RankLog]()
+        self._kernels = dict[RankEvent, int]()  # a cache, as lines of kernels take long to write
         self._parsed = list[RankEvent | HostWork]()
+
+    def _number(self, event: RankEvent | HostWork) -> int:
+        """Return the index of an event's line, adding the line if it is new."""
+        if isinstance(event, HostWork):
+            return self._of_text(json.dumps([HOST, event]))
+        found = self._kernels.get(event) if isinstance(event, LaunchKernel) else None
+        if found is None:
+            found = self._of_text(json.dumps([event.kind, *event.line()], default=_shape))
+            if isinstance(event, LaunchKernel):
+                self._kernels[event] = found
+        return found
+
+    def _of_text(self, text: str) -> int:
+        return self._texts.setdefault(text, len(self._texts))
 
     def begin(self, rank: int) -> RankLog:
         """Start and return a rank's log."""
-        made = self._of[rank] = RankLog(self._lines)
+        made = self._of[rank] = RankLog(self._number)
         return made
 
     def events(self, rank: int) -> tuple[Sequence[RankEvent | HostWork], Sequence[int]]:
         """Return the events of all lines so far, and a rank's log as indices of them."""
-        self._parsed += [parse_line(json.loads(text)) for text in islice(self._lines.texts, len(self._parsed), None)]
+        self._parsed += [parse_line(json.loads(text)) for text in islice(self._texts, len(self._parsed), None)]
         return self._parsed, self._of[rank].indices
 
     def are_whole(self, world_size: int) -> bool:
@@ -105,7 +99,7 @@ class Logs:
         numbers = {rank: sequences.setdefault(each, len(sequences)) for rank, each in both.items()}
         return Recorded(
             **head,
-            lines=[json.loads(text) for text in self._lines.texts],
+            lines=[json.loads(text) for text in self._texts],
             sequences=[list(each) for each, _ in sequences],
             compiled=[list(each) for _, each in sequences],
             ranks=[numbers[rank] for rank in recorded_by],

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from scenarios.config.scenario import Scenario
 from scenarios.seam.host_work import NO_WORK, HostWork
 from scenarios.seam.rank import Rank
 from scenarios.workloads.recording.events.notes import LoadedBatch, NoteCpuWork, NoteLeftOut
 from scenarios.workloads.script.outcome import Outcomes
+
+# What a process reports of its host.
+OfHost: TypeAlias = NoteLeftOut | NoteCpuWork | LoadedBatch
 
 
 @dataclass(slots=True)
@@ -32,7 +36,7 @@ class BesideGpu:
         self._rank, self._host, self._outcomes = rank, scenario.cluster.host, outcomes
         self._of: dict[int, _Workers] = {}
 
-    def hear(self, request: NoteLeftOut | NoteCpuWork | LoadedBatch, *, is_in_step: bool) -> None:
+    def hear(self, request: OfHost, *, is_in_step: bool) -> None:
         """Process a report of the host; record CPU work only within steps."""
         cpu_work = self._outcomes.cpu_work
         match request:

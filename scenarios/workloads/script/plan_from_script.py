@@ -9,15 +9,7 @@ from operator import attrgetter
 from typing import Any, Literal
 
 from scenarios.compute_kernel import COPIES_KERNEL, DEFAULT_KERNEL, SCENARIO_KERNELS, ComputeKernel
-from scenarios.config.scenario import (
-    CACHE_LOAD_FACTOR,
-    Feature,
-    Model,
-    Optimizer,
-    Recommender,
-    Scenario,
-    Table,
-)
+from scenarios.config.scenario import CACHE_LOAD_FACTOR, Feature, Model, Optimizer, Recommender, Scenario, Table
 from scenarios.config.units import format_bytes
 from scenarios.planner.pinned_plan import rate_plan
 from scenarios.planner.placed import Plan

@@ -9,7 +9,7 @@ step of an optimizer is over: setting up and the first step belong to no step, a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from copy import copy
 from itertools import chain, groupby
 from typing import Any, cast
@@ -25,31 +25,15 @@ from scenarios.seam.rank import Rank
 from scenarios.workloads.effort import Effort
 from scenarios.workloads.recording.events.calls import IssueCall, NewGroup, ReplicaGradients, WaitCall
 from scenarios.workloads.recording.events.event import Request
-from scenarios.workloads.recording.events.notes import (
-    FoundPlan,
-    LoadedBatch,
-    MemoryPeak,
-    NoteCpuWork,
-    NoteLeftOut,
-    RecordMetric,
-    ScriptEnd,
-    StepEnd,
-)
-from scenarios.workloads.recording.events.waits import (
-    Elapsed,
-    Query,
-    Sleep,
-    Synchronize,
-    SynchronizeCall,
-    SynchronizeEvent,
-)
+from scenarios.workloads.recording.events.notes import FoundPlan, MemoryPeak, RecordMetric, ScriptEnd, StepEnd
+from scenarios.workloads.recording.events.waits import Elapsed, HostWait, Sleep
 from scenarios.workloads.recording.events.work import ComputeOnCpu, GradientReady, Label, Spent, part_of
 from scenarios.workloads.recording.file import NAME, read
 from scenarios.workloads.recording.lines import Logs, RankLog
 from scenarios.workloads.recording.packed import Packed, nothing
 from scenarios.workloads.recording.recorded import Recorded
 from scenarios.workloads.recording.recorder import cpu_flops_per_s
-from scenarios.workloads.script.beside_gpu import BesideGpu
+from scenarios.workloads.script.beside_gpu import BesideGpu, OfHost
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.environment import Seat
 from scenarios.workloads.script.further_groups import recorded_host_classes
@@ -57,9 +41,8 @@ from scenarios.workloads.script.meeting.rank_warnings import print_counts
 from scenarios.workloads.script.meeting.stores import AskStore, Meeting, Stores
 from scenarios.workloads.script.outcome import Outcome, Outcomes, memory_of
 from scenarios.workloads.script.plan_from_script import ScriptPlan, rate_plans
-from scenarios.workloads.script.recording.classes import Classes
+from scenarios.workloads.script.recording.classes import Classes, Hint, note_classes, rank_classes
 from scenarios.workloads.script.recording.few import MOST_PROCESSES, Few
-from scenarios.workloads.script.recording.hints import Hint, note_classes, rank_classes
 from scenarios.workloads.script.recording.replay import Replay, Replays
 from scenarios.workloads.script.replica_exchange import ScriptExchange
 from scenarios.workloads.script.runner import Doing, LivePlayer, ProcessStart
@@ -218,7 +201,7 @@ class ScriptProgram(Program):
             return LivePlayer(self._start, self.script, Seat(rank, world_size, gpus), self.scenario, self.doing)
 
         self.doing.say("recording ranks", f"finding classes of {world_size} ranks")
-        with Few(begin, self._logs, world_size, steps) as few:
+        with closing(Few(begin, self._logs, world_size, steps)) as few:
             found = Classes(few, gpus).find()
         note_classes(found)
         self.doing.say("simulating", "")
@@ -305,16 +288,16 @@ class _Played:
                 return await self._wait(number, stream)
             case NewGroup(ranks):
                 return self._calls.make_group(ranks, self._program.host_classes)
-            case Synchronize() | SynchronizeEvent() | SynchronizeCall() | Elapsed() | Query() | Sleep():
+            case _ if isinstance(request, HostWait):
                 return await self._streams.wait(request, self._calls.works, self._calls.on_host)
             case FoundPlan(found):
                 self._program.place(found)
             case ReplicaGradients() if self._exchange is not None:
                 self._exchange.begin(request)
-            case NoteLeftOut() | NoteCpuWork() | LoadedBatch():
+            case _ if isinstance(request, OfHost):
                 self._beside.hear(request, is_in_step=self._step is not None)
-            case AskStore(stored):
-                return await self._program.stores.meet(self._rank, stored)
+            case AskStore():
+                return await self._program.stores.meet(self._rank, request)
             case MemoryPeak(peak_bytes):
                 self._program.note_memory(self._rank.rank, request.kind, peak_bytes)
             case RecordMetric(name, value) if self._step is not None:
@@ -324,18 +307,15 @@ class _Played:
     async def _wait(self, number: int, stream: int) -> list[Packed]:
         """Wait for a call and return its outputs."""
         if number in self._exchanged:
+            assert self._exchange is not None, "calls are exchanged"
             self._exchanged.remove(number)
-            await self._wait_for_gradients(stream)
+            for work in self._exchange.take():
+                if self._is_on_gpu:
+                    self._streams.after(stream, work)
+                else:
+                    await work
             return []
         return await self._calls.wait(number, stream)
-
-    async def _wait_for_gradients(self, stream: int) -> None:
-        assert self._exchange is not None, "calls are exchanged"
-        for work in self._exchange.take():
-            if self._is_on_gpu:
-                self._streams.after(stream, work)
-            else:
-                await work
 
     async def _next_step(self) -> bool:
         """End the current step and begin the next one; return False if there are to be no more."""

@@ -84,12 +84,7 @@ class LivePlayer:
     """A running process of one rank; `doing` reports progress while the process computes."""
 
     def __init__(
-        self,
-        start: ProcessStart,
-        script: Script,
-        rank: Rank | Seat,
-        scenario: Scenario,
-        doing: Doing | None = None,
+        self, start: ProcessStart, script: Script, rank: Rank | Seat, scenario: Scenario, doing: Doing | None = None
     ) -> None:
         self._start, self._simulated, self._rank = start, rank, f"rank {rank.rank}"
         self._look = (lambda: None) if doing is None else doing.go_on

@@ -105,16 +105,18 @@ def parts(*spans: Span, world_size: int) -> dict[str, int]:
     return dict(zip(found["what"], found["duration_ns"], strict=True))
 
 
+def step(rank: int, ends: int, until: int = 70) -> list[Span]:
+    """A rank that computes until `ends` and reduces until 70 ns."""
+    return [
+        span(rank, "step", 0, until),
+        span(rank, "compute", 0, ends, label="forward", kernel="gemm"),
+        span(rank, "all_reduce", ends, 70, label="sum", **CALL),
+    ]
+
+
 def slow_rank(count: int) -> list[Span]:
     """Record a first rank that computes 60 ns, others 40; all reduce for 10 ns; then the first goes on for 30."""
-    spans = []
-    for rank in range(count):
-        ends = 40 if rank else 60
-        spans += [
-            span(rank, "step", 0, 70 if rank else 100),
-            span(rank, "compute", 0, ends, label="forward", kernel="gemm"),
-            span(rank, "all_reduce", ends, 70, label="sum", **CALL),
-        ]
+    spans = [*step(0, 60, until=100), *(one for rank in range(1, count) for one in step(rank, 40))]
     return [*spans, span(0, "compute", 70, 100, label="update", kernel="optimizer", launch_ns=4)]
 
 
@@ -125,24 +127,10 @@ def test_computation_that_others_wait_for_counts_as_waiting() -> None:
 
 
 def test_a_few_that_wait_are_no_waiting_unless_they_represent_others() -> None:
-    early = span(1, "compute", 0, 40, label="forward", kernel="gemm")
-    late = [one for rank in (0, 2, 3) for one in _late(rank)]
-    waits = [span(1, "step", 0, 70), early, span(1, "all_reduce", 40, 70, label="sum", **CALL)]
-    assert parts(*late, *waits, world_size=4) == {"dense": 60, "reductions": 10}
-    alike = [_count(one, 3) for one in waits]
+    late = [one for rank in (0, 2, 3) for one in step(rank, 60)]
+    assert parts(*late, *step(1, 40), world_size=4) == {"dense": 60, "reductions": 10}
+    alike = [dataclasses.replace(one, rank_count=3) for one in step(1, 40)]
     assert parts(*late, *alike, world_size=6) == {"dense": 40, "reductions": 10, "waiting": 20}
-
-
-def _late(rank: int) -> list[Span]:
-    return [
-        span(rank, "step", 0, 70),
-        span(rank, "compute", 0, 60, label="forward", kernel="gemm"),
-        span(rank, "all_reduce", 60, 70, label="sum", **CALL),
-    ]
-
-
-def _count(one: Span, count: int) -> Span:
-    return dataclasses.replace(one, rank_count=count)
 
 
 def test_waiting_for_launches_counts_as_launching() -> None:

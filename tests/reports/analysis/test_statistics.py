@@ -105,11 +105,6 @@ def test_weighted_quantiles_are_those_of_each_value_repeated_as_often_as_it_weig
         assert found[group] == pytest.approx(expected, nan_ok=True)
 
 
-def test_several_shares_come_in_their_order():
-    of_one = np.zeros(11, np.int64), np.arange(11.0), np.ones(11, np.int64)
-    assert [one.tolist() for one in weighted_quantiles(*of_one, count=1, shares=[0.9, 0.1])] == [[9.0], [1.0]]
-
-
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(-9, 9), st.integers(0, 4))))
 def test_a_weighted_lower_median_is_the_lower_middle_of_repeated_values(rows):
     groups, values, weights = (np.array([row[at] for row in rows], np.int64) for at in range(3))

@@ -46,6 +46,10 @@ from tests.reports.recordings import info, rows_as, span
         ([44, 20, 43, 21, 44, 20, 44, 22], 0),  # steps of two lengths
         ([60, 90, 200, 100, 150, 90, 180], 0),
         ([100] * 50 + [80] * 50, 50),
+        ([9000, 90, 91], 1),  # compiled
+        ([900, 400, 200, 90, 91, 92], 3),
+        ([500, 300, 90, 91, 90, 92], 2),  # the allocator grows in the second
+        ([90, 91, 90, 95, 100, 110, 120, 130], 0),  # throttled
     ],
 )
 def test_leading_steps_above_what_the_others_settle_on_are_warm_up(step_ns, count):
@@ -189,19 +193,6 @@ def test_no_row_of_step_times_mixes_the_warm_up_with_other_steps(run: Run):
     html = render.html(side_by_side_page.page(side_by_side([("a", run), ("b", run)]), ["", ""]))
     assert html.count(", warm-up") >= 2
     assert "Warm-up steps of a measured run have their own row." in html
-
-
-@pytest.mark.parametrize(
-    ("step_ns", "count"),
-    [
-        ([9000, 90, 91], 1),  # compiled
-        ([900, 400, 200, 90, 91, 92], 3),
-        ([500, 300, 90, 91, 90, 92], 2),  # the allocator grows in the second
-        ([90, 91, 90, 95, 100, 110, 120, 130], 0),  # throttled
-    ],
-)
-def test_warm_up_is_distinguished_from_slow_steps(step_ns, count):
-    assert leading(step_ns) == count
 
 
 def with_unrecorded(*ns: int, ranks: int = 2) -> Run:

@@ -9,11 +9,11 @@ import pytest
 
 from reports.compare.checks import METRIC_TOLERANCE
 from reports.compare.comparison import compare
-from reports.errors import ReportError
 from reports.run import Run
 from reports.sections.comparison import typical_and_worst
 from scenarios.seam.trace import Recording, Span
 from tests.reports.recordings import SCENARIO, by_hand, thin, with_spans
+from tests.reports.refusals import refusal
 from tests.reports.test_document import read_documented
 
 
@@ -33,10 +33,8 @@ def check(sim: Recording, measured: Recording, at: int):
     return compare(Run.of(sim), Run.of(measured)).checks[at]
 
 
-def refusal(sim: Recording, measured: Recording) -> str:
-    with pytest.raises(ReportError) as caught:
-        compare(Run.of(sim), Run.of(measured))
-    return str(caught.value)
+def refuse(sim: Recording, measured: Recording) -> str:
+    return refusal(compare, Run.of(sim), Run.of(measured))
 
 
 def test_errors_are_signed_and_relative_to_what_was_measured():
@@ -174,14 +172,14 @@ def test_runs_of_different_scenarios_are_refused_with_the_first_keys_that_differ
     other["model"]["tables"][1]["rows"] = 30
     other["path"], other["payload"] = "elsewhere.toml", "sizes"
     other["batch_size"], other["library"] = None, "nccl"
-    assert refusal(by_hand(), real(digest="d2", name="other", scenario=other)) == (
+    assert refuse(by_hand(), real(digest="d2", name="other", scenario=other)) == (
         "runs of different scenarios, 'by_hand' and 'other'; they differ in cluster.hosts (2 and 8),"
         " run.batch_size (64 and none), run.library (gloo and nccl) and 1 more"
     )
 
 
 def test_runs_whose_scenarios_look_alike_differ_by_their_digests():
-    assert refusal(by_hand(), real(digest="d2")) == (
+    assert refuse(by_hand(), real(digest="d2")) == (
         "runs of different scenarios, 'by_hand' and 'by_hand'; their digests differ"
     )
 
@@ -191,7 +189,7 @@ def test_slow_parts_are_not_among_what_makes_scenarios_differ():
     slow, other = copy.deepcopy(SCENARIO), copy.deepcopy(SCENARIO)
     slow["cluster"]["faults"] = [{"part": {"host": 0, "gpu": 3}, "speed": 0.5}]
     other["name"] = "other"
-    assert refusal(by_hand(scenario=slow), real(digest="d2", name="other", scenario=other)) == (
+    assert refuse(by_hand(scenario=slow), real(digest="d2", name="other", scenario=other)) == (
         "runs of different scenarios, 'by_hand' and 'other'; they differ in name (by_hand and other)"
     )
 
@@ -245,7 +243,7 @@ def test_where_more_than_numbers_of_ids_differs_it_is_shouted(predicted, measure
 
 
 def test_two_runs_of_the_same_world_are_refused_unless_asked_for():
-    assert refusal(by_hand(), by_hand()) == (
+    assert refuse(by_hand(), by_hand()) == (
         "both runs of 'by_hand' are simulated ones, expected a simulated and a real one;"
         " --any compares them all the same"
     )

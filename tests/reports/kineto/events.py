@@ -5,12 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from reports.errors import ReportError
 from reports.kineto import recording as kineto
 from reports.kineto.recording import Profile
 from scenarios.seam.trace import Span
+from tests.reports.refusals import refusal
 
 SAMPLES = Path(__file__).parents[2] / "data" / "kineto"
 GPU = [SAMPLES / "gpu_rank0.json", SAMPLES / "gpu_rank1.json"]
@@ -35,6 +33,4 @@ def spans(profile: Profile, **wanted: Any) -> list[Span]:
 
 
 def refuse(*paths: Path) -> list[str]:
-    with pytest.raises(ReportError) as caught:
-        kineto.read(paths, "r")
-    return str(caught.value).split("\n")
+    return refusal(kineto.read, paths, "r").split("\n")

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reports.errors import ReportError
 from reports.kineto import recording as kineto
 from reports.kineto.compute_times import Times, measure
 from reports.run import Run
@@ -26,11 +25,10 @@ from scenarios.seam.operations.pointwise import contiguous
 from scenarios.seam.operations.rows import Gather
 from scenarios.seam.trace import Recording, Span
 from tests.commands import unfold
+from tests.reports.kineto.events import OLD, event, kernel, launch
 from tests.reports.recordings import PATIENT, by_hand, info, span
+from tests.reports.refusals import refusal
 from twinstep.reporting.cli import main
-
-SAMPLES = Path(__file__).parents[2] / "data" / "kineto"
-GPU = [SAMPLES / "gpu_rank0.json", SAMPLES / "gpu_rank1.json"]
 
 
 def step(number: int, *computations: tuple[str, int], rank: int = 0, **changes: Any) -> list[Span]:
@@ -51,12 +49,6 @@ def run(*steps: list[Span], **changes: Any) -> Run:
 
 def rows(times: Times) -> list[tuple[Any, ...]]:
     return list(times.rows.itertuples(index=False, name=None))
-
-
-def refuse(*runs: tuple[str, Run], **given: Any) -> str:
-    with pytest.raises(ReportError) as caught:
-        measure(runs, **given)
-    return str(caught.value)
 
 
 # Of our own runs
@@ -90,7 +82,8 @@ def test_steps_to_leave_out_are_the_first_ones():
     known = {skip: measure([("r", run(*steps))], skip).rows["time_us"].tolist() for skip in (None, 0, 2)}
     assert known == {None: [0.25], 0: [0.2], 2: [0.3]}
     assert measure([("r", run(steps[0]))]).notes == ()  # of a single step nothing can be left out
-    assert refuse(("r", run(*steps)), skip=3) == "r: has 3 steps; expected more than the 3 that --skip leaves out"
+    sentence = "r: has 3 steps; expected more than the 3 that --skip leaves out"
+    assert refusal(measure, [("r", run(*steps))], skip=3) == sentence
 
 
 def test_empty_computations_count_as_calls_but_not_in_the_mean():
@@ -99,7 +92,7 @@ def test_empty_computations_count_as_calls_but_not_in_the_mean():
     found = measure([("r", run(mixed, idle))])
     assert rows(found) == [("a", 1, 0.1, 0.0, 1), ("a", 2, 0.2, 0.0, 1)]
     assert found.notes == ("r: 1 computation left out that had nothing to do",)
-    assert refuse(("r", run(idle))) == "r: no computation with a label in step 0; expected at least one"
+    assert refusal(measure, [("r", run(idle))]) == "r: no computation with a label in step 0; expected at least one"
 
 
 def test_computations_outside_steps_are_not_in_it():
@@ -110,8 +103,8 @@ def test_predictions_and_other_scenarios_are_refused_unless_asked_for():
     real, sim = run(step(0, ("a", 100))), run(step(0, ("a", 300)), world="sim")
     other = run(step(0, ("a", 300)), digest="d2")
     sentence = "s: is a prediction, whose times are the model's; expected a measured run, or --any"
-    assert refuse(("r", real), ("s", sim)) == sentence
-    assert refuse(("r", real), ("o", other)) == (
+    assert refusal(measure, [("r", real), ("s", sim)]) == sentence
+    assert refusal(measure, [("r", real), ("o", other)]) == (
         "o: of another scenario than r; expected one file of times for each, or --any"
     )
     found = measure([("r", real), ("s", sim), ("o", other)], any_runs=True)
@@ -130,11 +123,10 @@ def test_a_run_that_ended_early_is_said():
 # Of a profiler's traces
 
 
-def test_an_annotations_kernels_are_one_call():
+def test_an_annotations_kernels_are_one_call(gpus):
     """forward launches a copy of 15.5 us outside `lookup` and a product of 200 us; rank 1 is a little slower."""
-    profile = kineto.read(GPU, "gpus")
-    found = measure([("gpus", Run.of(profile.recording))])
-    own = {name: [p for p in profile.pieces if (p.label, p.step, p.kind) == (name, 6, "compute")]
+    found = measure([("gpus", Run.of(gpus.recording))])
+    own = {name: [p for p in gpus.pieces if (p.label, p.step, p.kind) == (name, 6, "compute")]
            for name in ("forward", "lookup", "Optimizer.step#Adam.step")}  # fmt: skip
     took = {name: sum(p.end_ns - p.start_ns for p in pieces) / 2 for name, pieces in own.items()}  # of two ranks
     assert [(label, call, time_us) for label, call, time_us, *_ in rows(found)] == [
@@ -145,31 +137,21 @@ def test_an_annotations_kernels_are_one_call():
     assert found.notes[1].startswith("gpus: 4 kernels left out that no annotation or operator was around, ")
 
 
-def test_openings_of_an_annotation_are_calls_even_side_by_side(tmp_path):
+def test_openings_of_an_annotation_are_calls_even_side_by_side(trace):
     """Two openings of `bucket`, of two kernels that overlap for 5 us, and of one; the gap between them is nobody's."""
-    found = measure([("t", Run.of(kineto.read([two_openings(tmp_path)], "t").recording))])
+    kernels = [(1, 100, 20, 7), (2, 115, 10, 9), (3, 200, 40, 7)]  # number, begin, us, stream
+    path = trace(
+        event("user_annotation", "bucket", 10, 10), event("user_annotation", "bucket", 20, 10),
+        *(launch(7 + 6 * n, n) for n, *_ in kernels),
+        *(kernel(f"k{n}", at, us, stream=stream, correlation=n) for n, at, us, stream in kernels),
+    )  # fmt: skip
+    found = measure([("t", Run.of(kineto.read([path], "t").recording))])
     assert rows(found) == [("bucket", 1, 25.0, 0.0, 1), ("bucket", 2, 40.0, 0.0, 1)]
 
 
-def two_openings(folder: Path) -> Path:
-    def event(category: str, name: str, ts: float, dur: float, tid: int, **args: Any) -> dict[str, Any]:
-        return {"ph": "X", "cat": category, "name": name, "pid": 1, "tid": tid, "ts": ts, "dur": dur, "args": args}
-
-    kernels = [(1, 100, 20, 7), (2, 115, 10, 9), (3, 200, 40, 7)]  # number, begin, us, stream
-    events = [
-        event("user_annotation", "bucket", 10, 10, 1),
-        event("user_annotation", "bucket", 20, 10, 1),
-        *(event("cuda_runtime", "cudaLaunchKernel", 7 + 6 * n, 2, 1, correlation=n) for n, *_ in kernels),
-        *(event("kernel", f"k{n}", at, us, s, device=0, stream=s, correlation=n) for n, at, us, s in kernels),
-    ]
-    path = folder / "trace_rank0.json"
-    path.write_text(json.dumps({"traceEvents": events}), encoding="utf-8")
-    return path
-
-
-def test_openings_link_no_ranks(tmp_path):
+def test_openings_link_no_ranks(gpus, tmp_path):
     """Arrows join the members of collectives alone, though computations have numbers, too."""
-    recording = kineto.read(GPU, "gpus").recording
+    recording = gpus.recording
     write(recording, tmp_path / "run")
     events = json.loads((tmp_path / "run" / "trace.json").read_text())["traceEvents"]
     assert {one.call for one in recording.spans if one.kind == "compute"} >= {0}
@@ -178,8 +160,8 @@ def test_openings_link_no_ranks(tmp_path):
 
 
 def test_a_trace_without_annotations_has_no_times():
-    old = Run.of(kineto.read([SAMPLES / "old_2.0.json"], "old").recording)
-    assert refuse(("old", old)) == "old: no computation with a label in step 0; expected at least one"
+    old = Run.of(kineto.read([OLD], "old").recording)
+    assert refusal(measure, [("old", old)]) == "old: no computation with a label in step 0; expected at least one"
 
 
 # The file, and the command

@@ -76,15 +76,11 @@ def test_a_communication_is_waited_for_from_where_its_rank_computes_no_more(gpus
     assert (exchange.wait_from_ns, exchange.wait_until_ns) == (exchange.start_ns, exchange.end_ns)
 
 
-def test_a_communication_behind_which_something_computes_is_not_waited_for(trace):
-    path = trace(kernel("gemm", 0, 50), kernel("ncclDevKernel_AllReduce_Sum_f32", 10, 20, stream=9))
-    assert spans(kineto.read([path], "r"), kind="all_reduce")[0].wait_until_ns == -1
-
-
-def test_a_communication_that_outlasts_the_computing_is_waited_for_from_there(trace):
-    path = trace(kernel("gemm", 0, 50), kernel("ncclDevKernel_AllReduce_Sum_f32", 10, 60, stream=9))
-    found = spans(kineto.read([path], "r"), kind="all_reduce")[0]
-    assert (found.wait_from_ns, found.wait_until_ns) == (50_000, 70_000)
+@pytest.mark.parametrize(("took", "waited"), [(20, (-1, -1)), (60, (50_000, 70_000))])
+def test_a_communication_is_waited_for_as_far_as_it_outlasts_the_computing(trace, took, waited):
+    path = trace(kernel("gemm", 0, 50), kernel("ncclDevKernel_AllReduce_Sum_f32", 10, took, stream=9))
+    (found,) = spans(kineto.read([path], "r"), kind="all_reduce")
+    assert (found.wait_from_ns, found.wait_until_ns) == waited
 
 
 def test_the_main_stream_is_where_most_was_computed_not_waited(trace):

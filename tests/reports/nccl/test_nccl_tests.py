@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
-import types
 from pathlib import Path
 
 import pytest
@@ -25,14 +23,15 @@ from reports.sections.published import COLLECTIVES, PublishedView
 from reports.terminal.render import render_report
 from reports.terminal.text import as_text
 from scenarios.config.load import load_profile
+from tests.reports.published.rows import MIB, row, stand_in
 from tests.reports.recordings import PATIENT
+from tests.reports.refusals import refusal
 from twinstep.reporting.cli import main
 
 SAMPLES = Path(__file__).parents[2] / "data" / "nccl_tests"
 NEW, BLANK, OLD, TWO = (
     SAMPLES / f"{name}.txt" for name in ("all_reduce_2.18", "alltoall_2.13", "all_gather_2019", "two_runs_2.19_srun")
 )
-MIB = 2**20
 HEAD = "#  size  count  type  redop  root  time  algbw  busbw  #wrong  time  algbw  busbw  #wrong"
 ROW = "  16777216  4194304  float  sum  -1  204.6  82.00  143.50  0  202.5  82.83  144.95  0"
 ALL = RunHeader(op="all_reduce", gpu="H100", nodes=2, gpus_per_node=4)
@@ -51,9 +50,7 @@ def log(tmp_path, monkeypatch):
 
 
 def refuse(path: Path, given: RunHeader = nccl_tests.NOTHING) -> list[str]:
-    with pytest.raises(ReportError) as caught:
-        nccl_tests.read(path, given)
-    return str(caught.value).split("\n")
+    return refusal(nccl_tests.read, path, given).split("\n")
 
 
 def words(shown: str) -> str:
@@ -230,9 +227,7 @@ def test_every_mistake_of_every_file_is_said(log):
     none, bad = log(HEAD, name="n.txt"), log("a,b", name="bad.csv")
     big = log(HEAD, ROW.replace("16777216", "1677721600000000"), name="big.txt")
     cpu = log(HEAD.replace("time", "cputime"), ROW, name="cpu.txt")
-    with pytest.raises(ReportError) as caught:
-        nccl_tests.read_files([one, none, bad, big, cpu], ALL)
-    assert str(caught.value).split("\n") == [
+    assert refusal(nccl_tests.read_files, [one, none, bad, big, cpu], ALL).split("\n") == [
         "m.txt: line 2: 10 values; expected 13, as in the head, line 1",
         "m.txt: line 3: time = 'N/A': expected a number above 0",
         "m.txt: line 4: time = '0.00': expected a number above 0",
@@ -315,29 +310,17 @@ def test_csv_and_output_are_told_apart_by_content(log):
     found = nccl_tests.read_files([csv, text])
     assert [row.source for row in found.rows] == ["s"] + 5 * ["m.csv"]
     assert not nccl_tests.is_output(Path("none"))
-    with pytest.raises(ReportError, match=r"^none: could not be read: No such file or directory$"):
-        nccl_tests.read_files([Path("none")])
-    with pytest.raises(
-        ReportError, match=r"^--op, --gpus-per-node: no file is nccl-tests' output; a CSV file says it in its columns$"
-    ):
-        nccl_tests.read_files([csv], RunHeader(op="all_reduce", gpus_per_node=8))
+    assert refusal(nccl_tests.read_files, [Path("none")]) == "none: could not be read: No such file or directory"
+    assert refusal(nccl_tests.read_files, [csv], RunHeader(op="all_reduce", gpus_per_node=8)) == (
+        "--op, --gpus-per-node: no file is nccl-tests' output; a CSV file says it in its columns"
+    )
 
 
 @pytest.fixture
 def asked(monkeypatch):
     """Stands for the simulator's door: every operation takes 300 us with dgx_h100."""
-    calls: list[dict[str, object]] = []
-
-    def predict(**given: object) -> types.SimpleNamespace:
-        calls.append(given)
-        return types.SimpleNamespace(
-            predicted_us=300.0, formula_us=None, algorithm="ring", protocol="Simple", profile="dgx_h100"
-        )
-
-    door = types.ModuleType("twinstep.published.simulated")
-    door.predict = predict  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "twinstep.published.simulated", door)
-    return calls
+    said = {"predicted_us": 300.0, "formula_us": None, "protocol": "Simple", "profile": "dgx_h100"}
+    return stand_in(monkeypatch, lambda given: said)
 
 
 def test_the_command_reads_output_and_says_what_would_centre_it(log, asked, capsys):
@@ -376,10 +359,7 @@ def test_the_command_takes_options_for_what_no_header_says(log, asked, capsys):
 
 
 def measure(us: float, size_bytes: int = 16 * MIB, library: str = "nccl") -> PublishedRow:
-    return PublishedRow(
-        file="m.txt", line=2, source="s", op="all_reduce", library=library, gpu="H100", nodes=1, gpus_per_node=8,
-        size_bytes=size_bytes, link_gbit_per_s=None, one_way_delay_ms=None, time_us=us, quality="",
-    )  # fmt: skip
+    return row(time_us=us, size_bytes=size_bytes, library=library)
 
 
 def at(efficiency: float, bytes_us: float = 100.0) -> collectives.Predict:

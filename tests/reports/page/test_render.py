@@ -12,7 +12,7 @@ from reports.page.blocks import Chart, Page
 from reports.page.run import page as run_page
 from reports.run import Run
 from reports.sections.model import Fact, Facts, Listing, PageLink, ReportTable, Shown, Words
-from tests.reports.recordings import by_hand, thin, with_changes, with_kernels, with_loads, with_spans
+from tests.reports.recordings import by_hand, with_changes, with_kernels, with_loads, with_spans
 
 WICKED = "</script><script>alert(1)</script>&amp;<b>"
 
@@ -87,23 +87,6 @@ def test_a_page_lists_the_twenty_most_expensive_kernels():
     words = render.html(page(table))
     assert "law 96.0 %, roofline 4.0 %. 5 more are in kernels.csv.</p>" in words
     assert absent(by_hand())["kernels"] == "Only a prediction on GPUs lists its kernels."
-
-
-@pytest.mark.parametrize(
-    "recording",
-    [
-        by_hand(),
-        by_hand(world="real"),
-        by_hand(complete=False, error="stopped"),
-        thin(),
-        thin(ranks=(), steps=None),
-        with_spans(by_hand()),
-    ],
-)
-def test_sections_have_content_or_a_reason(recording):
-    for section in run_page.page(Run.of(recording)).sections:
-        assert bool(section.blocks) != bool(section.absent)
-        assert not section.absent or section.absent.endswith(".")
 
 
 def test_a_page_takes_the_place_of_an_older_one(tmp_path):

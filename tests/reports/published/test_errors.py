@@ -21,19 +21,10 @@ from reports.published.errors import CENTRED, COLLECTIVE_ERRORS, collective_erro
 from reports.sections.published import COLLECTIVES, PublishedView
 from reports.terminal.render import render_report
 from reports.terminal.text import WIDTH, as_text
+from tests.reports.published.rows import MIB, row
 from tests.reports.recordings import PATIENT
 
-MIB = 2**20
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "reference" / "measurements.md").read_text(encoding="utf-8")
-
-
-def row(line: int = 2, **changes: object) -> PublishedRow:
-    known: dict[str, object] = {
-        "file": "m.csv", "line": line, "source": "s", "op": "all_reduce", "library": "nccl", "gpu": "A100", "nodes": 1,
-        "gpus_per_node": 8, "size_bytes": MIB, "link_gbit_per_s": None, "one_way_delay_ms": None, "time_us": 100.0,
-        "quality": "",
-    }  # fmt: skip
-    return PublishedRow(**(known | changes))  # type: ignore[arg-type]
 
 
 def always_100_us(one: PublishedRow, profile: str | None) -> Prediction:
@@ -151,7 +142,7 @@ def test_no_line_is_wider_than_a_terminal(rows):
 
 
 def test_the_worst_rows_stand_by_their_errors_size():
-    rows = [row(line, time_us=time) for line, time in [(2, 110.0), (3, 400.0), (4, 40.0), (5, 99.0)]]
+    rows = [row(line=line, time_us=time) for line, time in [(2, 110.0), (3, 400.0), (4, 40.0), (5, 99.0)]]
     shown = render(collectives.join(rows, always_100_us))
     lines = [line.split()[0] for line in shown.split("The worst rows")[1].splitlines()[3:11]]
     assert lines == ["4", "formula", "3", "formula", "2", "formula", "5", "formula"]
@@ -164,7 +155,7 @@ def test_nccls_own_formula_stands_beside_the_link_model_where_they_differ():
         formula_us = {2: 104.0, 3: 70.0}.get(one.line)
         return Prediction(predicted_us=100.0, formula_us=formula_us, algorithm="ring", protocol="LL", profile="p")
 
-    joined = collectives.join([row(2), row(3), row(4, op="all_to_all")], predict)
+    joined = collectives.join([row(line=2), row(line=3), row(line=4, op="all_to_all")], predict)
     assert joined["formula_error"].tolist() == pytest.approx([0.04, -0.3, math.nan], nan_ok=True)
     found = collective_errors(joined)["by_operation"]
     assert group(found, "all_reduce")["formula_mean"] == pytest.approx(0.17)
@@ -175,7 +166,8 @@ def test_nccls_own_formula_stands_beside_the_link_model_where_they_differ():
 
 
 def test_unpredicted_rows_are_listed_once_per_reason():
-    rows = [row(2, gpu="none"), row(3), row(4, gpu="none"), row(5, gpu="none"), row(2, gpu="none", file="n.csv")]
+    rows = [row(line=line, gpu="H100" if line == 3 else "none") for line in (2, 3, 4, 5)]
+    rows.append(row(gpu="none", file="n.csv"))
     shown = render(collectives.join(rows, always_100_us))
     assert "Not predicted: 4 rows" in shown
     assert "m.csv: lines 2, 4-5: gpu = 'none': no profile" in shown

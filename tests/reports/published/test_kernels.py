@@ -15,6 +15,7 @@ from reports.published.errors import operator_errors
 from reports.published.kernels import KernelPrediction, PublishedTime
 from reports.published.outcome import tell_missed_by_count
 from reports.terminal.text import WIDTH
+from tests.reports.refusals import refusal
 from twinstep.reporting.cli import main
 
 Write = Callable[..., Path]
@@ -86,9 +87,7 @@ def test_other_files_have_no_form(write: Write) -> None:
     ],
 )
 def test_a_mistake_is_a_sentence_with_its_line(write: Write, text: str, sentence: str) -> None:
-    with pytest.raises(ReportError) as caught:
-        kernels.read(write(text), "p")
-    assert str(caught.value) == sentence
+    assert refusal(kernels.read, write(text), "p") == sentence
 
 
 def test_rows_keep_their_columns_and_get_errors_or_reasons(write: Write) -> None:

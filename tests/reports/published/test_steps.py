@@ -20,6 +20,7 @@ from reports.sections.published import STEPS, PublishedView
 from scenarios.config.load import load_profile
 from scenarios.seam.errors import ScenarioError
 from sim.gpu_profiles import profile_of
+from tests.reports.refusals import refusal
 from twinstep.published.simulated import ready_scenario, scenario_of_step
 from twinstep.reporting.cli import main
 
@@ -81,9 +82,7 @@ def test_unpredicted_rows_have_a_reason_with_their_lines(tmp_path: Path) -> None
     ],
 )
 def test_a_mistake_is_a_sentence_with_its_line(tmp_path: Path, row: str, sentence: str) -> None:
-    with pytest.raises(ReportError) as caught:
-        steps.read(write(tmp_path, f"{HEAD}\n{row}\n"))
-    assert str(caught.value).endswith(sentence)
+    assert refusal(steps.read, write(tmp_path, f"{HEAD}\n{row}\n")).endswith(sentence)
 
 
 def test_the_command_knows_steps_by_their_column(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

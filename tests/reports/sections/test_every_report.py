@@ -1,8 +1,9 @@
-"""The law of reports: every list of sections holds on a whole subject and on one with as little as there can be."""
+"""The law of reports: every section is rendered by each output that it names, and a new one needs no output changed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
@@ -10,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from rich.console import Group
 
 import reports.sections
 import twinstep
@@ -29,10 +31,11 @@ from reports.sections.calibration import CalibrationView, FitView
 from reports.sections.comparison import CompareView
 from reports.sections.curves import CurvesView
 from reports.sections.kineto import KernelsView
-from reports.sections.model import BOTH, Report
+from reports.sections.model import BOTH, Block, Most, Report, ReportSection, ReportTable, Words, on_page, table_of
 from reports.sections.plans import BEST, PLANNERS, PlansView, SimulatedPlan
 from reports.sections.published import PublishedView
 from reports.sections.regret import RegretView
+from reports.sections.run.report import RUN
 from reports.sections.run.subject import RunView
 from reports.sections.side_by_side import BesideView
 from reports.sections.study import StudyView
@@ -47,12 +50,23 @@ from tests.reports.nccl.test_fit import DGX, measure
 from tests.reports.nccl.test_fit import by_hand as time_by_hand
 from tests.reports.page.compare.test_validation import validations, write
 from tests.reports.page.study.synthetic import ABOUT, write_study
+from tests.reports.published.rows import row as collective
 from tests.reports.published.test_errors import always_100_us
-from tests.reports.published.test_errors import row as collective
 from tests.reports.published.test_kernels import half_too_slow
 from tests.reports.published.test_steps import HEAD, ROWS, of_nodes
 from tests.reports.published.test_steps import write as steps_file
-from tests.reports.recordings import by_hand, info
+from tests.reports.recordings import (
+    by_hand,
+    info,
+    of_script,
+    on_nccl,
+    thin,
+    with_changes,
+    with_kernels,
+    with_layers,
+    with_loads,
+    with_spans,
+)
 from tests.reports.study.test_curves import CURVE, overlaps
 from tests.reports.study.test_regret import KEYS, points_of
 from tests.twinstep.jobs import small as small_job
@@ -143,12 +157,28 @@ SUBJECTS: dict[str, tuple[Callable[[Path], Any], ...]] = {
     ),
 }
 CASES = [(name, make) for name, all_of in SUBJECTS.items() for make in all_of]
+RECORDINGS = {
+    "whole": with_layers(with_kernels(with_changes(with_loads(on_nccl(by_hand(), formula_ns=28))), 25)),
+    "real": by_hand(world="real"),
+    "script": of_script(by_hand()),
+    "thinned": thin(),
+    "no spans": thin(ranks=(), steps=None),
+    "no steps": with_spans(by_hand()),
+}
+OF_RUNS = [
+    pytest.param("run.report.RUN", lambda _, of=recording: RunView.of(Run.of(of)), id=name)
+    for name, recording in RECORDINGS.items()
+]
 
 
 def report_of(name: str) -> Report:
     module, _, constant = name.rpartition(".")
     found: Report = getattr(import_module(f"reports.sections.{module}"), constant)
     return found
+
+
+def print_only(section: ReportSection, of: Any) -> str:
+    return text.as_text(render_report(Report(lines=lambda _: [], sections=[section]), of)).strip()
 
 
 def test_every_list_of_sections_is_held_to_the_law() -> None:
@@ -159,13 +189,14 @@ def test_every_list_of_sections_is_held_to_the_law() -> None:
     assert found == {id(report_of(name)) for name in SUBJECTS}
 
 
-@pytest.mark.parametrize(("name", "make"), CASES)
+@pytest.mark.parametrize(("name", "make"), [*CASES, *OF_RUNS])
 def test_every_section_says_what_it_has_wherever_it_is_shown(
     name: str, make: Callable[[Path], Any], tmp_path: Path
 ) -> None:
     report, of = report_of(name), make(tmp_path)
-    page = render.html(Page(title="", about=[], sections=draw_sections(report, of)))
-    text.as_text(render_report(report, of))
+    drawn = draw_sections(report, of)
+    assert [one.name for one in drawn if bool(one.blocks) == bool(one.absent)] == []
+    page = render.html(Page(title="", about=[], sections=drawn))
     keys = [*report.data(of)]
     for section in report.sections:
         assert section.title
@@ -173,9 +204,44 @@ def test_every_section_says_what_it_has_wherever_it_is_shown(
         absent = section.absent(of)
         assert not absent or absent.endswith(".")
         assert (section.show(of, "page") is None) == (f'<section id="{section.name}"' not in page), section.name
+        assert bool(print_only(section, of)) == (section.show(of, "terminal") is not None), section.name
         keys += section.data(of)
     assert len({*keys}) == len(keys)
     assert document(report, of).keys() == {*keys}
     assert len({section.name for section in report.sections}) == len(report.sections)
     missing = [key for key in keys if f"`{key}`" not in DOCS]
     assert not missing, missing
+
+
+def test_a_new_section_shows_up_in_the_terminal_on_the_page_and_in_json() -> None:
+    def slowest(view: RunView) -> Iterator[Block]:
+        yield Words("the slowest step stands first")
+        steps = view.run.steps.sort_values("step_ns", ascending=False)
+        columns = {"step": "step", "step_ns": "took"}
+        yield table_of("Slowest steps", steps, columns, most=Most(1, 2), others="quicker ones", file="steps.csv")
+
+    new: ReportSection = ReportSection(
+        name="slowest",
+        title="Slowest",
+        parts=[slowest],
+        data=lambda view: {"slowest": view.run.steps},
+    )
+    report, view = dataclasses.replace(RUN, sections=[*RUN.sections, new]), RunView.of(Run.of(by_hand()))
+    printed = text.as_text(render_report(report, view))
+    assert printed.endswith("Slowest steps; 2 quicker ones not shown\nstep    took\n────────────\n0     100 ns\n\n")
+    assert "\nthe slowest step stands first\n" in printed
+    words = render.html(Page(title="", about=[], sections=draw_sections(report, view)))
+    assert '<a href="#slowest">Slowest</a>' in words
+    assert "<p>The slowest step stands first.</p>" in words
+    assert '<tr><td>1</td><td class="number">100 ns</td></tr>' in words
+    assert '<p class="note">1 more are in steps.csv.</p>' in words
+    assert [row["step"] for row in document(report, view)["slowest"]] == [0, 1, 2]
+
+
+def test_an_output_has_only_the_columns_and_rows_that_are_for_it() -> None:
+    table = ReportTable("t", ["a", "b"], [["1", "2"], ["3", "4"]], most=Most(1, 2))
+    assert (table.grid("terminal").rows, table.grid("terminal").left_out) == ([["1", "2"]], 1)
+    assert table.grid("page").left_out == 0
+    section = ReportSection("s", "S", [on_page(lambda of: [table])])
+    assert section.show(None, "terminal") is None
+    assert isinstance(render_report(Report(lines=lambda of: [], sections=[section]), None), Group)

@@ -46,6 +46,7 @@ from tests.reports.recordings import (
     with_loads,
     with_spans,
 )
+from tests.reports.refusals import refusal
 
 ADVICE: dict[str, Any] = {"change": "pad", "made_by": "zeros", "saved_ns": 1.5, "share": 0.1}
 
@@ -53,12 +54,6 @@ ADVICE: dict[str, Any] = {"change": "pad", "made_by": "zeros", "saved_ns": 1.5, 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return writer.write(by_hand(), tmp_path / "run")
-
-
-def sentence(folder: Path) -> str:
-    with pytest.raises(ReportError) as caught:
-        store.load(folder)
-    return str(caught.value)
 
 
 def as_spans(run: Run) -> list[Span]:
@@ -97,10 +92,8 @@ def test_every_table_is_loaded_as_it_was_recorded(tmp_path):
 
 def test_a_name_that_is_not_utf_8_is_a_sentence(folder, tmp_path):
     other = tmp_path / os.fsdecode(b"\xff")
-    for refused in (lambda: check_free(other), lambda: store.load(other), lambda: store.write(by_hand(), other)):
-        with pytest.raises(ReportError) as caught:
-            refused()
-        assert str(caught.value) == f"{str(other)!r}: expected a path in UTF-8"
+    for refused in ((check_free, other), (store.load, other), (store.write, by_hand(), other)):
+        assert refusal(*refused) == f"{str(other)!r}: expected a path in UTF-8"
 
 
 def test_a_bit_that_flipped_inside_a_table_is_a_sentence(folder):
@@ -111,7 +104,9 @@ def test_a_bit_that_flipped_inside_a_table_is_a_sentence(folder):
     data = bytearray(path.read_bytes())
     data[end - 1] ^= 1
     path.write_bytes(data)
-    assert sentence(folder).startswith(f"{path}: not a readable Parquet file: could not verify page integrity, CRC")
+    assert refusal(store.load, folder).startswith(
+        f"{path}: not a readable Parquet file: could not verify page integrity, CRC"
+    )
 
 
 @pytest.mark.parametrize(
@@ -129,7 +124,7 @@ def test_times_that_cannot_be_are_a_sentence(folder, name, value, expected):
     values[3] = value
     place = table.schema.get_field_index(name)
     pq.write_table(table.set_column(place, table.schema.field(place), pa.array(values, pa.int64())), path)
-    said = sentence(folder)
+    said = refusal(store.load, folder)
     assert said.startswith(f"{path}: row 3: ")
     assert said.endswith(f"{expected}; the file is damaged")
 
@@ -208,7 +203,7 @@ def test_a_foreign_word_on_what_was_left_out_is_said(changes, tmp_path):
     found = {"ranks": [1], "steps": [1, 2], "left_out": 12, "phases": [1], **changes}
     path = edit(folder, thinned=found)
     expected = "expected numbers for ranks, steps, left_out, phases, steady"
-    assert sentence(folder) == f"{path}: thinned = {found!r}: {expected}"
+    assert refusal(store.load, folder) == f"{path}: thinned = {found!r}: {expected}"
 
 
 def test_of_what_is_thinned_only_what_is_there_is_said(tmp_path):
@@ -233,9 +228,8 @@ def test_nan_metrics_stay_nan(tmp_path):
 def test_an_existing_folder_is_never_touched(tmp_path):
     target = tmp_path / "run"
     target.mkdir()
-    with pytest.raises(ReportError) as caught:
-        writer.write(by_hand(), target)
-    assert str(caught.value) == f"{target}: exists already; nothing is ever overwritten, give another folder"
+    sentence = f"{target}: exists already; nothing is ever overwritten, give another folder"
+    assert refusal(writer.write, by_hand(), target) == sentence
     assert list(target.iterdir()) == []
 
 
@@ -274,9 +268,9 @@ def test_a_fresh_folder_is_free(tmp_path):
 
 def test_a_folder_that_is_no_run_is_said(tmp_path):
     (tmp_path / "file").write_text("x")
-    assert sentence(tmp_path / "no") == f"{tmp_path / 'no'}: no such run folder"
+    assert refusal(store.load, tmp_path / "no") == f"{tmp_path / 'no'}: no such run folder"
     for path in (tmp_path, tmp_path / "file"):
-        assert sentence(path) == f"{path}: not a run folder: it has no run.json"
+        assert refusal(store.load, path) == f"{path}: not a run folder: it has no run.json"
 
 
 def edit(folder: Path, **changes: object) -> Path:
@@ -315,31 +309,30 @@ def test_fields_missing_in_earlier_releases_have_defaults(tmp_path):
 )
 def test_what_is_wrong_in_run_json_is_said(folder, changes, said):
     path = edit(folder, **changes)
-    assert sentence(folder) == f"{path}: {said}"
+    assert refusal(store.load, folder) == f"{path}: {said}"
 
 
 def test_run_json_that_is_cut_off_is_said(folder):
     path = folder / "run.json"
     path.write_text('{"name": ')
-    assert sentence(folder) == f"{path}: not JSON: Expecting value: line 1 column 10 (char 9)"
+    assert refusal(store.load, folder) == f"{path}: not JSON: Expecting value: line 1 column 10 (char 9)"
 
 
 def test_a_missing_table_is_said(folder):
     (folder / "plan.parquet").unlink()
-    assert sentence(folder) == f"{folder}: damaged: it has no plan.parquet"
+    assert refusal(store.load, folder) == f"{folder}: damaged: it has no plan.parquet"
 
 
 def test_a_table_that_is_cut_off_is_said(folder):
     path = folder / "spans.parquet"
     path.write_bytes(path.read_bytes()[:-20])
-    assert sentence(folder).startswith(f"{path}: not a readable Parquet file: ")
-    assert "\n" not in sentence(folder)
+    assert re.match(f"{re.escape(str(path))}: not a readable Parquet file: [^\n]+$", refusal(store.load, folder))
 
 
 def test_a_table_of_other_columns_is_said(folder):
     path = folder / "metrics.parquet"
     pq.write_table(pa.table({"rank": [1], "step": ["x"]}), path)
-    assert sentence(folder) == f"{path}: column name is missing or not string"
+    assert refusal(store.load, folder) == f"{path}: column name is missing or not string"
 
 
 def test_an_incomplete_run_is_readable(tmp_path):

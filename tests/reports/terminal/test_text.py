@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,31 +15,20 @@ NAN = float("nan")
 
 
 @pytest.mark.parametrize(
-    ("ns", "words"),
-    [(0, "0 ns"), (999, "999 ns"), (1000, "1.00 us"), (8_123_456, "8.12 ms"), (-45_600, "-45.6 us"), (2e11, "200 s")],
+    ("form", "numbers", "words"),
+    [
+        (text.duration, [0, 999, 1000, 8_123_456, -45_600, 2e11], "0 ns, 999 ns, 1.00 us, 8.12 ms, -45.6 us, 200 s"),
+        (text.size, [0, 1023, 1536, 3 << 39], "0 B, 1023 B, 1.50 KiB, 1.50 TiB"),
+        (text.rate, [0, 999, 1.25e8, 1.25e10], "0.00 B/s, 999 B/s, 125 MB/s, 12.5 GB/s"),
+        (text.percent, [0.123], "12.3 %"),
+        (text.signed_percent, [0.123, -0.5], "+12.3 %, -50.0 %"),
+        (partial(text.representative, "rank 7"), [1, 16, 1200], "rank 7, rank 7 & 15 more, rank 7 & 1,199 more"),
+        (partial(text.count_words, noun="rank"), [0, 1, 131072], "0 ranks, 1 rank, 131,072 ranks"),
+    ],
+    ids=["durations", "sizes", "rates", "shares", "signed shares", "representatives", "counts"],
 )
-def test_durations_have_three_digits_and_a_unit(ns, words):
-    assert text.duration(ns) == words
-
-
-@pytest.mark.parametrize(("size", "words"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.50 KiB"), (3 << 39, "1.50 TiB")])
-def test_sizes_are_binary(size, words):
-    assert text.size(size) == words
-
-
-@pytest.mark.parametrize(
-    ("bytes_per_s", "words"), [(0, "0.00 B/s"), (999, "999 B/s"), (1.25e8, "125 MB/s"), (1.25e10, "12.5 GB/s")]
-)
-def test_rates_are_decimal(bytes_per_s, words):
-    assert text.rate(bytes_per_s) == words
-
-
-def test_representatives_names_state_how_many_they_represent():
-    assert [text.representative("rank 4139", count) for count in (1, 16, 1200)] == [
-        "rank 4139",
-        "rank 4139 & 15 more",
-        "rank 4139 & 1,199 more",
-    ]
+def test_numbers_have_their_units(form, numbers, words):
+    assert ", ".join(map(form, numbers)) == words
 
 
 def test_unknown_values_are_dashes():
@@ -55,18 +45,6 @@ def test_labels_cannot_command_a_terminal():
     shown = text.as_text(text.table(wicked, [wicked], [[wicked]])) + text.as_text(text.paragraph(f"a\n{wicked}"))
     assert [line.strip() for line in shown.splitlines()].count(repr(wicked)) == 4
     assert all(one.isprintable() for one in shown.splitlines())
-
-
-def test_shares_say_their_sign_where_it_matters():
-    assert (text.percent(0.123), text.signed_percent(0.123), text.signed_percent(-0.5)) == (
-        "12.3 %",
-        "+12.3 %",
-        "-50.0 %",
-    )
-
-
-def test_things_are_counted_in_the_plural_except_one():
-    assert [text.count_words(count, "rank") for count in (0, 1, 131072)] == ["0 ranks", "1 rank", "131,072 ranks"]
 
 
 WORDS = st.text(st.characters(codec="utf-8", categories=["L", "N"]), max_size=90)

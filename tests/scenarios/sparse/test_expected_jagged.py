@@ -21,7 +21,7 @@ from scenarios.sharding_kind import ShardingType
 from scenarios.sparse import KeyedJagged, ShardedTable, build_groups
 from scenarios.sparse.expected import ExpectedInput, ExpectedJagged
 from scenarios.workloads.dlrm.batches import draw_bags
-from scenarios.workloads.dlrm.ids.distribution import draws_of
+from scenarios.workloads.dlrm.ids.distribution import TableDraws
 from tests.lanes import examples
 from tests.lockstep import Lockstep
 from tests.scenarios.sparse.test_groups import World, table
@@ -113,7 +113,7 @@ def play_drawn(drawn: Drawn, step: int) -> tuple[Lockstep, list[list[list[int]]]
 
 def play_expected(drawn: Drawn) -> tuple[Lockstep, list[list[list[float]]]]:
     batch_size = drawn.training.run.batch_size
-    draws = {one.name: draws_of(one, batch_size) for one in drawn.tables}
+    draws = {one.name: TableDraws(one, batch_size) for one in drawn.tables}
     groups = build_groups(drawn.shards, drawn.world.size, drawn.world.local, label=LABEL)
     inputs = [ExpectedInput(group.layout, draws, group.label) for group in groups]
     features = ExpectedJagged(

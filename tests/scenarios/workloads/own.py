@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from scenarios.config.load import load
-from scenarios.seam.errors import ScenarioError
 from scenarios.workloads.build import build
+from tests.mistakes import mistakes_of
 
 TRAIN = """
 import torch
@@ -66,6 +64,4 @@ def write_scenario(
 
 def sentences(path: Path, **overrides: object) -> list[str]:
     """Return what is wrong with a scenario or its program, without the file's name."""
-    with pytest.raises(ScenarioError) as caught:
-        build(load(path, overrides))
-    return [sentence.removeprefix(f"{path}: ") for sentence in caught.value.sentences]
+    return [sentence.removeprefix(f"{path}: ") for sentence in mistakes_of(lambda: build(load(path, overrides)))]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from scenarios.config.scenario.recommender import FileIds, MeanIds, ZipfIds
@@ -42,13 +42,19 @@ def _check_feature_names(tables: Sequence[Any], mistakes: Mistakes) -> None:
     for index, table in enumerate(tables):
         if table.features is None and table.name is not None:
             first.setdefault(table.name, ("model", "tables", index))
-    for index, table in enumerate(tables):
-        for number, feature in enumerate(table.features or []):
-            path: KeyPath = ("model", "tables", index, "features", number)
-            if feature.name is not None and first.setdefault(feature.name, path) != path:
-                mistakes.add(
-                    (*path, "name"), f"a name of its own, but {mistakes.name_of(first[feature.name])} has it already"
-                )
+    features = (
+        (("model", "tables", index, "features", number), feature.name)
+        for index, table in enumerate(tables)
+        for number, feature in enumerate(table.features or [])
+    )
+    check_names(features, first, mistakes)
+
+
+def check_names(named: Iterable[tuple[KeyPath, str | None]], first: dict[str, KeyPath], mistakes: Mistakes) -> None:
+    """Add mistakes for names that stand twice, of what is at these paths; `first` are paths of names before."""
+    for path, name in named:
+        if name is not None and first.setdefault(name, path) != path:
+            mistakes.add((*path, "name"), f"a name of its own, but {mistakes.name_of(first[name])} has it already")
 
 
 def _check_ids(section: Any, rows: int | None, usual: Any, path: KeyPath, look: Look) -> None:

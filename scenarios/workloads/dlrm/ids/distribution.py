@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scenarios.config.scenario import Ids, Table
-from scenarios.sparse.expected import Draws, Floats
+from scenarios.sparse.expected import Floats
 from scenarios.sparse.input_dist import block_size
 from scenarios.workloads.dlrm.batches import bags_of_firsts, file_bags
 from scenarios.workloads.dlrm.ids.shuffle import Shuffle
@@ -37,35 +37,13 @@ def block_shares(table: Table, blocks: int) -> Floats:
     return _shares(table.ids, table.rows, blocks, _shuffle_of(table))
 
 
-def draws_of(table: Table, batch_size: int) -> Draws:
-    """Return the distribution of a table's ids in a rank's batch, as `batches.draw_bags` draws them."""
-    if table.ids.kind == "file":
-        assert table.ids.path is not None
-        return FileDraws(table.ids.path, table.rows, batch_size)
-    if table.ids.bags == "by_first":
-        return BagsByFirst(table, batch_size)
-    return RandomDraws(table, batch_size)
-
-
 @dataclass(frozen=True, slots=True)
-class RandomDraws:
-    """Bags of fixed or Poisson lengths with independent ids; implements `Draws`."""
+class TableDraws:
+    """The ids of a table in a rank's batch of `samples` bags, as `batches.draw_bags` draws them; implements `Draws`.
 
-    table: Table
-    samples: int
-
-    def mean(self, blocks: int = 1) -> Floats:
-        """Return the mean number of ids in each block."""
-        shares = np.ones(1) if blocks == 1 else block_shares(self.table, blocks)
-        is_poisson = self.table.ids_per_sample_kind == "poisson"
-        return self.samples * (self.table.ids_per_sample if is_poisson else int(self.table.ids_per_sample)) * shares
-
-
-@dataclass(frozen=True, slots=True)
-class BagsByFirst:
-    """Bags that are decided by their first ids; implements `Draws`.
-
-    Bags of the most frequent first ids are counted one by one; all others count as if their ids were independent.
+    Bags that their first ids decide: those of the most frequent first ids are counted one by one, all others as if
+    their ids were independent. Nothing is random in bags from a file: the mean is over all ranks and all steps until
+    reading starts over. A single rank or step may differ from it, for example if the file has as many bags as a step.
     """
 
     table: Table
@@ -73,7 +51,14 @@ class BagsByFirst:
 
     def mean(self, blocks: int = 1) -> Floats:
         """Return the mean number of ids in each block."""
-        return self.samples * _mean_of_bag(self.table, blocks)
+        ids, count = self.table.ids, self.table.ids_per_sample
+        if ids.kind == "file":
+            assert ids.path is not None
+            return _mean_of_file(ids.path, self.samples, block_size(self.table.rows, blocks), blocks)
+        if ids.bags == "by_first":
+            return self.samples * _mean_of_bag(self.table, blocks)
+        shares = np.ones(1) if blocks == 1 else block_shares(self.table, blocks)
+        return self.samples * (count if self.table.ids_per_sample_kind == "poisson" else int(count)) * shares
 
 
 @lru_cache(maxsize=_CACHED)
@@ -92,23 +77,6 @@ def _mean_of_bag(table: Table, blocks: int) -> Floats:
     bag, block = np.divmod(where, blocks)
     share_of_rows = np.diff(_bounds(table.rows, blocks)) / table.rows
     return keep_read_only(np.bincount(block, often[bag] * count, blocks) + (1 - often.sum()) * length * share_of_rows)
-
-
-@dataclass(frozen=True, slots=True)
-class FileDraws:
-    """Bags from a file, `samples` of them after those of the previous rank; implements `Draws`.
-
-    Nothing is random: the mean is over all ranks and all steps until reading starts over. A single rank or step may
-    differ from it, for example if the file has as many bags as a step.
-    """
-
-    path: Path
-    rows: int
-    samples: int
-
-    def mean(self, blocks: int = 1) -> Floats:
-        """Return the mean number of ids in each block."""
-        return _mean_of_file(self.path, self.samples, block_size(self.rows, blocks), blocks)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from importlib import import_module
 from importlib.util import find_spec
 from itertools import accumulate
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -158,15 +158,9 @@ def _sum_bags(weights: Tensor, places: Places, named: Named, dtype: torch.dtype)
     """Return the sums of bags' rows in a flat tensor."""
     _fbgemm()
     sizes = (tuple(each.tolist()) for each in (places.rows, places.dims, places.pieces))
-    where = _where(*sizes, weights.device)
     found: Tensor = torch.ops.fbgemm.dense_embedding_codegen_lookup_function(
         dev_weights=weights,
-        weights_offsets=where.offsets,
-        D_offsets=where.columns,
-        total_D=where.width,
-        max_D=where.widest,
-        hash_size_cumsum=where.rows,
-        total_hash_size_bits=where.row_bits,
+        **_where(*sizes, weights.device),
         indices=named.ids,
         offsets=_offsets(named.lengths, named.ids),
         pooling_mode=_pooling(unpooled=False),
@@ -177,29 +171,21 @@ def _sum_bags(weights: Tensor, places: Places, named: Named, dtype: torch.dtype)
     return found.to(dtype)  # on CPUs the result has the rows' dtype
 
 
-class _Where(NamedTuple):
-    """Consecutive tables as fbgemm's operators take them: numbers by key, plus the end, on the device."""
-
-    offsets: Tensor
-    columns: Tensor
-    rows: Tensor
-    width: int
-    widest: int
-    row_bits: int
-
-
 @lru_cache(maxsize=256)
-def _where(rows: tuple[int, ...], dims: tuple[int, ...], keys: tuple[int, ...], device: torch.device) -> _Where:
+def _where(
+    rows: tuple[int, ...], dims: tuple[int, ...], keys: tuple[int, ...], device: torch.device
+) -> Mapping[str, Tensor | int]:
+    """Return consecutive tables as fbgemm's operators take them: numbers by key, plus the end, on the device."""
     first_rows, columns = [0, *accumulate(rows)], [0, *accumulate(dims[key] for key in keys)]
     offsets = [0, *accumulate(count * dim for count, dim in zip(rows, dims, strict=True))]
-    return _Where(
-        offsets=send_to_device(torch.tensor([offsets[key] for key in keys]), device),
-        columns=send_to_device(torch.tensor(columns, dtype=torch.int32), device),
-        rows=send_to_device(torch.tensor([*(first_rows[key] for key in keys), first_rows[-1]]), device),
-        width=columns[-1],
-        widest=max(dims[key] for key in keys),
-        row_bits=int(math.log2(first_rows[-1]) + 1) if first_rows[-1] else 0,
-    )
+    return {
+        "weights_offsets": send_to_device(torch.tensor([offsets[key] for key in keys]), device),
+        "D_offsets": send_to_device(torch.tensor(columns, dtype=torch.int32), device),
+        "total_D": columns[-1],
+        "max_D": max(dims[key] for key in keys),
+        "hash_size_cumsum": send_to_device(torch.tensor([*(first_rows[key] for key in keys), first_rows[-1]]), device),
+        "total_hash_size_bits": int(math.log2(first_rows[-1]) + 1) if first_rows[-1] else 0,
+    }
 
 
 def _group_keys(dims: Sequence[int], *, unpooled: bool) -> list[list[int]]:

@@ -18,32 +18,6 @@ from scenarios.workloads.dlrm.tables.caching import CachedPiece, RowCache, count
 from scenarios.workloads.dlrm.tables.prices import PricedPiece, RowPrices
 
 
-class RowLaws:
-    """Formulae for the rows that ids of a scenario's tables name, and that a lookup reads from memory."""
-
-    def __init__(self, scenario: Scenario) -> None:
-        self._tables, self._l2_bytes = scenario.workload.tables, scenario.cluster.host.gpu.l2_bytes or 0
-        self._samples = scenario.run.batch_size * scenario.sharding_ranks
-
-    @property
-    def has_l2(self) -> bool:
-        """Whether lookups find rows in L2."""
-        return self._l2_bytes > 0
-
-    def distinct(self, table: int, rows: range, ids: Sequence[float]) -> float:
-        """Return the number of rows of a block that these ids name."""
-        return min(sum(ids), distinct_rows(self._tables[table], rows, self._count_drawn(table, rows, ids)))
-
-    def count_fetched(self, table: int, rows: range, ids: Sequence[float], row_bytes: int) -> float:
-        """Return the number of rows of a block that a lookup of these ids reads from memory."""
-        room = self._l2_bytes / row_bytes
-        return min(sum(ids), count_fetched_rows(self._tables[table], rows, self._count_drawn(table, rows, ids), room))
-
-    def _count_drawn(self, table: int, rows: range, ids: Sequence[float]) -> Sequence[float]:
-        """Return the number of drawn ids, if each rank has made the arriving ids distinct; else `ids`."""
-        return expected_ids(self._tables[table], rows, self._samples) if self._tables[table].index_dedup else ids
-
-
 def with_moved_bytes(plan: Plan, scenario: Scenario) -> Plan:
     """Return the plan with the bytes that lookups and updates of each shard move."""
     numbers = {table.name: number for number, table in enumerate(scenario.workload.tables)}
@@ -84,17 +58,30 @@ def prices_of(
     pieces: Sequence[PricedPiece], scenario: Scenario, *, unpooled: bool, is_fbgemms: bool = False
 ) -> RowPrices:
     """Return the prices of pieces of a scenario's tables on one rank."""
-    model, laws = Recommender.of(scenario.workload).model, RowLaws(scenario)
+    model, tables, gpu = Recommender.of(scenario.workload).model, scenario.workload.tables, scenario.cluster.host.gpu
+    samples, l2_bytes = scenario.run.batch_size * scenario.sharding_ranks, gpu.l2_bytes or 0
+
+    def drawn(table: int, rows: range, ids: Sequence[float]) -> Sequence[float]:
+        """Return the number of drawn ids, if each rank has made the arriving ids distinct; else `ids`."""
+        return expected_ids(tables[table], rows, samples) if tables[table].index_dedup else ids
+
+    def distinct(table: int, rows: range, ids: Sequence[float]) -> float:
+        return min(sum(ids), distinct_rows(tables[table], rows, drawn(table, rows, ids)))
+
+    def fetched(table: int, rows: range, ids: Sequence[float], row_bytes: int) -> float:
+        room = l2_bytes / row_bytes
+        return min(sum(ids), count_fetched_rows(tables[table], rows, drawn(table, rows, ids), room))
+
     return RowPrices(
         pieces,
         getattr(torch, model.embedding_dtype),
         optimizer=model.optimizer,
         unpooled=unpooled,
         travels_as=getattr(torch, model.dtype),
-        distinct=laws.distinct,
-        fetched=laws.count_fetched if laws.has_l2 else None,
+        distinct=distinct,
+        fetched=fetched if l2_bytes else None,
         cache=_row_cache(pieces, scenario),
-        sorts_all=scenario.cluster.host.gpu.device.sorts_ids,
+        sorts_all=gpu.device.sorts_ids,
         is_fbgemms=is_fbgemms,
     )
 

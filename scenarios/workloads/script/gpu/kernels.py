@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.utils import checkpoint
 from torch.utils._pytree import tree_map_only
 
+from scenarios.do_nothing import do_nothing
 from scenarios.workloads.script.gpu.known_values import wraps
 
 _aten = torch.ops.aten
@@ -34,7 +35,7 @@ def kernels_of_gpus() -> Iterator[None]:
         warnings.simplefilter("ignore", UserWarning)  # torch warns that its own kernels are overridden
         for operator, run in FUSED.items():
             library.impl(operator.overloadpacket.__name__, run, "AutogradMeta")
-        for name, shape in (*_OF_BATCH_NORM.items(), *_IN_PLACE.items()):
+        for name, shape in _OF_SHAPES.items():
             library.impl(name, shape, "Meta")
     try:
         yield
@@ -104,13 +105,10 @@ def _reduce_gradients(_grad: Tensor, _input: Tensor, mean: Tensor, *_: Any) -> t
     return tuple(torch.empty_like(mean) for _ in range(4))
 
 
-# Operators that only change their arguments, which torch does not implement for meta tensors.
-_IN_PLACE: dict[str, Callable[..., Any]] = {
-    "_fused_sgd_": lambda *_, **__: None,
-    "_fused_sgd_.tensor_lr": lambda *_, **__: None,
-}
-# Result shapes of batch norm's operators, which torch does not implement for meta tensors.
-_OF_BATCH_NORM: dict[str, Callable[..., Any]] = {
+# Operators that torch does not implement for meta tensors: those that only change their arguments, and result shapes of
+# batch norm's.
+_OF_SHAPES: dict[str, Callable[..., Any]] = {
+    **dict.fromkeys(("_fused_sgd_", "_fused_sgd_.tensor_lr"), do_nothing),
     "batch_norm_stats": _statistics,
     "batch_norm_gather_stats_with_counts": _gather_statistics,
     "batch_norm_elemt": lambda input, *_, **__: torch.empty_like(input),

@@ -51,15 +51,14 @@ class Seats:
         """Return this process's index among `number` processes; end the run with a sentence if there is none."""
         found = self.index(number)
         if found is None:
-            self.refuse(self.wrong_number(number, line, what))
+            self.refuse(self._wrong_number(number, line, what))
             raise SystemExit(1)
         return found
 
-    def wrong_number(self, number: int, line: str, what: str = "") -> str:
-        """Return the error message for a script that starts a number of ranks other than the world's or a host's."""
-        hosts = self.world_size // self.local_world_size
-        there = f"{self.local_world_size}, the ranks of a host, or {self.world_size}, all" if hosts > 1 else "1"
-        there = there if self.world_size > 1 and hosts > 1 else str(self.world_size)
+    def _wrong_number(self, number: int, line: str, what: str) -> str:
+        there = str(self.world_size)
+        if self.world_size > self.local_world_size:
+            there = f"{self.local_world_size}, the ranks of a host, or {self.world_size}, all"
         hint = (
             f"pass --gpus-per-host {number}"
             if number > 0

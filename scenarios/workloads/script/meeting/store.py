@@ -16,7 +16,7 @@ from typing import Any
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 
-from scenarios.workloads.script.meeting.stores import JOINED, AskStore, StoreRequest
+from scenarios.workloads.script.meeting.stores import JOINED, AskStore
 from scenarios.workloads.script.users_lines import users_line
 
 _OURS = ("scenarios.", "real.", "sim.")
@@ -40,7 +40,7 @@ class SimulatedStore(Store):
         _made.append(self)
 
     def _do(self, verb: str, *arguments: Any) -> Any:
-        return self._ask(AskStore(StoreRequest(self._name, verb, arguments, users_line(sys._getframe().f_back))))
+        return self._ask(AskStore(self._name, verb, arguments, users_line(sys._getframe().f_back)))
 
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
         """Wait for other ranks to set all keys; the run ends as a deadlock if they never do."""

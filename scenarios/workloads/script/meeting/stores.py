@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict, deque
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from scenarios.workloads.recording.events.calls import MetInStore
 from scenarios.workloads.recording.events.event import Counts, RankEvent, Request
@@ -21,24 +21,21 @@ JOINED = "init/"
 MOST_POLLS = 100
 
 
-class StoreRequest(NamedTuple):
-    """A request to a store: the store's name, the verb with its keys and values, and the script's line."""
+@dataclass(frozen=True, slots=True)
+class AskStore(Request):
+    """A request to a store: its name, the verb with its keys and values, and the script's line (`place`).
+
+    It is answered once other ranks have set what it waits for.
+    """
 
     store: str
     verb: str
     arguments: Sequence[Any]
-    line: str
+    place: str
 
     def __str__(self) -> str:
         key = f" of {self.arguments[0]!r}" if self.arguments else ""
-        return " ".join(filter(None, [self.line, f"{self.verb}{key}"]))
-
-
-@dataclass(frozen=True, slots=True)
-class AskStore(Request):
-    """A request to a store, answered once other ranks have set what the request waits for."""
-
-    stored: StoreRequest
+        return " ".join(filter(None, [self.place, f"{self.verb}{key}"]))
 
     def as_line(self, counts: Counts) -> RankEvent:
         return MetInStore()
@@ -89,10 +86,10 @@ class Stores:
 
     def __init__(self) -> None:
         self._of = defaultdict[str, _Store](_Store)
-        self._waiting: list[tuple[StoreRequest, PendingWork, int]] = []  # with the store's change count when last tried
+        self._waiting: list[tuple[AskStore, PendingWork, int]] = []  # with the store's change count when last tried
         self._polls = defaultdict[int, Counter[str]](Counter)  # by rank: how often each (request, answer) repeated
 
-    async def meet(self, rank: Rank, request: StoreRequest) -> Any:
+    async def meet(self, rank: Rank, request: AskStore) -> Any:
         """Return the answer to a rank's request; block its host until there is an answer.
 
         A polling rank is blocked until the store changes: on CPUs only one rank's process runs at a time.
@@ -109,7 +106,7 @@ class Stores:
             self._wake()
         return found
 
-    def is_polling(self, rank: int, request: StoreRequest, found: object, *, has_changed: bool) -> bool:
+    def is_polling(self, rank: int, request: AskStore, found: object, *, has_changed: bool) -> bool:
         """Return whether a rank polls a store: it got the same answer to the same request `MOST_POLLS` times, and only
         asked stores in between.
         """
@@ -124,11 +121,11 @@ class Stores:
         """Reset the count of a rank's polls: the rank did something else."""
         self._polls[rank].clear()
 
-    def changes(self, request: StoreRequest) -> int:
+    def changes(self, request: AskStore) -> int:
         """Return how many times the request's store has changed."""
         return self._of[request.store].changes
 
-    def answer(self, request: StoreRequest) -> Any:
+    def answer(self, request: AskStore) -> Any:
         """Return the answer, or `WAITS` if other ranks have to act first."""
         try:
             return getattr(self._of[request.store], request.verb)(*request.arguments)

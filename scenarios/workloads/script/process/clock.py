@@ -116,7 +116,9 @@ class ScriptClock:
         """Make the script's files read this clock through `time` and `timeit`, and advance it by what they sleep."""
         # By the caller's file in each function, as libraries share the module `time` with the script.
         for name in ("time", "perf_counter", "monotonic"):
-            self._replace(name, getattr(time, f"{name}_ns")())
+            start_ns = getattr(time, f"{name}_ns")()
+            self._replace(name, start_ns, in_s=True)
+            self._replace(f"{name}_ns", start_ns, in_s=False)
         timeit.default_timer = time.perf_counter
         sleep, own = time.sleep, os.getpid()
 
@@ -133,18 +135,13 @@ class ScriptClock:
 
         time.sleep = sleep_simulated
 
-    def _replace(self, name: str, start_ns: int) -> None:
-        in_s, in_ns = getattr(time, name), getattr(time, f"{name}_ns")
+    def _replace(self, name: str, start_ns: int, *, in_s: bool) -> None:
+        usual = getattr(time, name)
 
-        def seconds() -> Any:
+        def read() -> Any:
             if is_users_file(sys._getframe(1).f_code.co_filename) and self.is_read():
-                return (start_ns + self.read_ns()) / 1e9
-            return in_s()
+                now_ns = start_ns + self.read_ns()
+                return now_ns / 1e9 if in_s else now_ns
+            return usual()
 
-        def nanoseconds() -> Any:
-            if is_users_file(sys._getframe(1).f_code.co_filename) and self.is_read():
-                return start_ns + self.read_ns()
-            return in_ns()
-
-        setattr(time, name, seconds)
-        setattr(time, f"{name}_ns", nanoseconds)
+        setattr(time, name, read)

@@ -101,12 +101,7 @@ class _Groups:
         self._make(dist.group.WORLD)
 
     def new_group(
-        self,
-        ranks: Sequence[int] | None = None,
-        timeout: Any = None,
-        backend: str | None = None,
-        *_: Any,
-        **more: Any,
+        self, ranks: Sequence[int] | None = None, timeout: Any = None, backend: str | None = None, *_: Any, **more: Any
     ) -> Any:
         """Create a further group; a group of torch's backend "fake" is torch's own, in which nothing is sent.
 

@@ -125,7 +125,8 @@ class Labels:
         sharded = [name for name, part in named.items() if type(part).__module__.startswith(_SHARDED)]
         for name, part in named.items():
             if part not in self._names:
-                self._names[part] = _without_wrappers(name) or type(part).__name__
+                without_wrappers = ".".join(each for each in name.split(".") if each not in _WRAPPERS)
+                self._names[part] = without_wrappers or type(part).__name__
             if any(not name or f"{one}.".startswith(f"{name}.") or name.startswith(f"{one}.") for one in sharded):
                 self._eager.add(self._names[part])
 
@@ -197,7 +198,3 @@ def _tensors(values: Any) -> Iterator[Tensor]:
             yield from _tensors(each)
     elif isinstance(values, dict):
         yield from _tensors(list(values.values()))
-
-
-def _without_wrappers(name: str) -> str:
-    return ".".join(each for each in name.split(".") if each not in _WRAPPERS)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from types import TracebackType
 
-from scenarios.seam.errors import ProgramError
 from scenarios.workloads.recording.events.event import Request
 from scenarios.workloads.recording.events.notes import ScriptEnd, StepEnd
 from scenarios.workloads.recording.lines import Logs, RankLog
-from scenarios.workloads.script.recording.replay import Families, difference, replays_of_two
+from scenarios.workloads.script.recording.replay import Families, where_ranks_part
 from scenarios.workloads.script.recording.single_rank import Alone, SentByRanks, WaitingFor
 from scenarios.workloads.script.runner import LivePlayer
 
@@ -19,7 +17,7 @@ MOST_PROCESSES = 64
 
 
 class Few:
-    """A few running ranks of a world; a context manager that ends their processes."""
+    """A few running ranks of a world."""
 
     def __init__(self, begin: Callable[[int], LivePlayer], logs: Logs, world_size: int, steps: int) -> None:
         """Prepare a world of `world_size` ranks. `begin` starts a rank's process; `steps`: how many steps to run."""
@@ -28,10 +26,8 @@ class Few:
         self._sent = SentByRanks(self._may_send)
         self._differences: dict[tuple[int, int], str | None] = {}
 
-    def __enter__(self) -> Few:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def close(self) -> None:
+        """End the processes."""
         for played in self._of.values():
             played.player.close()
 
@@ -102,11 +98,8 @@ class Few:
     def difference(self, one: int, two: int, *, to_end: bool = False) -> str | None:
         """Return where two ranks part, in their first step or (`to_end`) anywhere; None if they do not."""
         if to_end or (one, two) not in self._differences:
-            try:
-                both = replays_of_two(self.logs, one, two, self.world_size)
-                self._differences[one, two] = difference(*both, steps=None if to_end else 1)
-            except ProgramError as error:
-                self._differences[one, two] = str(error)
+            steps = None if to_end else 1
+            self._differences[one, two] = where_ranks_part(self.logs, one, two, self.world_size, steps=steps)
         return self._differences[one, two]
 
     def _start(self, rank: int) -> _PlayedProcess:

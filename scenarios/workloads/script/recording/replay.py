@@ -160,12 +160,6 @@ class Replay:
         """Do nothing: a replay holds nothing open."""
 
 
-def replays_of_two(logs: Logs, rank: int, other: int, world_size: int) -> tuple[Replay, Replay]:
-    """Return two replays: `rank`'s events translated to `other`'s groups, and `other`'s own events."""
-    one, two = (Replay(*logs.events(each), GroupsByFamily(other, each, world_size)) for each in (rank, other))
-    return one, two
-
-
 def script_calls_of(recorded: Recorded, rank: int, step: int) -> dict[int, list[IssueCall]]:
     """Return the calls of a step of a script's rank, by the number of their stream and in order."""
     found, steps, replay = defaultdict[int, list[IssueCall]](list), -1, Replays(recorded).of(rank)
@@ -174,6 +168,15 @@ def script_calls_of(recorded: Recorded, rank: int, step: int) -> dict[int, list[
         if isinstance(request, IssueCall) and steps == step:
             found[request.stream].append(request)
     return found
+
+
+def where_ranks_part(logs: Logs, one: int, two: int, world_size: int, *, steps: int | None = None) -> str | None:
+    """Return a phrase about where two ranks part, in all or the first `steps`; None if their requests are identical."""
+    both = (Replay(*logs.events(each), GroupsByFamily(two, each, world_size)) for each in (one, two))
+    try:
+        return difference(*both, steps=steps)
+    except ProgramError as error:
+        return str(error)
 
 
 def difference(expected: Replay, found: Replay, *, steps: int | None = None) -> str | None:

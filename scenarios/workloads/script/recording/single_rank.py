@@ -25,7 +25,7 @@ from scenarios.workloads.recording.events.calls import IssueCall, NewGroup, Wait
 from scenarios.workloads.recording.events.event import Request
 from scenarios.workloads.recording.packed import Packed, issue, root_of
 from scenarios.workloads.script.gpu.known_values import MOST_FLOATS
-from scenarios.workloads.script.meeting.stores import WAITS, AskStore, StoreRequest, Stores
+from scenarios.workloads.script.meeting.stores import WAITS, AskStore, Stores
 from scenarios.workloads.script.recording.replay import Families
 from scenarios.workloads.script.requests import Refused
 
@@ -146,8 +146,8 @@ class Alone:
                 self._keys.append((members, sum(each[0] == members for each in self._keys)))
                 self._groups.append(Group(f"group{len(self._groups)}", members))
                 return len(self._groups) - 1
-            case AskStore(stored):
-                return self._ask_store(stored, is_last)
+            case AskStore():
+                return self._ask_store(request, is_last)
         return None
 
     def _begin(self, call: IssueCall) -> list[Packed] | Callable[[bool], list[Packed] | WaitingFor]:
@@ -216,7 +216,7 @@ class Alone:
         self._counts[key] += 1
         return self._counts[key] - 1
 
-    def _ask_store(self, request: StoreRequest, is_last: bool) -> Any:
+    def _ask_store(self, request: AskStore, is_last: bool) -> Any:
         if request.verb == "joined":  # peers are assumed to join, too
             return None
         stores = self._sent.stores

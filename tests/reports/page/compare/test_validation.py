@@ -8,7 +8,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from reports.errors import ReportError
 from reports.page import render
 from reports.page.blocks import Chart
 from reports.page.compare import validation as pages
@@ -19,6 +18,7 @@ from reports.validation import folder as validation_folder
 from reports.validation.folder import OPERATIONS, SCENARIOS, Validated, load
 from reports.validation.validation import Validation
 from tests.reports.page.browser import Browser
+from tests.reports.refusals import refusal
 from tests.reports.validation.test_validation import plays, validation
 
 HEAD = {
@@ -84,17 +84,12 @@ def test_a_validation_that_measured_nothing_has_columns_and_no_rows(tmp_path: Pa
 def test_invalid_validations_are_refused_in_a_sentence(tmp_path: Path, content, sentence):
     path = tmp_path / "validation.json"
     path.write_text(content, encoding="utf-8")
-    with pytest.raises(ReportError) as caught:
-        load(tmp_path)
-    assert str(caught.value) == f"{path}: {sentence}"
+    assert refusal(load, tmp_path) == f"{path}: {sentence}"
 
 
 def test_a_folder_without_a_validation_is_refused_in_a_sentence(tmp_path: Path):
-    with pytest.raises(ReportError) as caught:
-        load(tmp_path)
-    assert str(caught.value) == (
-        f"{tmp_path}: expected two run folders, or that of a validation, which has validation.json"
-    )
+    sentence = f"{tmp_path}: expected two run folders, or that of a validation, which has validation.json"
+    assert refusal(load, tmp_path) == sentence
 
 
 def test_the_page_says_how_far_off_and_what_went_wrong(tmp_path: Path):

@@ -17,7 +17,7 @@ from scenarios.workloads.dlrm.batches import draw_dense
 from scenarios.workloads.dlrm.program import DlrmProgram
 from sim.run import simulate
 from tests.sim.test_dlrm_bags import EVERY, calls, mix
-from tests.sim.test_dlrm_steps import ALL, CPU, MORE, TOLERANCE, Looked, Reference, losses, training
+from tests.sim.test_dlrm_steps import ALL, CPU, MORE, TOLERANCE, Reference, losses, training
 from tests.small import change, cluster, model_of, with_model
 
 STRIDED = Replication(sharding_group_size=2, node_group_size=2)
@@ -67,13 +67,9 @@ class Replicated(Reference):
 
     def loss(self, group: int, step: int) -> Tensor:
         self.weights, self.squares = self.replicas[group]
-        ranks, tables = self.groups[group], Looked()
+        ranks = self.groups[group]
         batches = [draw_dense(self.training, self.model, rank, step, device=CPU) for rank in ranks]
-        for at, table in enumerate(self.model.tables):
-            bags = [bag for rank in ranks for bag in self.bags(at, rank, step)]
-            tables[table.name] = torch.stack([self.look_up(at, *bag) for bag in bags])
-            if table.sequence:
-                tables.lengths[table.name] = torch.tensor([len(ids) for ids, _ in bags])
+        tables = self.look_up_all(ranks, step)
         dense, labels = (torch.cat([getattr(batch, name) for batch in batches]) for name in ("features", "labels"))
         loss: Tensor = self.module(dense, tables, labels)
         return loss

@@ -21,7 +21,7 @@ from scenarios.workloads.recording.packed import Packed
 from scenarios.workloads.script.gpu.known_values import MOST_FLOATS
 from scenarios.workloads.script.meeting.launchers import Commands
 from scenarios.workloads.script.meeting.seats import Seats
-from scenarios.workloads.script.meeting.stores import MOST_POLLS, AskStore, StoreRequest, Stores
+from scenarios.workloads.script.meeting.stores import MOST_POLLS, AskStore, Stores
 from scenarios.workloads.script.recording.few import Few
 from scenarios.workloads.script.recording.single_rank import Alone, SentByRanks
 from scenarios.workloads.script.requests import Refused
@@ -31,8 +31,8 @@ from scenarios.workloads.script.script_calls import Mail
 KEYS = ["r0", "r1", "r2"]
 
 
-def request(verb: str, *arguments: object) -> StoreRequest:
-    return StoreRequest("here", verb, arguments, "train.py:3")
+def request(verb: str, *arguments: object) -> AskStore:
+    return AskStore("here", verb, arguments, "train.py:3")
 
 
 class Signal:
@@ -76,7 +76,7 @@ def goes_on(run: Coroutine[Any, Any, object]) -> bool:
         (request("queue_pop", "jobs", False), None),
     ],
 )
-def test_a_rank_that_polls_waits_for_any_change(poll: StoreRequest, answer: object) -> None:
+def test_a_rank_that_polls_waits_for_any_change(poll: AskStore, answer: object) -> None:
     stores, rank, found = Stores(), rank_of(0), list[object]()
 
     async def polls() -> None:
@@ -240,12 +240,12 @@ def test_a_right_call_of_a_rank_alone_is_answered() -> None:
 
 
 def test_a_rank_alone_does_not_wait_for_others_to_join() -> None:
-    assert Alone(0, 128, nothing_sent()).answer(AskStore(request("joined", 128))) is None
+    assert Alone(0, 128, nothing_sent()).answer(request("joined", 128)) is None
 
 
 def test_a_rank_alone_that_polls_is_a_sentence() -> None:
     alone = Alone(0, 128, nothing_sent())
-    answers = (alone.answer(AskStore(request("add", "ready", 0)), is_last=True) for _ in range(2 * MOST_POLLS))
+    answers = (alone.answer(request("add", "ready", 0), is_last=True) for _ in range(2 * MOST_POLLS))
     with pytest.raises(
         ProgramError, match=r"rank 0: train\.py:3 add of 'ready': expected what ranks that are played have"
     ):
@@ -279,8 +279,8 @@ def broadcast(value: float) -> IssueCall:
 
 def test_ranks_that_are_played_in_turns_wait_for_what_others_send_and_set() -> None:
     """Rank 8 broadcasts first, and rank 1 asks for a key, before rank 0 comes to what they wait for."""
-    first = Requests(NewGroup((0, 1)), broadcast(7), AskStore(request("set", "key", b"set")), ScriptEnd({}))
-    second = Requests(AskStore(request("get", "key")), ScriptEnd({}))
+    first = Requests(NewGroup((0, 1)), broadcast(7), request("set", "key", b"set"), ScriptEnd({}))
+    second = Requests(request("get", "key"), ScriptEnd({}))
     third = Requests(broadcast(3), WaitCall(1, 0), ScriptEnd({}))
     played = few({0: first, 1: second, 8: third})
     played.play(1, 8, 0, to_end=True)
@@ -322,7 +322,7 @@ def test_integers_from_a_rank_that_is_not_played_are_those_of_its_place_in_anoth
 
 
 def test_ranks_that_all_wait_for_others_end_with_a_sentence() -> None:
-    played = few({rank: Requests(AskStore(request("get", f"of {rank}"))) for rank in (0, 1)})
+    played = few({rank: Requests(request("get", f"of {rank}")) for rank in (0, 1)})
     with pytest.raises(
         ProgramError, match=r"^rank 0: train\.py:3 get of 'of 0': expected what ranks that are played have set"
     ):
@@ -341,9 +341,9 @@ def test_a_rank_stops_at_the_end_of_its_first_step_until_it_is_to_go_on() -> Non
 
 def test_ranks_that_wait_for_each_other_in_a_ring_go_on() -> None:
     """Rank 0 waits for a key of rank 8, which waits for one of rank 0, which all others wait for, too."""
-    first = Requests(AskStore(request("get", "of 8")), AskStore(request("set", "go", b"")), ScriptEnd({}))
-    others = [Requests(AskStore(request("get", "go")), ScriptEnd({})) for _ in range(2)]
-    third = Requests(AskStore(request("set", "of 8", b"8")), AskStore(request("get", "go")), ScriptEnd({}))
+    first = Requests(request("get", "of 8"), request("set", "go", b""), ScriptEnd({}))
+    others = [Requests(request("get", "go"), ScriptEnd({})) for _ in range(2)]
+    third = Requests(request("set", "of 8", b"8"), request("get", "go"), ScriptEnd({}))
     played = few({0: first, 1: others[0], 8: third, 15: others[1]})
     played.begin_early(1, 8, 15)
     played.play(0, to_end=True)

@@ -21,7 +21,7 @@ from scenarios.workloads.script.gpu.memory.blocks import (
     LARGE_SEGMENT_BYTES,
     Block,
     BlockPool,
-    Gauges,
+    Gauge,
     cut,
     put_free,
     round_up,
@@ -31,6 +31,7 @@ _SMALL_BYTES = 1 << 20  # the largest small block (torch's c10/core/CachingDevic
 # The address range of an expandable segment, and the distance between others: more than a GPU has, in whole pages.
 _SEGMENT_STRIDE = LARGE_SEGMENT_BYTES << 20
 _SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+_GAUGES = ("reserved_bytes", "segment", "inactive_split_bytes", "inactive_split")
 _UNCACHED = "PYTORCH_NO_CUDA_MEMORY_CACHING"
 _IGNORED = ("max_split_size_mb", "roundup_power2_divisions", "garbage_collection_threshold")
 
@@ -63,7 +64,7 @@ class Allocator:
 
     Attributes:
         is_expandable: whether new blocks are in expandable segments; None: as the environment says.
-        gauges: reserved memory, by torch's names of pools.
+        gauges: reserved memory, by torch's names of pools and of statistics.
         highest_bytes: the maximum of reserved memory ever.
         allocations, releases, retries: how often memory was requested from the GPU, released to it, and requested again
             after a release.
@@ -73,7 +74,7 @@ class Allocator:
         self, limit_bytes: int, *, is_expandable: bool | None = None, say: Callable[[str], None] = lambda _: None
     ) -> None:
         self.limit_bytes, self.is_expandable, self._say = limit_bytes, is_expandable, say
-        self.gauges = {name: Gauges() for name in ("all", "large_pool", "small_pool")}
+        self.gauges = {pool: {name: Gauge() for name in _GAUGES} for pool in ("all", "large_pool", "small_pool")}
         self.highest_bytes = self.allocations = self.releases = self.retries = 0
         self._pools: dict[tuple[int, bool], BlockPool] = {}
         self._blocks: dict[Hashable, Block] = {}
@@ -84,12 +85,12 @@ class Allocator:
     @property
     def reserved_bytes(self) -> int:
         """The memory reserved now, in bytes."""
-        return self.gauges["all"].reserved_bytes.current
+        return self.gauges["all"]["reserved_bytes"].current
 
     @property
     def peak_bytes(self) -> int:
         """The maximum of reserved memory since peaks were reset, in bytes."""
-        return self.gauges["all"].reserved_bytes.peak
+        return self.gauges["all"]["reserved_bytes"].peak
 
     @property
     def free_bytes(self) -> int:
@@ -126,7 +127,7 @@ class Allocator:
     def reset(self, *, is_peak: bool) -> None:
         """Reset the peaks to current values, or (not `is_peak`) the accumulated counts to zero."""
         for gauges in self.gauges.values():
-            for gauge in gauges.all().values():
+            for gauge in gauges.values():
                 if is_peak:
                     gauge.peak = gauge.current
                 else:
@@ -212,8 +213,7 @@ class Allocator:
                     self._unmap(block)
                 elif block.before is None and block.behind is None:  # cudaFree takes whole segments only
                     self._give_back(pool, pool.take(block).size_bytes)
-                    for gauges in pool.gauges:
-                        gauges.segment.add(-1)
+                    pool.count(segment=-1)
 
     def _unmap(self, block: Block) -> None:
         """Release the whole pages within a free block."""
@@ -233,8 +233,7 @@ class Allocator:
 
     def _give_back(self, pool: BlockPool, size_bytes: int) -> None:
         self.releases += 1
-        for gauges in pool.gauges:
-            gauges.reserved_bytes.add(-size_bytes)
+        pool.count(reserved_bytes=-size_bytes)
 
     def _make_block(self, pool: BlockPool, size_bytes: int) -> Block | None:
         """Return a large enough free block of newly reserved memory; None if the GPU has no more."""
@@ -243,8 +242,7 @@ class Allocator:
         segment_bytes = pool.segment_bytes(size_bytes)
         if not self._reserve(pool, segment_bytes):
             return None
-        for gauges in pool.gauges:
-            gauges.segment.add(1)
+        pool.count(segment=1)
         pool.put(block := Block(pool, self._place(), segment_bytes))
         return block
 
@@ -291,8 +289,7 @@ class Allocator:
         if self.reserved_bytes + size_bytes > self.limit_bytes:
             return False
         self.allocations += 1
-        for gauges in pool.gauges:
-            gauges.reserved_bytes.add(size_bytes)
+        pool.count(reserved_bytes=size_bytes)
         self.highest_bytes = max(self.highest_bytes, self.reserved_bytes)
         return True
 

@@ -31,18 +31,6 @@ class Gauge:
             self.freed -= amount
 
 
-class Gauges:
-    """The statistics of reserved memory of one pool."""
-
-    def __init__(self) -> None:
-        self.reserved_bytes, self.segment = Gauge(), Gauge()
-        self.inactive_split_bytes, self.inactive_split = Gauge(), Gauge()
-
-    def all(self) -> dict[str, Gauge]:
-        """Return the gauges (amounts with their peaks) by their names in `torch.cuda.memory_stats`."""
-        return dict(vars(self))
-
-
 @dataclass(slots=True, eq=False)
 class Block:
     """A range of bytes in a segment, from `start` on, with its neighbours; the GPU provides only mapped blocks."""
@@ -79,12 +67,12 @@ class Block:
 class BlockPool:
     """The free blocks of one stream, small or large, and separately the unmapped ones, by start.
 
-    `gauges` count free memory that cannot be released separately.
+    `gauges` are statistics by their names in `torch.cuda.memory_stats`, those of all pools and of this one.
     """
 
     stream: int
     is_small: bool
-    gauges: tuple[Gauges, ...]
+    gauges: tuple[dict[str, Gauge], ...]
     sizes: list[tuple[int, int]] = field(default_factory=list)  # (size, start) of free blocks, sorted
     free: dict[int, Block] = field(default_factory=dict)
     holes: dict[int, Block] = field(default_factory=dict)
@@ -103,7 +91,7 @@ class BlockPool:
         # By size, then address, as torch's pools are sorted: the order decides which of equal blocks is taken.
         insort(self.sizes, (block.size_bytes, block.start))
         self.free[block.start] = block
-        self._count(block, 1)
+        self._count_free(block, 1)
 
     def take(self, block: Block) -> Block:
         """Remove a block from the free ones, and return it."""
@@ -111,15 +99,19 @@ class BlockPool:
         if not block.is_mapped:
             return self.holes.pop(block.start)
         del self.sizes[bisect_left(self.sizes, (block.size_bytes, block.start))], self.free[block.start]
-        self._count(block, -1)
+        self._count_free(block, -1)
         return block
 
-    def _count(self, block: Block, number: int) -> None:
+    def count(self, **amounts: int) -> None:
+        """Add amounts, which may be negative, to the gauges of these names."""
+        for gauges in self.gauges:
+            for name, amount in amounts.items():
+                gauges[name].add(amount)
+
+    def _count_free(self, block: Block, number: int) -> None:
         """Count a free block if it shares its segment; pages of expandable segments can be released separately."""
         if not block.is_expandable and (block.before is not None or block.behind is not None):
-            for each in self.gauges:
-                each.inactive_split.add(number)
-                each.inactive_split_bytes.add(number * block.size_bytes)
+            self.count(inactive_split=number, inactive_split_bytes=number * block.size_bytes)
 
     def fitting(self, size_bytes: int, *, is_expandable: bool) -> Block | None:
         """Return the large enough free block with the least room to grow, None without one.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
 
 from scenarios.config.units import format_bytes
 from scenarios.workloads.script.gpu.memory.allocator import Allocator
-from scenarios.workloads.script.gpu.memory.blocks import BLOCK_BYTES, Block
+from scenarios.workloads.script.gpu.memory.blocks import BLOCK_BYTES, Block, Gauge
 
 # cuBLAS's workspace for each thread and stream that multiplies matrices, unless CUBLAS_WORKSPACE_CONFIG is set: 32 MiB
 # on Hopper and data centers' Blackwell (also recommended by the cuBLAS documentation, cublasSetWorkspace), elsewhere
@@ -90,7 +90,7 @@ class DeviceMemory:
         self.now_bytes = self.peak_bytes = self.highest_bytes = 0  # no script resets highest_bytes
         self.allocator, self._ooms = Allocator(total_bytes, say=say), 0
         self._uncounted: dict[Hashable, tuple[int, int]] = {}  # (bytes, stream) of storages without a block yet
-        self._given, self._taken = _Count(), _Count()  # allocated and freed since the script's last reset
+        self._bytes, self._number = Gauge(), Gauge()  # allocated and freed since the script's last reset
         self._most_allocations, self._limit_bytes = 0, total_bytes
         self.journal: StorageJournal | None = None
         self._sizes: dict[Hashable, int] = {}
@@ -112,7 +112,7 @@ class DeviceMemory:
         wanted_bytes = self.now_bytes - self._sizes.get(key, 0) + size_bytes
         if is_counted and wanted_bytes > self._limit_bytes:
             raise self._out_of_memory(size_bytes, self.now_bytes)
-        self._taken.add(self._sizes.pop(key, 0))
+        self._count_change(-self._sizes.pop(key, 0))
         self._sizes[key], self.now_bytes = size_bytes, wanted_bytes
         self._free(key)
         self._uncounted[key] = size_bytes, stream
@@ -123,7 +123,12 @@ class DeviceMemory:
                 self._sizes[key], self.now_bytes = 0, self.now_bytes - size_bytes  # undo: the storage was not allocated
                 self.drop(key)
                 raise
-        self._given.add(size_bytes)
+        self._count_change(size_bytes)
+
+    def _count_change(self, size_bytes: int) -> None:
+        """Count an allocation or, with negative bytes, a free; nothing if it is empty."""
+        self._bytes.add(size_bytes)
+        self._number.add((size_bytes > 0) - (size_bytes < 0))
 
     def _out_of_memory(self, size_bytes: int, held_bytes: int) -> torch.OutOfMemoryError:
         """Return the error for a storage that does not fit next to `held_bytes`."""
@@ -156,7 +161,7 @@ class DeviceMemory:
             self.journal.note(key, None)
             return
         size_bytes = self._sizes.pop(key, 0)
-        self._taken.add(size_bytes)
+        self._count_change(-size_bytes)
         users = self._users.pop(key, set()) & self._sizes.keys()
         if users:
             self._loans.append(loan := _Loan(size_bytes, users))
@@ -208,7 +213,7 @@ class DeviceMemory:
 
     def reset_accumulated(self) -> None:
         """Reset the totals, as `torch.cuda.reset_accumulated_memory_stats` does."""
-        self._given, self._taken = _Count(), _Count()
+        self._bytes, self._number = Gauge(), Gauge()
         self.allocator.reset(is_peak=False)
 
     def empty_cache(self) -> None:
@@ -225,15 +230,14 @@ class DeviceMemory:
 
     def statistics(self) -> dict[str, Any]:
         """Return the dict of `torch.cuda.memory_stats_as_nested_dict`; held blocks all count as of the large pool."""
-        given, taken, allocator = self._given, self._taken, self.allocator
-        nothing = _statistic(0, 0, 0, 0)
-        in_use = _statistic(self.now_bytes, self.peak_bytes, given.size_bytes, taken.size_bytes)
-        counts = _statistic(len(self._sizes), self._most_allocations, given.number, taken.number)
+        nothing, allocator = asdict(Gauge()), self.allocator
+        in_use = asdict(replace(self._bytes, current=self.now_bytes, peak=self.peak_bytes))
+        counts = asdict(replace(self._number, current=len(self._sizes), peak=self._most_allocations))
         held = {
             **dict.fromkeys(("allocated_bytes", "active_bytes", "requested_bytes"), in_use),
             **dict.fromkeys(("allocation", "active"), counts),
         }
-        pools = {pool: gauges.all() for pool, gauges in allocator.gauges.items()}
+        pools = allocator.gauges
         return {
             **{name: {"all": found, "large_pool": found, "small_pool": nothing} for name, found in held.items()},
             **{name: {pool: asdict(of[name]) for pool, of in pools.items()} for name in pools["all"]},
@@ -249,19 +253,6 @@ class DeviceMemory:
     def segments(self, device: int) -> list[dict[str, Any]]:
         """Return the list of `torch.cuda.memory_snapshot`."""
         return [_segment(device, blocks) for blocks in self.allocator.ranges()]
-
-
-@dataclass(slots=True)
-class _Count:
-    """A number of allocations, and their total bytes."""
-
-    number: int = 0
-    size_bytes: int = 0
-
-    def add(self, size_bytes: int) -> None:
-        """Count an allocation, unless it is empty."""
-        self.number += size_bytes > 0
-        self.size_bytes += size_bytes
 
 
 def _segment(device: int, blocks: list[Block]) -> dict[str, Any]:
@@ -281,7 +272,3 @@ def _segment(device: int, blocks: list[Block]) -> dict[str, Any]:
             for each in blocks
         ],
     }
-
-
-def _statistic(current: int, peak: int, allocated: int, freed: int) -> dict[str, int]:
-    return {"current": current, "peak": peak, "allocated": allocated, "freed": freed}

@@ -79,7 +79,8 @@ class Sparse:
         if name in _READ:
             return func(*args, **kwargs)
         if name in _PARTS:
-            found = self._adopt(_PARTS[name](args[0]))
+            found = _PARTS[name](args[0])
+            self._shadows.adopt([found])
             # Autograd turns this into a view, but only once.
             return found if name.startswith("_") else _aten.alias.default(found)
         with self._run():
@@ -91,10 +92,6 @@ class Sparse:
             if name in _BY_VALUE or name in _OF_ALL:
                 return self._by_value(func, name, args, kwargs)
         raise RuntimeError(f"{func.name()} of sparse tensors has no price on simulated GPUs: expected sparse=False")
-
-    def _adopt(self, tensor: Tensor) -> Tensor:
-        self._shadows.adopt([tensor])
-        return tensor
 
     def _clone(self, sparse: Tensor, **_: Any) -> Tensor:
         return _make_like(sparse, _indices(sparse).clone(), _values(sparse).clone())

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from scenarios.config.scenario import Ids, Interaction, Model, Scenario, Table
 from scenarios.workloads.dlrm.batches import draw_bags, draw_ids
-from scenarios.workloads.dlrm.ids.distribution import Zipf, block_shares, draws_of
+from scenarios.workloads.dlrm.ids.distribution import TableDraws, Zipf, block_shares
 from scenarios.workloads.dlrm.ids.shuffle import Shuffle
 from tests.lanes import examples
 from tests.small import cluster, scenario
@@ -196,7 +196,7 @@ def counts(drawn: Scenario, steps: int, blocks: int) -> Floats:
 def assert_drawn_from(one: Table, blocks: int) -> None:
     """Check that batches of a table's ids have the mean of its law in each block."""
     steps = 1500
-    mean = draws_of(one, batch_size=16).mean(blocks)
+    mean = TableDraws(one, samples=16).mean(blocks)
     found = counts(training((one,), 1, 1, 16), steps, blocks)[:, 0]
     # Too few ids say nothing of their own variance: a bag has at most its length of them.
     variance = np.where(steps * mean > 100, found.var(0), mean * one.ids_per_sample)
@@ -205,13 +205,13 @@ def assert_drawn_from(one: Table, blocks: int) -> None:
 
 @given(st.integers(1, 2000), random_ids(), st.integers(1, 30), st.integers(1, 10))
 def test_fixed_lengths_add_up_exactly(rows: int, ids: Ids, blocks: int, length: int) -> None:
-    draws = draws_of(table(rows, ids, length), batch_size=7)
+    draws = TableDraws(table(rows, ids, length), samples=7)
     assert draws.mean(blocks).sum() == pytest.approx(7 * length, rel=EXACT)
     assert draws.mean().tolist() == [7 * length]
 
 
 def test_poisson_lengths_are_spread_over_the_blocks() -> None:
-    assert draws_of(table(4, Ids(), 2.5, "poisson"), batch_size=8).mean(2).tolist() == [10, 10]
+    assert TableDraws(table(4, Ids(), 2.5, "poisson"), samples=8).mean(2).tolist() == [10, 10]
 
 
 FILES = count()
@@ -231,7 +231,7 @@ def test_means_of_a_file_are_those_of_reading_it_to_its_end(
     )
     one = table(12, ids)
     found = counts(training((one,), 1, ranks, batch_size), len(bags), blocks)
-    assert draws_of(one, batch_size).mean(blocks) == pytest.approx(found.mean((0, 1)))
+    assert TableDraws(one, batch_size).mean(blocks) == pytest.approx(found.mean((0, 1)))
     assert block_shares(one, blocks) == pytest.approx(by_block(row_counts(bags) / row_counts(bags).sum(), blocks))
 
 

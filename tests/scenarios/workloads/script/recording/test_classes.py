@@ -12,7 +12,7 @@ import torch
 from scenarios.seam.errors import ProgramError
 from scenarios.workloads.recording.events.calls import IssueCall
 from scenarios.workloads.recording.packed import Packed
-from scenarios.workloads.script.recording.classes import Classes
+from scenarios.workloads.script.recording.classes import Classes, rank_classes
 from scenarios.workloads.script.recording.few import Few
 from scenarios.workloads.script.recording.replay import Families
 from scenarios.workloads.script.recording.single_rank import Alone, SentByRanks
@@ -89,11 +89,7 @@ def rows_of(rank: int, size: int = 512, rows: int = 50368) -> int:
     ids=["even", "first", "host", "both", "last", "50368", "50432", "first50368", "mesh", "pp", "pptp", "pp0", "hand"],
 )
 def test_classes_are_found_of_few_ranks(
-    does: Callable[[int], Hashable],
-    size: int,
-    groups: list[range],
-    messages: list[tuple[int, int]],
-    most: int,
+    does: Callable[[int], Hashable], size: int, groups: list[range], messages: list[tuple[int, int]], most: int
 ) -> None:
     """Stages whose ranks send each other messages are all played; elsewhere few ranks tell the others."""
     few = Told(does, size, groups, messages)
@@ -168,3 +164,24 @@ def test_a_rank_is_in_the_group_that_its_mesh_has_for_it(is_by_turns: bool) -> N
     assert made.groups[made.like(first_row, 3) or 0] == [2, 3]
     assert made.groups[made.like(first_column, 3) or 0] == [1, 3]
     assert made.like(0, 3) == 0
+
+
+@pytest.mark.parametrize(
+    ("recorded_by", "classes"),
+    [
+        ([0, 1, 2], ()),
+        ([0, 0, 0], ((0, 3, "0-2"),)),
+        ([0, 1, 1, 1, 4], ((0, 1, "0"), (1, 3, "1-3"), (4, 1, "4"))),
+        ([0, 1, 1, 1] * 3, ((0, 3, "0-8 in steps of 4"), (1, 9, "1-3, 5-7, 9-11"))),
+        ([0, 1, 2, 3, 4, 0], ((0, 2, "0, 5"), *((rank, 1, str(rank)) for rank in range(1, 5)))),
+        (
+            [0, 1, 1] * 12,
+            (
+                (0, 12, "0-33 in steps of 3"),
+                (1, 24, f"{', '.join(f'{first}-{first + 1}' for first in range(1, 25, 3))}, 4 more ranges"),
+            ),
+        ),
+    ],
+)
+def test_classes_are_ranges_of_ranks(recorded_by: list[int], classes: tuple[tuple[int, int, str], ...]) -> None:
+    assert rank_classes(recorded_by) == classes
