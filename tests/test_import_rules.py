@@ -47,6 +47,7 @@ DOORS = {f"{room}/__main__.py": {"twinstep"} for room in ROOMS}
 # The only other places that cross.
 CROSSINGS = {
     "reports/user_keys.py": {"scenarios.config.overrides"},
+    "reports/kineto/calls.py": {"scenarios.kernel_tables.traced"},
     "reports/trace_table.py": {"scenarios.kernel_tables", "scenarios.seam.operations.as_json"},
     "sim/clock.py": {"simpy"},
     "sim/job/play.py": {"simpy"},

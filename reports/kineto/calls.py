@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,42 +13,12 @@ from reports.kineto.names import communicates
 from reports.kineto.operators import NOWHERE, Operators
 from reports.kineto.steps import launches_of, steps_of
 from reports.kineto.trace_file import COPIES, CPU_OP, KERNEL, Event, TraceFile, as_text
+from scenarios.kernel_tables.traced import TracedCall, TracedKernel
 
 _SHAPES, _STRIDES = "Input Dims", "Input Strides"
 _LARGEST = 2**40
 _ACCUMULATES = "torch::autograd::AccumulateGrad"
 _HOST_COPIES = ("HtoD", "DtoH", "Host", "Pageable", "Pinned")
-
-
-@dataclass(frozen=True, slots=True)
-class TracedKernel:
-    """A kernel or copy on the GPU; its time in microseconds, and the blocks of its grid.
-
-    `is_host_copy`: it copies between the host and the GPU.
-    """
-
-    name: str
-    us: float
-    blocks: int
-    is_host_copy: bool
-
-
-@dataclass(slots=True)
-class TracedCall:
-    """A call of an operator, annotation or function of autograd: its kernels, and its inner calls that launched some.
-
-    `dims`, `strides`, `types` and `values` are its arguments as the profiler writes them. `gradients` are the
-    dimensions of the arguments of its function of autograd.
-    """
-
-    name: str
-    dims: Sequence[Any] = ()
-    strides: Sequence[Any] = ()
-    types: Sequence[str] = ()
-    values: Sequence[str] = ()
-    gradients: Sequence[Any] | None = None
-    kernels: list[TracedKernel] = field(default_factory=list)
-    calls: list[TracedCall] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

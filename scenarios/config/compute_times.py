@@ -11,26 +11,19 @@ import math
 from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from scenarios.config.toml.look import utf8_content
 from scenarios.config.toml.mistakes import path_text, toml_text
 from scenarios.config.toml.table_file.csv_file import CsvFile
 
+if TYPE_CHECKING:
+    from scenarios.seam.kernel import Kernel
+    from scenarios.seam.trace import Span
+
 NEEDED = ("label", "time_us")
 COLUMNS = ("label", "call", "time_us", "spread", "samples")  # the last two are for readers of the file
 _MOST_US = 3600e6  # an hour, the limit of every time in a scenario
-
-
-class Costed(Protocol):
-    """A kernel, or the span of one."""
-
-    @property
-    def flops(self) -> float: ...
-    @property
-    def bytes_read(self) -> float: ...
-    @property
-    def bytes_written(self) -> float: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +70,7 @@ class ComputeCounter:
         self._times = {(row.label, row.call): row for row in times.rows} if times else {}
         self._ordinals = Ordinals()
 
-    def next(self, rank: int, stream: str, step: int, label: str, *, cost: Costed) -> ComputeTime | None:
+    def next(self, rank: int, stream: str, step: int, label: str, *, cost: Kernel | Span) -> ComputeTime | None:
         """Return the measured time of the next computation in issue order, or None.
 
         Computations outside steps, without a row in the file, or without work (such as a rank without a table of some

@@ -13,60 +13,20 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from scenarios.kernel_tables import embeddings
 from scenarios.kernel_tables.arguments import DTYPES, NotKnownError, TracedArgument, calls, tensor
 from scenarios.kernel_tables.row import MeasuredOperator
+from scenarios.kernel_tables.traced import TracedCall, TracedKernel
 from scenarios.modules.operators import is_composite, price
 from scenarios.modules.precision import rounding_to_tf32
 from scenarios.seam.operations.operation import Operation
 from scenarios.workloads.script.gpu.kernels import as_laid_out
 
 Operations = tuple[Operation, ...]
-
-
-class KernelInTrace(Protocol):
-    """A kernel or copy on the GPU; `us` is its time, `blocks` the size of its grid.
-
-    `is_host_copy`: a copy between the host and the GPU.
-    """
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def us(self) -> float: ...
-    @property
-    def blocks(self) -> int: ...
-    @property
-    def is_host_copy(self) -> bool: ...
-
-
-class CallInTrace(Protocol):
-    """A call of an operator that launched kernels, itself or by operators that it called.
-
-    `dims`, `strides`, `types` and `values` are its arguments as the profiler writes them; `gradients` the dimensions of
-    the inputs of its autograd function, which equal those of its results; None without a backward pass.
-    """
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def dims(self) -> Sequence[Any]: ...
-    @property
-    def strides(self) -> Sequence[Any]: ...
-    @property
-    def types(self) -> Sequence[str]: ...
-    @property
-    def values(self) -> Sequence[str]: ...
-    @property
-    def gradients(self) -> Sequence[Any] | None: ...
-    @property
-    def kernels(self) -> Sequence[KernelInTrace]: ...
-    @property
-    def calls(self) -> Sequence[CallInTrace]: ...
 
 
 @dataclass(slots=True)
@@ -103,7 +63,7 @@ _NOT_AS_DECLARED = (RuntimeError, TypeError, ValueError, LookupError, AssertionE
 _HOST_COPIES = "copies between the host and the GPU"
 
 
-def rows_of(traced: Sequence[CallInTrace], parameters: Sequence[Sequence[int]]) -> OperatorRows:
+def rows_of(traced: Sequence[TracedCall], parameters: Sequence[Sequence[int]]) -> OperatorRows:
     """Return the rows of calls, one for each description, with the mean time of its calls.
 
     `parameters` are the shapes of the gradients that a step accumulates, as a trace omits lists of more than 30. Calls
@@ -132,7 +92,7 @@ class _Walk:
         self._left_out, self._parameters, self._sixteen_bits = left_out, parameters, sixteen_bits
         self._known: dict[tuple[object, ...], Operations | None] = {}
 
-    def walk(self, traced: Iterable[CallInTrace]) -> Iterator[tuple[Operations, float]]:
+    def walk(self, traced: Iterable[TracedCall]) -> Iterator[tuple[Operations, float]]:
         """Yield the descriptions of calls with their times in us, in the order of the calls."""
         checks_us = 0.0
         rest = [(call, "") for call in reversed(list(traced))]  # each call with its caller's name
@@ -155,11 +115,11 @@ class _Walk:
         if checks_us:
             self._left_out[embeddings.CHECK] += checks_us
 
-    def _leave_out(self, call: CallInTrace, kernels: Iterable[KernelInTrace]) -> None:
+    def _leave_out(self, call: TracedCall, kernels: Iterable[TracedKernel]) -> None:
         for kernel in kernels:
             self._left_out[_HOST_COPIES if kernel.is_host_copy else call.name] += kernel.us
 
-    def _describe(self, call: CallInTrace, around: str) -> Operations | None:
+    def _describe(self, call: TracedCall, around: str) -> Operations | None:
         """Return the description of a call; () if it is unknown, None if the operators that it called have
         descriptions.
         """
@@ -175,8 +135,8 @@ class _Walk:
             self._known[key] = self._of_torch(call, name)
         return self._known[key]
 
-    def _of_fbgemm(self, call: CallInTrace) -> Operations | None:
-        listed: list[CallInTrace] = [call]
+    def _of_fbgemm(self, call: TracedCall) -> Operations | None:
+        listed: list[TracedCall] = [call]
         for one in listed:
             try:
                 if traced := embeddings.describe_call(one.name, _arguments_of(one, self._sixteen_bits)):
@@ -186,7 +146,7 @@ class _Walk:
             listed += one.calls
         return None
 
-    def _of_torch(self, call: CallInTrace, name: str) -> Operations | None:
+    def _of_torch(self, call: TracedCall, name: str) -> Operations | None:
         packet = getattr(torch.ops.aten, name.removeprefix("aten::"), None)
         if packet is None:
             return None
@@ -201,7 +161,7 @@ class _Walk:
             return ()
         return ()
 
-    def _list(self, call: CallInTrace, given: Sequence[TracedArgument], declared: Any, one: TracedArgument) -> Any:
+    def _list(self, call: TracedCall, given: Sequence[TracedArgument], declared: Any, one: TracedArgument) -> Any:
         """Return a list of tensors that a trace omits: indices, or an optimizer's tensors of each parameter."""
         if "Optional[Tensor" in str(declared.type):
             return _indices(call, given)
@@ -214,7 +174,7 @@ class _Walk:
             torch.empty(() if declared.name == _STEPS else shape, dtype=one.dtype, device="meta") for shape in shapes
         ]
 
-    def _shapes(self, call: CallInTrace) -> Sequence[Sequence[int]]:
+    def _shapes(self, call: TracedCall) -> Sequence[Sequence[int]]:
         """Return the shapes of a list's tensors, of parameters or of one number each, that match the kernels' blocks.
 
         Raises:
@@ -263,7 +223,7 @@ def _result(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return as_laid_out(func, args, func(*args, **kwargs))
 
 
-def _indices(call: CallInTrace, given: Sequence[TracedArgument]) -> list[Any]:
+def _indices(call: TracedCall, given: Sequence[TracedArgument]) -> list[Any]:
     """Return the indices of `index` and `index_put`, shaped as the result or the values, with None for other
     dimensions.
 
@@ -286,14 +246,14 @@ def _indices(call: CallInTrace, given: Sequence[TracedArgument]) -> list[Any]:
     return [None] * before + [tensor(own, None, torch.int64) for _ in range(indexed)]
 
 
-def _arguments_of(call: CallInTrace, sixteen_bits: torch.dtype) -> list[TracedArgument]:
+def _arguments_of(call: TracedCall, sixteen_bits: torch.dtype) -> list[TracedArgument]:
     dtype = _dtype_of_lists(call, sixteen_bits)
     strides = call.strides if len(call.strides) == len(call.dims) else [None] * len(call.dims)
     values = call.values if len(call.values) == len(call.dims) else [""] * len(call.dims)
     return [TracedArgument(*one, dtype) for one in zip(call.dims, strides, call.types, values, strict=True)]
 
 
-def _dtype_of_lists(call: CallInTrace, sixteen_bits: torch.dtype) -> torch.dtype:
+def _dtype_of_lists(call: TracedCall, sixteen_bits: torch.dtype) -> torch.dtype:
     """Return the dtype of tensors in lists, from kernels' names, else of the first tensor argument."""
     if "TensorList" in call.types:
         for kernel in _kernels(call):
@@ -305,13 +265,13 @@ def _dtype_of_lists(call: CallInTrace, sixteen_bits: torch.dtype) -> torch.dtype
     return next((DTYPES[kind] for kind in call.types if kind in DTYPES), torch.float32)
 
 
-def _sixteen_bits(traced: Sequence[CallInTrace]) -> torch.dtype:
+def _sixteen_bits(traced: Sequence[TracedCall]) -> torch.dtype:
     """Return the 16-bit dtype that most tensors have."""
     counts = Counter(kind for call in _all(traced) for kind in call.types)
     return torch.float16 if counts["c10::Half"] > counts["c10::BFloat16"] else torch.bfloat16
 
 
-def _as_rounded(traced: Sequence[CallInTrace]) -> AbstractContextManager[None]:
+def _as_rounded(traced: Sequence[TracedCall]) -> AbstractContextManager[None]:
     """Describe products and convolutions of float32 as rounded to TF32 if the kernels' names say so.
 
     Where no name tells, torch rounds convolutions only.
@@ -331,40 +291,40 @@ def _is_product(name: str) -> Iterator[bool]:
     yield from (word in name for word in ("mm", "conv", "mv", "dot"))
 
 
-def _is_cast(call: CallInTrace) -> bool:
+def _is_cast(call: TracedCall) -> bool:
     """Return whether a call, under autocast, casts its inputs and calls its operator on the result."""
     casts = any(one.name in ("aten::to", "aten::_to_copy") for one in call.calls)
     return any(one.name == call.name and (casts or list(one.types) != list(call.types)) for one in call.calls)
 
 
-def _counts_steps(call: CallInTrace) -> bool:
+def _counts_steps(call: TracedCall) -> bool:
     """Return whether a call adds 1 to each tensor of a list, as optimizers count their steps."""
     return call.name == "aten::_foreach_add_" and call.values[1:2] == ["1"] and call.types[1:2] == ["Scalar"]
 
 
-def _is_on(call: CallInTrace, argument: str) -> bool:
+def _is_on(call: TracedCall, argument: str) -> bool:
     packet = getattr(torch.ops.aten, call.name.removeprefix("aten::"))
     names = [each.name for each in packet.default._schema.arguments]
     at = names.index(argument) if argument in names else len(call.values)
     return at < len(call.values) and call.values[at] not in ("", "False", "0", "0.")
 
 
-def _key(call: CallInTrace) -> tuple[object, ...]:
+def _key(call: TracedCall) -> tuple[object, ...]:
     lists = any(kind == "TensorList" for kind in call.types)
     kernels = tuple((kernel.name, kernel.blocks) for kernel in _kernels(call)) if lists else ()
     return repr((call.dims, call.strides, call.types, call.values, call.gradients)), kernels
 
 
-def _kernels(call: CallInTrace) -> Iterator[KernelInTrace]:
+def _kernels(call: TracedCall) -> Iterator[TracedKernel]:
     for one in _all([call]):
         yield from one.kernels
 
 
-def _us(call: CallInTrace) -> float:
+def _us(call: TracedCall) -> float:
     return math.fsum(kernel.us for kernel in _kernels(call))
 
 
-def _all(traced: Iterable[CallInTrace]) -> Iterator[CallInTrace]:
+def _all(traced: Iterable[TracedCall]) -> Iterator[TracedCall]:
     """Yield calls and the calls inside them; without recursion, as calls may nest deeper than Python's stack."""
     rest = list(traced)
     while rest:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import types
 from pathlib import Path
 
 import pytest
@@ -11,13 +10,13 @@ from scenarios.config.compute_times import ComputeCounter, ComputeTime, ComputeT
 from scenarios.config.load import load
 from scenarios.config.scenario import Scenario
 from scenarios.config.warnings import NotesAfter
+from scenarios.seam.kernel import Kernel
 from scenarios.seam.trace import Span
 from tests.mistakes import mistakes_of
 from tests.reports.recordings import span
 from tests.scenarios.config.toml.bad_pieces import EXCHANGE
 
-WORK = types.SimpleNamespace(flops=1.0, bytes_read=0.0, bytes_written=0.0)
-IDLE = types.SimpleNamespace(flops=0.0, bytes_read=0.0, bytes_written=0.0)
+WORK, IDLE = Kernel(kind="gemm", flops=1.0), Kernel(kind="gemm")
 KEY = "[run]\ncompute_times = 'times.csv'\n"
 NUMBER = "expected a number from 0 to 3600000000"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -16,30 +15,15 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from scenarios.kernel_tables.called import rows_of
+from scenarios.kernel_tables.traced import TracedCall as Call
+from scenarios.kernel_tables.traced import TracedKernel
 from scenarios.modules.operators import is_composite, price
 from scenarios.seam.operations.optimizers import Foreach
 from scenarios.seam.operations.products import Product
 
 
-@dataclass
-class Kernel:
-    name: str = "k<float>"
-    us: float = 1.0
-    blocks: int = 0
-    is_host_copy: bool = False
-
-
-@dataclass
-class Call:
-    name: str
-    dims: list[Any] = field(default_factory=list)
-    strides: list[Any] = field(default_factory=list)
-    types: list[str] = field(default_factory=list)
-    values: list[str] = field(default_factory=list)
-    gradients: list[Any] | None = None
-    kernels: list[Kernel] = field(default_factory=list)
-    calls: list[Call] = field(default_factory=list)
-    until: float = 0.0
+def kernel(name: str = "k<float>", us: float = 1.0, blocks: int = 0) -> TracedKernel:
+    return TracedKernel(name, us, blocks)
 
 
 class Seen(TorchDispatchMode):
@@ -71,17 +55,16 @@ def calls_of(step: Callable[[], None], folder: Any) -> list[Call]:
     events = json.loads((folder / "t.json").read_text())["traceEvents"]
     events = [one for one in events if one.get("cat") == "cpu_op"]
     roots: list[Call] = []
-    stacks: dict[Any, list[Call]] = {}
+    stacks: dict[Any, list[tuple[Call, float]]] = {}  # each with its end
     for one in sorted(events, key=lambda one: (one["ts"], -one["dur"])):
         keys = ("Input Dims", "Input Strides", "Input type", "Concrete Inputs")
-        kernels = [] if is_made_of_others(one["name"]) else [Kernel()]
+        kernels = [] if is_made_of_others(one["name"]) else [kernel()]
         call = Call(one["name"], *(one["args"].get(key, []) for key in keys), kernels=kernels)
-        call.until = one["ts"] + one["dur"]
         stack = stacks.setdefault(one["tid"], [])
-        while stack and stack[-1].until <= one["ts"]:
+        while stack and stack[-1][1] <= one["ts"]:
             stack.pop()
-        (stack[-1].calls if stack else roots).append(call)
-        stack.append(call)
+        (stack[-1][0].calls if stack else roots).append(call)
+        stack.append((call, one["ts"] + one["dur"]))
     return roots
 
 
@@ -134,7 +117,7 @@ def test_a_profilers_calls_are_described_as_a_dispatch_mode_sees_them(make, tmp_
 
 def mm(name: str, dtype: str = "float") -> Call:
     dims, strides = [[8, 64], [64, 32]], [[64, 1], [32, 1]]
-    return Call("aten::mm", dims, strides, [dtype] * 2, ["", ""], kernels=[Kernel(name)])
+    return Call("aten::mm", dims, strides, [dtype] * 2, ["", ""], kernels=[kernel(name)])
 
 
 @pytest.mark.parametrize(
@@ -158,7 +141,7 @@ def test_names_of_kernels_say_how_products_are_rounded(kernel, dtype):
 def test_a_call_that_autocast_makes_of_another_counts_once_beside_its_casts():
     cast = Call(
         "aten::_to_copy", [[8, 64], [], [], [], [], [], []], [[64, 1], *[[]] * 6],
-        ["float", "Scalar", "", "", "", "Scalar", ""], ["", "15", "", "", "", "False", ""], kernels=[Kernel()],
+        ["float", "Scalar", "", "", "", "Scalar", ""], ["", "15", "", "", "", "False", ""], kernels=[kernel()],
     )  # fmt: skip
     outer = mm("")
     outer.kernels = []
@@ -172,7 +155,7 @@ def adam(blocks: int) -> Call:
     values = ["0.001", "0.9", "0.999", "0.", "1e-08", "False", "False", "", ""]
     types = [*lists, *numbers, "", ""]
     name = "multi_tensor_apply_kernel<FusedAdamMathFunctor<float, 4>, double>"
-    return Call("aten::_fused_adam_", [[]] * 15, [[]] * 15, types, [""] * 6 + values, kernels=[Kernel(name, 9, blocks)])
+    return Call("aten::_fused_adam_", [[]] * 15, [[]] * 15, types, [""] * 6 + values, kernels=[kernel(name, 9, blocks)])
 
 
 @pytest.mark.parametrize(
@@ -191,9 +174,9 @@ def test_lists_of_an_optimizer_are_the_parameters_that_make_as_many_blocks(param
 
 
 def test_a_list_of_as_many_blocks_as_tensors_is_of_steps_where_1_is_added():
-    kernel = Kernel("multi_tensor_apply_kernel<BinaryOpScalarFunctor<float, 1, 1, 0>>", 1, 2)
+    launched = kernel("multi_tensor_apply_kernel<BinaryOpScalarFunctor<float, 1, 1, 0>>", 1, 2)
     calls = [
-        Call("aten::_foreach_add_", [[], []], [[], []], ["TensorList", "Scalar"], ["", value], kernels=[kernel])
+        Call("aten::_foreach_add_", [[], []], [[], []], ["TensorList", "Scalar"], ["", value], kernels=[launched])
         for value in ("1", "1e-08")
     ]
     lists: list[Any] = [one.operations[0] for one in rows_of(calls, [[256, 256], [256]]).rows]
@@ -203,8 +186,8 @@ def test_a_list_of_as_many_blocks_as_tensors_is_of_steps_where_1_is_added():
 
 def test_lists_of_numbers_that_a_trace_leaves_out_are_not_needed():
     """As of more than 30, which profilers do not write."""
-    kernel = Kernel("multi_tensor_apply_kernel<PointwiseOpScalarListFunctor<float, 3, 3, 0>>", 1, 2)
-    call = Call("aten::_foreach_addcdiv_", [[]] * 4, [[]] * 4, ["TensorList"] * 3 + [""], [""] * 4, kernels=[kernel])
+    launched = kernel("multi_tensor_apply_kernel<PointwiseOpScalarListFunctor<float, 3, 3, 0>>", 1, 2)
+    call = Call("aten::_foreach_addcdiv_", [[]] * 4, [[]] * 4, ["TensorList"] * 3 + [""], [""] * 4, kernels=[launched])
     (row,) = rows_of([call], [[256, 256], [256]]).rows
     assert row.operations[0] == Foreach(
         name="_foreach_addcdiv_", dtype="float32", numels=(65536, 256), lists=3, read=3, written=1
@@ -219,7 +202,7 @@ def test_stacks_may_be_deep():
 
 
 def test_unexplained_lists_are_left_out_with_their_time():
-    found = rows_of([adam(77), Call("mine::op", kernels=[Kernel(us=3)])], [[512, 256]])
+    found = rows_of([adam(77), Call("mine::op", kernels=[kernel(us=3)])], [[512, 256]])
     assert (found.rows, dict(found.left_out)) == ([], {"aten::_fused_adam_": 9, "mine::op": 3})
 
 
@@ -236,7 +219,7 @@ def integers(count: int, kind: str = "long int") -> tuple[list[int], list[int], 
 
 def fbgemms(name: str, *arguments: tuple[Any, ...]) -> Call:
     columns: list[Any] = [list(each) for each in zip(*arguments, strict=True)]
-    return Call(f"fbgemm::{name}", *columns, kernels=[Kernel(us=2)])
+    return Call(f"fbgemm::{name}", *columns, kernels=[kernel(us=2)])
 
 
 NONE = ([], [], "", "")
