@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 from scenarios.seam.errors import ScenarioError
@@ -15,40 +15,32 @@ _STEP = "step"
 _WORDS = "numbers and ranges such as '0,8,16-23', 'every:64', 'all' or 'none'"
 
 
-def chosen_numbers(words: str, count: int) -> frozenset[int] | None:
-    """Return the numbers below `count` that a choice names; None means all.
+def numbers_of_option(option: str, words: str, count: int) -> frozenset[int] | None:
+    """Return the numbers below `count` that the value of a command-line option names; None means all.
 
     Raises:
-        ValueError: the choice is invalid; the message is the expected form, as a phrase.
+        ScenarioError: the value has none of the forms.
     """
+
+    def refuse(expected: str) -> ScenarioError:
+        return ScenarioError(f"{option} = {words!r}: expected {expected}")
+
     if words in ("all", "none"):
         return None if words == "all" else frozenset()
     if found := re.fullmatch(r"every:([0-9]{1,9})", words):
         if not int(found[1]):
-            raise ValueError("'every:' and at least 1")
+            raise refuse("'every:' and at least 1")
         return frozenset(range(0, count, int(found[1])))
     numbers: set[int] = set()
     for part in words.split(","):
         bounds = re.fullmatch(r"\s*([0-9]{1,9})(?:-([0-9]{1,9}))?\s*", part)
         if bounds is None:
-            raise ValueError(_WORDS)
+            raise refuse(_WORDS)
         first, last = int(bounds[1]), int(bounds[2] or bounds[1])
         if not first <= last < count:
-            raise ValueError(f"numbers from 0 to {count - 1}, ranges upwards")
+            raise refuse(f"numbers from 0 to {count - 1}, ranges upwards")
         numbers.update(range(first, last + 1))
     return frozenset(numbers)
-
-
-def numbers_of_option(option: str, words: str, count: int) -> frozenset[int] | None:
-    """Return `chosen_numbers` for the value of a command-line option.
-
-    Raises:
-        ScenarioError: `words` has none of the forms that `chosen_numbers` accepts.
-    """
-    try:
-        return chosen_numbers(words, count)
-    except ValueError as error:
-        raise ScenarioError(f"{option} = {words!r}: expected {error}") from None
 
 
 class Keeping:
@@ -64,29 +56,24 @@ class Keeping:
         self._works: dict[Work, int] = {}
         self._used: dict[int, tuple[int, int]] = {}  # step -> which of `_works`, and how many ranks ended it
 
-    @property
-    def has_ranks(self) -> bool:
-        """True if any rank is chosen."""
-        return self._ranks is None or bool(self._ranks)
-
-    def among(self, ranks: Collection[int]) -> Keeping:
-        """Return the choice restricted to `ranks`, with no spans counted yet."""
-        return self if self._ranks is None else Keeping(self._ranks.intersection(ranks), self._steps)
-
     def restrict(self, ranks: Sequence[int], given: str) -> Keeping:
-        """Return the choice restricted to the simulated ranks; `given` is the user's spelling, for the error.
+        """Return the choice restricted to the simulated ranks, with no spans counted yet.
+
+        `given` is the user's spelling, for the error.
 
         Raises:
             ScenarioError: ranks were chosen, and none of them is simulated.
         """
-        kept = self.among(ranks)
-        if self.has_ranks and not kept.has_ranks:
+        if self._ranks is None:
+            return self
+        kept = self._ranks.intersection(ranks)
+        if self._ranks and not kept:
             shown = ", ".join(map(str, ranks[:8]))
             raise ScenarioError(
                 f"{given}: expected some of the {len(ranks)} ranks that are simulated with run.ranks = 'alike',"
                 f" such as {shown}"
             )
-        return kept
+        return Keeping(kept, self._steps)
 
     def of(self, spans: Sequence[Span]) -> Sequence[Span]:
         """Return the spans to keep; all spans of one step must come in one call."""

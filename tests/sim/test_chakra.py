@@ -18,6 +18,7 @@ from scenarios.config.load import load
 from scenarios.config.scenario import Scenario
 from scenarios.seam.errors import ProgramError, ScenarioError
 from scenarios.seam.kernel import elementwise
+from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Recording, Span, Thinned
 from scenarios.workloads.build import build
@@ -32,6 +33,7 @@ from scenarios.workloads.chakra.nodes import (
     TraceNode,
     read,
 )
+from scenarios.workloads.recording.recorded import Recorded
 from scenarios.workloads.recording.recorder import ProgramRecorder
 from sim.run import play as play_program
 from sim.run import simulate
@@ -44,6 +46,14 @@ from twinstep.reporting.chakra import GROUPS, write_traces
 def play(path: Path, **overrides: object) -> Recording:
     scenario = load(path, overrides)
     return simulate(scenario, build(scenario))
+
+
+def record(scenario: Scenario, program: Program) -> tuple[Recording, Recorded]:
+    """Return a run with its spans, and the recording of the program."""
+    recorder, spans = ProgramRecorder(scenario), list[Span]()
+    run = play_program(scenario, program, spans.extend, recorder=recorder)
+    run.spans = spans
+    return run, recorder.make_recording()
 
 
 def by_label(recording: Recording, rank: int = 0, step: int = 0) -> dict[str, Span]:
@@ -313,12 +323,8 @@ def test_a_run_written_and_played_again_makes_the_same_step(tmp_path: Path, name
     """But for exchanges that are uneven where the run has no recording (`off` = -1: it has), which has their splits."""
     keys = {"steps": 3, "ranks": "each", "payload": "sizes"}
     scenario = load(name, {**keys, "profile": "dgx_h100"} if name.startswith("examples") else keys)
-    recorder = ProgramRecorder(scenario) if off < 0 else None
-    spans: list[Span] = []
-    run = play_program(scenario, build(scenario), spans.extend, recorder=recorder)
-    run.spans = spans
-    recorded = None if recorder is None else recorder.make_recording()
-    step = write_traces(Run.of(run), tmp_path / "traces", 2, recorded)
+    run, recorded = record(scenario, build(scenario))
+    step = write_traces(Run.of(run), tmp_path / "traces", 2, recorded if off < 0 else None)
     found = again(scenario, tmp_path / "traces")
     assert calls(found, 0) == calls(run, step)
     assert groups(found, 0) == groups(run, step)
@@ -386,10 +392,8 @@ def test_messages_and_uneven_calls_are_written_from_the_recording(tmp_path: Path
     keys = "hosts = 2\ngpus_per_host = 2\n[collective]\nop = 'all_reduce'\nsize = '1 MB'\n"
     (tmp_path / "any.toml").write_text(f'program = "collective"\n[cluster]\nprofile = "dgx_h100"\n{keys}')
     scenario = load(tmp_path / "any.toml", {"steps": 1, "payload": "sizes"})
-    recorder, spans = ProgramRecorder(scenario), list[Span]()
-    run = play_program(scenario, Play(with_messages), spans.extend, recorder=recorder)
-    run.spans = spans
-    write_traces(Run.of(run), tmp_path / "traces", 0, recorder.make_recording())
+    run, recorded = record(scenario, Play(with_messages))
+    write_traces(Run.of(run), tmp_path / "traces", 0, recorded)
     found = again(scenario, tmp_path / "traces")
     assert _call(found) == _call(run)
     for rank in range(4):
@@ -411,14 +415,11 @@ def test_messages_and_uneven_calls_are_written_from_the_recording(tmp_path: Path
 )
 def test_a_recording_that_does_not_fit_its_run_is_one_sentence(tmp_path: Path, damage: dict[str, Any]) -> None:
     scenario = load(write_trace_files(tmp_path, *[[call()], [call()]]))
-    recorder, spans = ProgramRecorder(scenario), list[Span]()
-    run = play_program(scenario, build(scenario), spans.extend, recorder=recorder)
-    run.spans = spans
-    recorded = replace(recorder.make_recording(), **damage)
+    run, recorded = record(scenario, build(scenario))
     with pytest.raises(
         ReportError, match=r"^recording.json.gz: expected the recording of the run, as it was written: "
     ):
-        write_traces(Run.of(run), tmp_path / "traces", 0, recorded)
+        write_traces(Run.of(run), tmp_path / "traces", 0, replace(recorded, **damage))
     assert not (tmp_path / "traces").exists()
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from pathlib import Path
 
 import pandas as pd
@@ -12,31 +10,22 @@ import pytest
 from benchmarks.eager_steps import MEASURED, SCRIPT
 from scenarios.seam.host_work import HostWork, total
 from scenarios.seam.trace import Recording
-from scenarios.workloads.recording.file import NAME
-from tests.sim.test_gpu_script import play_script
+from tests.sim.test_gpu_script import play_script, recorded_steps, steps_ns
 
 
 @pytest.mark.parametrize(("name", "error"), [("mlp_small", 0.1), ("mlp_tf32", 0.05)])
 def test_an_eager_step_meets_its_time_on_an_h200(name: str, error: float) -> None:
     """The host's times are fitted to these and eight others; memory is not fitted."""
     recording = play_script(SCRIPT, name, profile="hgx_h200", ranks=(1, 1), steps=3)
-    last = [span for span in recording.spans if span.kind == "step"][-1]
     measured = pd.read_csv(MEASURED).set_index("name").loc[name]
-    assert (last.end_ns - last.start_ns) / 1e6 == pytest.approx(measured["step_ms"], rel=error)
+    assert steps_ns(recording)[-1] / 1e6 == pytest.approx(measured["step_ms"], rel=error)
     row, _ = recording.memory
     assert row.size_bytes == pytest.approx(measured["peak_bytes"], rel=0.02)
 
 
 def works(recording: Recording) -> list[HostWork]:
     """Return what the host did before the first step, in each step, and behind the last."""
-    fields = json.loads(gzip.decompress(recording.kept[NAME]))
-    steps: list[list[HostWork]] = [[]]
-    for line in (fields["lines"][index] for index in fields["sequences"][0]):
-        if line[0] == "host":
-            steps[-1].append(HostWork(*line[1]))
-        elif line[0] == "step":
-            steps.append([])
-    return [total(each) for each in steps]
+    return [total([HostWork(*line[1]) for line in step if line[0] == "host"]) for step in recorded_steps(recording)]
 
 
 def test_host_work_is_recorded_per_step() -> None:

@@ -7,7 +7,6 @@ import inspect
 import re
 import types
 import warnings
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,120 +16,17 @@ import torch.distributed.nn.functional as of_autograd
 
 from scenarios.seam.trace import Recording
 from scenarios.workloads.script.command import load_given
+from tests.sim.operators.rows import DATA, rows
 from tests.sim.unjudged import simulate_unjudged
 
-SCRIPT = Path(__file__).parents[1] / "data" / "scripts" / "every_call.py"
+SCRIPT = DATA / "scripts" / "every_call.py"
 
-# What a call of three elements, or in parts of three and two or of two and two, gives and gets on rank 0 and on rank 1,
-# which is the root, in bytes.
-Sizes = tuple[tuple[int, int], tuple[int, int]]
-
-
-def alike(given: int, got: int) -> Sizes:
-    return (given, got), (given, got)
-
-
-VERBS: dict[str, Sizes] = {
-    "all_gather": alike(12, 24),
-    "all_gather_coalesced": alike(20, 40),
-    "all_gather_into_tensor": alike(12, 24),
-    "all_reduce": alike(12, 12),
-    "all_reduce_coalesced": alike(20, 20),
-    "all_to_all": alike(24, 24),
-    "all_to_all_single": alike(24, 24),
-    "barrier": alike(0, 0),
-    "broadcast": ((0, 12), (12, 0)),
-    "gather": ((12, 0), (12, 24)),
-    "monitored_barrier": alike(0, 0),
-    "reduce": ((12, 0), (12, 12)),
-    "reduce_scatter": alike(24, 12),
-    "reduce_scatter_tensor": alike(24, 12),
-    "scatter": ((0, 12), (24, 12)),
-}
-MESSAGE = [[("send", 12, 0)], [("recv", 0, 12)]]
-# By rank, the calls of a function whose name is not that of its verb, or whose sizes are others.
-OTHERS: dict[str, list[list[tuple[str, int, int]]]] = {
-    "batch_isend_irecv": [[("send", 12, 0), ("recv", 0, 12)]] * 2,
-    **dict.fromkeys(["irecv", "isend", "recv", "send", "ProcessGroup.recv", "ProcessGroup.send"], MESSAGE),
-    "_coalescing_manager of all_gather": [[("all_gather_into_tensor_coalesced", 20, 40)]] * 2,
-    "_coalescing_manager of reduce_scatter": [[("reduce_scatter_tensor_coalesced", 40, 20)]] * 2,
-    **dict.fromkeys(
-        [
-            "ProcessGroup.all_gather_single_coalesced",
-            "ProcessGroup.allgather_into_tensor_coalesced",
-            "functional.all_gather_into_tensor_coalesced",
-            "functional.all_gather_single_coalesced",
-        ],
-        [[("all_gather_into_tensor_coalesced", 16, 32)]] * 2,
-    ),
-    **dict.fromkeys(
-        [
-            "ProcessGroup.reduce_scatter_single_coalesced",
-            "ProcessGroup.reduce_scatter_tensor_coalesced",
-            "functional.reduce_scatter_single_coalesced",
-            "functional.reduce_scatter_tensor_coalesced",
-        ],
-        [[("reduce_scatter_tensor_coalesced", 32, 16)]] * 2,
-    ),
-    "functional.permute_tensor": [[("all_to_all_single", 12, 12)]] * 2,
-}
-# The verb of a function that has another name.
-RENAMED = {
-    **dict.fromkeys(
-        ["all_gather_single", "_allgather_base", "all_gather_single_autograd", "all_gather_tensor"],
-        "all_gather_into_tensor",
-    ),
-    "all_gather_tensor_autograd": "all_gather_into_tensor",
-    **dict.fromkeys(["reduce_scatter_single", "_reduce_scatter_base"], "reduce_scatter_tensor"),
-    **dict.fromkeys(["reduce_scatter_single_autograd", "reduce_scatter_tensor_autograd"], "reduce_scatter_tensor"),
-    **dict.fromkeys(["all_to_all_single_autograd", "alltoall_base"], "all_to_all_single"),
-    "allgather": "all_gather",
-    "allgather_coalesced": "all_gather_coalesced",
-    "allreduce": "all_reduce",
-    "allreduce_coalesced": "all_reduce_coalesced",
-    "alltoall": "all_to_all",
-    "_coalescing_manager": "all_reduce_coalesced",
-}
-# Objects travel as bytes of a pickle: their size first. By rank, the kinds of call (torch 2.13).
-OBJECTS = {
-    "all_gather_object": [["all_gather"] * 2] * 2,
-    "broadcast_object_list": [["broadcast"] * 2] * 2,
-    "gather_object": [["all_gather", "gather"]] * 2,
-    "scatter_object_list": [["broadcast", "scatter", "scatter"]] * 2,
-    "recv_object_list": [["send"] * 2, ["recv"] * 2],
-    "send_object_list": [["send"] * 2, ["recv"] * 2],
-}
-# torch makes gloo's from scatters, one of each rank.
-OF_GLOO = {
-    "nn.functional.all_to_all": [[("scatter", 24, 12), ("scatter", 0, 12)], [("scatter", 0, 12), ("scatter", 24, 12)]]
-}
-
-SILENT = {
-    "says what there is": """
-        get_backend get_backend_config get_debug_level get_default_backend_for_device get_global_rank get_group_rank
-        get_node_local_rank get_pg_count get_process_group_ranks get_rank get_world_size is_available
-        is_backend_available is_gloo_available is_initialized is_mpi_available is_nccl_available
-        is_torchelastic_launched is_ucc_available is_xccl_available supports_complex
-        ProcessGroup.name ProcessGroup.rank ProcessGroup.size ProcessGroup.get_group_store ProcessGroup.boxed
-        ProcessGroup.unbox
-    """,
-    "makes or ends groups, whose meeting is not predicted": """
-        destroy_process_group init_device_mesh init_process_group new_group new_subgroups
-        new_subgroups_by_enumeration register_rendezvous_handler rendezvous split_group ProcessGroup.abort
-        ProcessGroup.shutdown
-    """,
-    "sets something on this rank": """
-        record_comm set_debug_level set_debug_level_from_env ProcessGroup.set_timeout
-        functional.allow_inflight_collective_as_graph_input_ctx
-    """,
-    "waits for a person, then calls barrier": "breakpoint",
-    "waits for a call that another function made": "functional.wait_tensor",
-    "put by torch.compile in place of another function, of which nothing is compiled here": """
-        functional.all_gather_inplace functional.all_gather_tensor_inplace functional.all_reduce_inplace
-        functional.all_to_all_inplace functional.batch_p2p_ops_inplace functional.irecv_inplace
-        functional.isend_inplace functional.reduce_scatter_tensor_inplace
-    """,
-}
+# The calls that each function is predicted as, on rank 0 and on rank 1, which is the root: verb, bytes in and bytes out
+# of three elements, or of parts of three and two or of two and two. Objects travel as bytes of a pickle, their size
+# first: only their verbs are known (torch 2.13). Where `backend` is empty they are those of each.
+EXPECTED = rows(DATA / "every_call.csv")
+# Public functions that call nothing, each with the reason.
+SILENT = {row["function"] for row in rows(DATA / "silent_functions.csv")}
 # Autograd's own halves of functions.
 _HALVES = ("_backward", "_setup_context")
 
@@ -186,20 +82,9 @@ CALLS, ONLY_GLOO, REFUSED = map(lines, ("CALLS", "ONLY_GLOO", "REFUSED"))
 
 def test_every_function_of_torch_distributed_is_in_one_table() -> None:
     """A further one of a new release of torch has to be put into one of the tables."""
-    silent = {name for names in SILENT.values() for name in names.split()}
-    assert functions() - {*CALLS, *ONLY_GLOO, *REFUSED, *silent} == set()
-    assert silent.isdisjoint({*CALLS, *ONLY_GLOO, *REFUSED})
-
-
-def expected(name: str, rank: int, backend: str) -> list[tuple[str, int, int]]:
-    """Return what a function is predicted as on a rank: kinds, bytes in and out."""
-    if backend == "gloo" and name in OF_GLOO:
-        return OF_GLOO[name][rank]
-    if name in OTHERS:
-        return OTHERS[name][rank]
-    last = name.rpartition(".")[2]
-    verb = RENAMED.get(last, last)
-    return [(verb, *VERBS[verb][rank])]
+    assert functions() - {*CALLS, *ONLY_GLOO, *REFUSED, *SILENT} == set()
+    assert SILENT.isdisjoint({*CALLS, *ONLY_GLOO, *REFUSED})
+    assert {row["function"] for row in EXPECTED} == {*CALLS, *ONLY_GLOO}
 
 
 def is_there(name: str) -> bool:
@@ -222,16 +107,15 @@ def test_every_call_is_recorded_with_its_kind_and_sizes(profile: str, backend: s
     recording = play(profile, backend)
     called = {**CALLS, **ONLY_GLOO} if backend == "gloo" else CALLS
     for rank in range(2):
-        found: dict[str, list[tuple[str, int, int]]] = {}
+        found: dict[str, list[list[str]]] = {name: [] for name in called}
         for span in sorted(recording.spans, key=lambda span: span.sequence):
             place = re.match(rf"{SCRIPT.name}:(\d+) ", span.label)
             if span.rank == rank and place is not None and span.kind not in ("compute", "step"):
-                line = int(place[1])
-                names = [name for name, (first, last) in called.items() if first <= line <= last]
-                for name in names:
-                    found.setdefault(name, []).append((span.kind, span.bytes_in, span.bytes_out))
-        for name in called:
-            if name in OBJECTS:
-                assert [kind for kind, _, _ in found[name]] == OBJECTS[name][rank], name
-            elif is_there(name):
-                assert found[name] == expected(name, rank, backend), name
+                for name, (first, last) in called.items():
+                    if first <= int(place[1]) <= last:
+                        found[name].append([span.kind, str(span.bytes_in), str(span.bytes_out)])
+        for row in EXPECTED:
+            name, calls = row["function"], [call.split() for call in row[f"rank {rank}"].split("; ")]
+            if name in called and is_there(name) and row["backend"] in ("", backend):
+                known = [one[: len(call)] for one, call in zip(found[name], calls, strict=True)]
+                assert known == calls, name

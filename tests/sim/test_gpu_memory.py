@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
-import json
-
 import pytest
 
 from scenarios.seam.trace import Recording
-from scenarios.workloads.recording.file import NAME
-from tests.sim.test_gpu_script import SCRIPTS, play_script
+from tests.sim.test_gpu_script import SCRIPTS, play_script, recorded_steps
 
 WAYS = (
     *("nothing", "fake", "fake of real", "export", "make_fx", "make_fx of symbols", "aot", "meta", "meta context"),
@@ -34,13 +30,7 @@ def traces() -> Recording:
 
 def kernels(recording: Recording) -> dict[str, int]:
     """Return how many kernels are launched in each way's step."""
-    fields = json.loads(gzip.decompress(recording.kept[NAME]))
-    lines = [fields["lines"][index] for index in fields["sequences"][fields["ranks"][0]]]
-    counts = [0]
-    for line in lines:
-        counts[-1] += line[0] == "kernel"
-        if line[0] == "step":
-            counts.append(0)
+    counts = [sum(line[0] == "kernel" for line in step) for step in recorded_steps(recording)]
     return dict(zip(WAYS, counts[1:], strict=False))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import pytest
 
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.trace import Recording
+from scenarios.workloads.recording.file import NAME
 from scenarios.workloads.script.command import load_given
 from tests.sim.unjudged import simulate_unjudged
 from tests.small import with_free_host
@@ -30,6 +33,23 @@ def play_script(
     overrides = {"profile": profile, "steps": steps, "timeout": "60 s", "payload": payload}
     made = load_given(path, overrides, args=args, hosts=ranks[0], gpus_per_host=ranks[1])
     return simulate_unjudged(with_free_host(made) if has_free_host else made)
+
+
+def steps_ns(recording: Recording) -> list[int]:
+    """Return how long each step of rank 0 takes, in order."""
+    own = [span for span in recording.spans if (span.rank, span.kind) == (0, "step")]
+    return [span.end_ns - span.start_ns for span in sorted(own, key=lambda span: span.step)]
+
+
+def recorded_steps(recording: Recording) -> list[list[Any]]:
+    """Return the recorded requests of rank 0 before its first step, in each step, and behind the last."""
+    fields = json.loads(gzip.decompress(recording.kept[NAME]))
+    steps: list[list[Any]] = [[]]
+    for line in (fields["lines"][index] for index in fields["sequences"][fields["ranks"][0]]):
+        steps[-1].append(line)
+        if line[0] == "step":
+            steps.append([])
+    return steps
 
 
 def calls(recording: Recording, rank: int) -> list[tuple[Any, ...]]:

@@ -20,12 +20,13 @@ import pytest
 from reports.run import Run
 from reports.store import run_folder as store
 from scenarios.config.scenario import Exchange, Scenario
+from scenarios.seam.errors import ScenarioError
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Recording, Span
 from scenarios.workloads.build import build
 from sim.run import RunProgress, play, simulate
-from sim.span_filter import Keeping, chosen_numbers
+from sim.span_filter import Keeping, numbers_of_option
 from tests.commands import unfold
 from tests.small import Play, cluster, scenario
 from twinstep.prediction import main
@@ -291,7 +292,7 @@ def test_leftovers_of_a_killed_prediction_are_named_and_removed(
     ],
 )
 def test_a_choice_names_numbers(words: str, numbers: set[int] | None) -> None:
-    assert chosen_numbers(words, 10) == numbers
+    assert numbers_of_option("--keep-ranks", words, 10) == numbers
 
 
 @pytest.mark.parametrize(
@@ -305,8 +306,8 @@ def test_a_choice_names_numbers(words: str, numbers: set[int] | None) -> None:
     ],
 )
 def test_an_invalid_choice_raises_the_expected_form(words: str, expected: str) -> None:
-    with pytest.raises(ValueError, match=f"^{re.escape(expected)}$"):
-        chosen_numbers(words, 10)
+    with pytest.raises(ScenarioError, match=f"^{re.escape(f'--keep-ranks = {words!r}: expected {expected}')}$"):
+        numbers_of_option("--keep-ranks", words, 10)
 
 
 def test_steps_are_always_kept_and_phases_are_known_without_their_spans() -> None:

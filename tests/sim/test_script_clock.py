@@ -10,7 +10,7 @@ from subprocess import run
 import pytest
 
 from scenarios.seam.trace import Recording
-from tests.sim.test_gpu_script import SCRIPTS, play_script
+from tests.sim.test_gpu_script import SCRIPTS, play_script, steps_ns
 from tests.sim.test_script_recording import keep, make, play
 from tests.small import with_free_host
 
@@ -31,8 +31,7 @@ for _ in range(3):
 
 def steps_ms(recording: Recording) -> list[float]:
     """Return how long the whole steps of rank 0 took; the script ends in another one."""
-    found = [span for span in recording.spans if (span.rank, span.kind) == (0, "step")]
-    return [(span.end_ns - span.start_ns) / 1e6 for span in sorted(found, key=lambda span: span.step)][:3]
+    return [step_ns / 1e6 for step_ns in steps_ns(recording)][:3]
 
 
 @pytest.mark.supports("times that the script takes (`time`, CUDA events)", "GPUs")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -85,92 +86,18 @@ def test_a_graph_is_launched_at_once() -> None:
     assert graph.end_ns - graph.start_ns - graph.launch_ns < 35_000
 
 
-WRITTEN = {
-    "a default device": "torch.set_default_device('cuda')\nassert torch.nn.Linear(8, 8)(torch.ones(2, 8)).is_cuda",
-    "parameters moved by data": (
-        "layer = torch.nn.Linear(8, 8)\nlayer.weight.data = layer.weight.data.to('cuda')\nassert layer.weight.is_cuda"
-    ),
-    "right answers counted": (
-        "x, y = torch.randn(32, 10, device='cuda'), torch.randint(10, (32,)).cuda()\n"
-        "with torch.inference_mode():\n    print((x.argmax(1) == y).sum().item() / 32, x.mean().item())"
-    ),
-    "pinned memory": (
-        "pinned = torch.tensor([1, 2], pin_memory=True)\nassert pinned.is_pinned() and not pinned.is_cuda\n"
-        "assert pinned.cuda(non_blocking=True).tolist() == [1, 2]"
-    ),
-    "numbers copied": (
-        "count = torch.zeros((), dtype=torch.int32, device='cuda')\ncount.copy_(3)\nassert count.item() == 3"
-    ),
-    "a step of compiled graphs": "torch.compiler.cudagraph_mark_step_begin()",
-    "a start method": (
-        "import torch.multiprocessing as mp\nmp.set_start_method('spawn')\nassert mp.get_start_method() == 'spawn'"
-    ),
-    "ranges": "torch.cuda.nvtx.range_push('forward')\ntorch.cuda.nvtx.range_pop()",
-    "what tensors say": (
-        "from torch import nn\n"
-        "class Places(nn.Module):\n"
-        "    def forward(self, x):\n        return x + torch.arange(3, device=x.device)\n"
-        "there = nn.Linear(3, 3).to('cuda:1')\n"  # which is not the current device
-        "moved = torch.fx.symbolic_trace(Places())(there(torch.ones(2, 3, device=1)))\n"
-        "assert (moved.device, moved.get_device(), torch.cuda.current_device()) == (torch.device('cuda', 1), 1, 0)\n"
-        "assert there.to(0).weight.device.index == torch.empty(1, device='cuda').device.index == 0\n"
-        "with torch.cuda.device(1):\n    assert torch.ones(1).cuda().device.index == 1\n"
-        "assert str(torch.arange(3, device='cuda')) == \"tensor([0, 1, 2], device='cuda:0')\"\n"
-        "assert repr(torch.randn(5000, 2, device='cuda')) == \"tensor(..., size=(5000, 2), device='cuda:0')\"\n"
-        "draw = torch.Generator(device='cuda').manual_seed(3)\n"
-        "assert isinstance(draw, torch.Generator) and isinstance(torch.default_generator, torch.Generator)\n"
-        "assert (draw.device.type, draw.initial_seed(), torch.Generator().device.type) == ('cuda', 3, 'cpu')\n"
-        "assert torch.randn(4, generator=draw, device='cuda').is_cuda\n"
-        "assert len(torch.cuda.default_generators) == torch.cuda.device_count()"
-    ),
-    "loops on values": (
-        "layer = torch.nn.Linear(256, 256, device='cuda')\ntorch.nn.init.trunc_normal_(layer.weight, std=.02)\n"
-        "turns, far = 0, (layer.weight > 3).any()\n"
-        "while far:\n    turns += 1\nassert turns == 20, turns"
-    ),
-    "nested tensors": (
-        "layer = torch.nn.Linear(8, 8, device='cuda')\nparts = [torch.randn(5, 8), torch.randn(9, 8)]\n"
-        "y = layer(torch.nested.nested_tensor(parts, layout=torch.jagged).to('cuda'))\n"
-        "assert (y.device.index, y.values().shape) == (0, (14, 8))\ny.values().sum().backward()\n"
-        "assert layer.weight.grad.is_cuda"
-    ),
-    "FSDP2 made on meta": (
-        "import torch.distributed as dist\nfrom torch.distributed.fsdp import fully_shard\n"
-        "dist.init_process_group('nccl')\nwith torch.device('meta'):\n    model = torch.nn.Linear(8, 8)\n"
-        "fully_shard(model).to_empty(device='cuda').reset_parameters()\n"
-        "model(torch.ones(2, 8, device='cuda')).sum().backward()"
-    ),
-    "FSDP2 and FSDP1 made on the CPU": (
-        "import torch.distributed as dist\nfrom torch.distributed.fsdp import FullyShardedDataParallel, fully_shard\n"
-        "dist.init_process_group('nccl')\ntorch.cuda.set_device(0)\n"
-        "for model in (fully_shard(torch.nn.Linear(8, 8)),"
-        " FullyShardedDataParallel(torch.nn.Linear(8, 8), device_id=0)):\n"
-        "    model(torch.ones(2, 8, device='cuda')).sum().backward()"
-    ),
-}
-
-
-QUICK = {
-    "a default device",
-    "pinned memory",
-    "a start method",
-    "a step of compiled graphs",
-    "numbers copied",
-    "loops on values",
-    "what tensors say",
-    "FSDP2 and FSDP1 made on the CPU",
-}
+IDIOMS = tomllib.loads((SCRIPTS.parent / "script_idioms.toml").read_text())
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in WRITTEN]
+    "name", [pytest.param(name, marks=[] if one.get("quick") else pytest.mark.slow) for name, one in IDIOMS.items()]
 )
 @pytest.mark.supports("FSDP1 (`FullyShardedDataParallel`)", "GPUs")
 @pytest.mark.supports("models made on `meta` or on the CPU, then moved", "GPUs")
 @pytest.mark.supports("`torch.fx`, generators, `print(tensor)`, default devices", "GPUs")
 @pytest.mark.supports("`trunc_normal_` and loops on unknown values", "GPUs")
 def test_common_script_idioms_run(name: str, tmp_path: Path) -> None:
-    (file := tmp_path / "written.py").write_text(f"import torch\n{WRITTEN[name]}\n")
+    (file := tmp_path / "written.py").write_text(f"import torch\n{IDIOMS[name]['script']}")
     play_script(file, ranks=(1, 2) if name == "what tensors say" else (1, 1))
 
 

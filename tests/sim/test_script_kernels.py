@@ -12,7 +12,7 @@ import pytest
 from scenarios.seam.errors import ProgramError
 from scenarios.workloads.build import build
 from scenarios.workloads.script.gpu.cuda.properties import SeenGpu, install_smi
-from tests.sim.test_gpu_script import ROOT, SCRIPTS, play_script
+from tests.sim.test_gpu_script import ROOT, SCRIPTS, play_script, steps_ns
 from tests.sim.test_script_recording import keep, make, play
 
 
@@ -87,7 +87,7 @@ def test_cpu_time_before_a_poll_counts_in_the_step(tmp_path: Path) -> None:
     """Each step computes for 50 ms between the issue of a call and the first look at the call."""
     (file := tmp_path / "train.py").write_text(POLLED_ON_CPUS)
     recording = play_script(file, ranks=(2, 1), profile="emulated_200mbit")
-    steps = [span.end_ns - span.start_ns for span in recording.spans if (span.rank, span.kind) == (0, "step")]
+    steps = steps_ns(recording)
     assert len(steps) == 2
     assert min(steps) >= 50_000_000
 

@@ -11,6 +11,7 @@ import pytest
 from scenarios.config.host_costs import LOOP_TURNS, Eager
 from scenarios.seam.trace import Recording
 from tests.sim.test_gpu_script import SCRIPTS, play_script
+from tests.sim.test_gpu_script import steps_ns as all_steps_ns
 from tests.sim.test_script_recording import keep, make, play
 
 EAGER = Eager()
@@ -20,9 +21,8 @@ AS_MEASURED = 0.35
 
 
 def steps_ns(recording: Recording) -> list[int]:
-    """Return how long each step of rank 0 takes, without the first one."""
-    spans = sorted((one for one in recording.spans if (one.rank, one.kind) == (0, "step")), key=lambda one: one.step)
-    return [one.end_ns - one.start_ns for one in spans[1:]]
+    """Return how long each step takes, without the first one."""
+    return all_steps_ns(recording)[1:]
 
 
 def of_line(what: str, recording: Recording) -> str:

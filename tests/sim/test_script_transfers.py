@@ -9,7 +9,7 @@ from scenarios.config.load import load_profile
 from scenarios.seam.operations.products import product
 from scenarios.seam.trace import Recording
 from sim.engine.prices import Prices
-from tests.sim.test_gpu_script import SCRIPTS, play_script
+from tests.sim.test_gpu_script import SCRIPTS, play_script, steps_ns
 
 HOST = load_profile("dgx_h100").host
 SIZE = 4 << 24
@@ -31,15 +31,8 @@ def recording() -> Recording:
 
 def longer_ns(recording: Recording, way: str) -> int:
     """Return how much longer the step is than one without a copy."""
-    steps = {one.step: one.end_ns - one.start_ns for one in recording.spans if (one.rank, one.kind) == (0, "step")}
+    steps = steps_ns(recording)
     return steps[WAYS.index(way)] - steps[0]
-
-
-def last_launch_ns(recording: Recording, way: str) -> int:
-    """Return when the GPU gets to the last short kernel, from the step's start."""
-    own = [one for one in recording.spans if (one.rank, one.step) == (0, WAYS.index(way))]
-    (step,) = (one for one in own if one.kind == "step")
-    return max(one.issued_ns for one in own if one.kind == "compute") - step.start_ns
 
 
 @pytest.mark.parametrize("way", ["pinned", "pinned, made so", "back, non_blocking", "back to pinned"])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +11,8 @@ from scenarios.config.load import load_profile
 from scenarios.seam.operations.pointwise import contiguous
 from scenarios.seam.operations.products import product
 from scenarios.seam.trace import Recording, Span
-from scenarios.workloads.recording.file import NAME
 from sim.engine.prices import Prices
-from tests.sim.test_gpu_script import SCRIPTS, play_script
+from tests.sim.test_gpu_script import SCRIPTS, play_script, recorded_steps, steps_ns
 from tests.sim.test_script_recording import keep, make, play
 from tests.small import with_free_host
 
@@ -54,20 +51,12 @@ def spans(recording: Recording, way: str) -> list[Span]:
 
 
 def step_ns(recording: Recording, way: str) -> int:
-    (step,) = (span for span in spans(recording, way) if span.kind == "step")
-    return step.end_ns - step.start_ns
+    return steps_ns(recording)[WAYS.index(way)]
 
 
 def request(recording: Recording, way: str) -> list[Any]:
     """The waits that a step has asked for."""
-    fields = json.loads(gzip.decompress(recording.kept[NAME]))
-    lines = [fields["lines"][index] for index in fields["sequences"][fields["ranks"][0]]]
-    steps: list[list[Any]] = [[]]
-    for line in lines:
-        steps[-1].append(line)
-        if line[0] == "step":
-            steps.append([])
-    return [line for line in steps[1 + WAYS.index(way)] if line[0].startswith("synchronize")]
+    return [line for line in recorded_steps(recording)[1 + WAYS.index(way)] if line[0].startswith("synchronize")]
 
 
 def test_launches_behind_a_wait_are_exposed(recording: Recording) -> None:

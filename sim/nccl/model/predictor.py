@@ -9,7 +9,7 @@ all-reduce: gathers and scatters by SHARP, which newer plug-ins offer, are not m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
@@ -108,7 +108,7 @@ def latency_us(topology: GroupTopology, function: Function, algorithm: Algorithm
     if algorithm == "ring":
         rooted = function in CHAINS
         return base_us + (_chain_us(topology, protocol) if rooted else _ring_us(topology, function, protocol))
-    return base_us + _HOPS_US[algorithm](topology, protocol)
+    return base_us + _hops_us(topology, algorithm, protocol)
 
 
 def intra_hop_us(topology: GroupTopology, algorithm: Algorithm, protocol: Protocol) -> float:
@@ -149,46 +149,22 @@ def _chain_us(topology: GroupTopology, protocol: Protocol) -> float:
     return topology.ranks * hops["tree" if protocol == "Simple" else "ring"]
 
 
-def _tree_us(topology: GroupTopology, protocol: Protocol) -> float:
-    """Return the latency up and down, along the chain of a node and the levels of nodes."""
-    inside_us = (topology.ranks_per_node - 1) * intra_hop_us(topology, "tree", protocol)
-    return 2 * (inside_us + topology.node_levels * inter_hop_us(topology, "tree", protocol))
-
-
-def _collnet_direct_us(topology: GroupTopology, protocol: Protocol) -> float:
-    peers = topology.ranks_per_node - 1
-    inside_us = min(1, peers) * intra_hop_us(topology, "collnet_direct", protocol)
-    return 2 * (inside_us + peers * tables.COLLNET_ARITY_US) + inter_hop_us(topology, "collnet_direct", protocol)
-
-
-def _collnet_chain_us(topology: GroupTopology, protocol: Protocol) -> float:
-    inside_us = (topology.ranks_per_node - 1) * intra_hop_us(topology, "collnet_chain", protocol)
-    return 2 * inside_us + inter_hop_us(topology, "collnet_chain", protocol)
-
-
-def _nvls_us(topology: GroupTopology, protocol: Protocol) -> float:
-    across_us = inter_hop_us(topology, "nvls", protocol) if topology.nodes > 1 else 0.0
-    return intra_hop_us(topology, "nvls", protocol) + across_us
-
-
-def _nvls_tree_us(topology: GroupTopology, protocol: Protocol) -> float:
-    across_us = topology.node_levels * inter_hop_us(topology, "nvls_tree", protocol)
-    return intra_hop_us(topology, "nvls_tree", protocol) + 2 * across_us
-
-
-def _pat_us(topology: GroupTopology, protocol: Protocol) -> float:
-    across_us = topology.node_levels * inter_hop_us(topology, "pat", protocol)
-    return across_us / tables.PAT_HOPS_AT_ONCE + topology.ranks * tables.PAT_RANK_US
-
-
-_HOPS_US = {
-    "tree": _tree_us,
-    "collnet_direct": _collnet_direct_us,
-    "collnet_chain": _collnet_chain_us,
-    "nvls": _nvls_us,
-    "nvls_tree": _nvls_tree_us,
-    "pat": _pat_us,
-}
+def _hops_us(topology: GroupTopology, algorithm: Algorithm, protocol: Protocol) -> float:
+    """Return the latency of an algorithm other than rings in us: its hops inside nodes and over the levels of nodes."""
+    inter_us, levels = inter_hop_us(topology, algorithm, protocol), topology.node_levels
+    if algorithm == "pat":
+        return levels * inter_us / tables.PAT_HOPS_AT_ONCE + topology.ranks * tables.PAT_RANK_US
+    intra_us, peers = intra_hop_us(topology, algorithm, protocol), topology.ranks_per_node - 1
+    match algorithm:
+        case "tree":  # up and down, along the chain of a node
+            return 2 * (peers * intra_us + levels * inter_us)
+        case "collnet_direct":
+            return 2 * (min(1, peers) * intra_us + peers * tables.COLLNET_ARITY_US) + inter_us
+        case "collnet_chain":
+            return 2 * (peers * intra_us) + inter_us
+        case "nvls_tree":
+            return intra_us + 2 * (levels * inter_us)
+    return intra_us + (inter_us if topology.nodes > 1 else 0.0)
 
 
 def gb_per_s(topology: GroupTopology, function: Function, algorithm: Algorithm, protocol: Protocol) -> float:
@@ -198,7 +174,7 @@ def gb_per_s(topology: GroupTopology, function: Function, algorithm: Algorithm, 
     share = _buffer_share(topology, function, algorithm)
     if algorithm in ("ring", "tree"):
         return share * (_ring if algorithm == "ring" else _tree)(topology, protocol)
-    return share * _OFFLOADED[algorithm](topology, function)
+    return share * _offloaded(topology, function, algorithm)
 
 
 def _buffer_share(topology: GroupTopology, function: Function, algorithm: Algorithm) -> float:
@@ -257,11 +233,6 @@ def _collnet_direct(topology: GroupTopology, function: Function) -> float:
     return bus * (tables.COLLNET_DIRECT_SINCE_HOPPER if topology.compute_capability >= 90 else 1.0)
 
 
-def _collnet_chain(topology: GroupTopology, function: Function) -> float:
-    graph = topology.graphs["collnet_chain"]
-    return graph.channels * graph.intra_gb_per_s
-
-
 def _nvls_channel(topology: GroupTopology, function: Function, graph: Graph) -> float:
     """Return the NVSwitch's rate for one channel in GB/s; one of the graph's channels serves the NICs."""
     rate = graph.intra_gb_per_s * tables.NVLS[topology.generation] * (graph.channels - 1) / graph.channels
@@ -270,25 +241,20 @@ def _nvls_channel(topology: GroupTopology, function: Function, graph: Graph) -> 
     return rate * (topology.mean_ranks_per_node - 1) / topology.mean_ranks_per_node
 
 
-def _nvls(topology: GroupTopology, function: Function) -> float:
-    graph = topology.graphs["nvls"]
-    return graph.channels * min(_nvls_channel(topology, function, graph), graph.inter_gb_per_s)
-
-
-def _nvls_tree(topology: GroupTopology, function: Function) -> float:
-    graph = topology.graphs["nvls_tree"]
+def _offloaded(topology: GroupTopology, function: Function, algorithm: Algorithm) -> float:
+    graph = topology.graphs[algorithm]
+    match algorithm:
+        case "collnet_direct":
+            return _collnet_direct(topology, function)
+        case "collnet_chain":
+            return graph.channels * graph.intra_gb_per_s
+        case "pat":
+            return tables.PAT * _bus(topology, graph)
+        case "nvls":
+            return graph.channels * min(_nvls_channel(topology, function, graph), graph.inter_gb_per_s)
     inter = graph.inter_gb_per_s * (2 if topology.nodes <= 2 else 1)
     cap = _cap(topology, tables.NVLS_TREE_CHANNEL_GB_PER_S)
     return graph.channels * min(_nvls_channel(topology, function, graph), inter, cap)
-
-
-_OFFLOADED: dict[str, Callable[[GroupTopology, Function], float]] = {
-    "collnet_direct": _collnet_direct,
-    "collnet_chain": _collnet_chain,
-    "nvls": _nvls,
-    "nvls_tree": _nvls_tree,
-    "pat": lambda topology, _: tables.PAT * _bus(topology, topology.graphs["pat"]),
-}
 
 
 def choices(topology: GroupTopology, operation: TunedCollective) -> Iterator[TuningChoice]:
