@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from operator import attrgetter
 from typing import Any
 
@@ -63,6 +64,7 @@ _ARROW = {"int": pa.int64(), "float": pa.float64(), "str": pa.string()}
 _PANDAS: dict[str, Any] = {"int": "int64", "float": "float64", "str": TEXT}
 
 
+@cache
 def schema_of(row_type: type) -> pa.Schema:
     """Return the stored columns of one row type: int64, float64 and string, none of them nullable."""
     return pa.schema([pa.field(name, _ARROW[kind], nullable=False) for name, kind in _fields(row_type)])
@@ -160,5 +162,6 @@ def _array(values: list[object], kind: pa.DataType) -> pa.Array:
     return pa.array(values).cast(kind) if pa.types.is_integer(kind) else pa.array(values, kind)
 
 
-def _fields(row_type: type) -> list[tuple[str, str]]:
-    return [(field.name, str(field.type)) for field in dataclasses.fields(row_type)]
+@cache
+def _fields(row_type: type) -> tuple[tuple[str, str], ...]:
+    return tuple((field.name, str(field.type)) for field in dataclasses.fields(row_type))

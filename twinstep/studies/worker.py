@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import signal
 from contextlib import suppress
 
@@ -18,6 +19,8 @@ def dask_setup(worker: object) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     _keep_freed_memory()
     import twinstep.studies.play  # noqa: F401
+
+    gc.freeze()  # else collections during points scan all that is loaded
 
 
 def _keep_freed_memory() -> None:

@@ -136,6 +136,7 @@ def _value(one: Declared, value: Any) -> object:
     return value if one.key.read is None else one.key.read(value)
 
 
+@cache
 def _inline(kind: Any, path: tuple[str, ...]) -> Any:
     for name in path:
         kind = get_type_hints(kind)[name]
