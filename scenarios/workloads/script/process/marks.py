@@ -17,6 +17,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from scenarios.seam.traits import TRAITS
 from scenarios.workloads.recording.events.notes import FoundPlan, ScriptEnd, ScriptFailure, StepEnd
 from scenarios.workloads.script.config import Marking
+from scenarios.workloads.script.host.calls import passes_through
 from scenarios.workloads.script.process.process_group import ScriptGroup, TorchCall
 from scenarios.workloads.script.process.torchrec_plan import LookUps, plan_found
 from scenarios.workloads.script.requests import ScriptLink
@@ -225,6 +226,7 @@ class Marks:
     def _watch_backward(self) -> Replaced:
         backward = torch.autograd.backward
 
+        @passes_through  # hooks of the script and its libraries run within
         def count(*args: Any, **more: Any) -> None:
             is_outermost = torch._C._current_autograd_node() is None
             backward(*args, **more)
