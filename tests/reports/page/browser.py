@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from selenium.common.exceptions import TimeoutException
+from selenium.common.exceptions import ElementClickInterceptedException, TimeoutException
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.action_chains import ActionChains
@@ -108,9 +108,15 @@ class Browser:
         return self._driver.find_element(By.CSS_SELECTOR, selector)
 
     def click(self, selector: str) -> None:
-        """In the middle of an element, which is scrolled into sight."""
-        self.show(selector)
-        self.find(selector).click()
+        """In the middle of an element, which is scrolled into sight; again if a chart moved it while being drawn."""
+
+        def is_clicked(_: object) -> bool:
+            self.show(selector)
+            self.find(selector).click()
+            return True
+
+        moved = [ElementClickInterceptedException]
+        WebDriverWait(self._driver, 10, poll_frequency=0.05, ignored_exceptions=moved).until(is_clicked)
 
     def show(self, selector: str) -> None:
         """Scrolls an element to the middle of the window."""
