@@ -98,7 +98,7 @@ class Eager:
     """Host times of PyTorch and Python between kernel launches, where no CUDA graph launches all kernels at once.
 
     Each field is the time of one thread of a current server. The fit started from two profiles of its host: predictions
-    of the ten scripts are 5 % off in the mean, 11 % at most (docs/accuracy/index.md). A launch itself is
+    of the ten scripts are 4 % off in the mean, 10 % at most (docs/accuracy/index.md). A launch itself is
     `cluster.gpu.launch`. Work on CPU tensors is priced by two rates.
     """
 
