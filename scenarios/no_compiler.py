@@ -10,6 +10,7 @@ import importlib
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_loader
@@ -20,6 +21,7 @@ from typing import Any
 import torch
 
 _NAME = "torch._dynamo"
+_SOURCE = f"{_NAME}.source"
 
 
 @contextmanager
@@ -65,6 +67,8 @@ class _StandIn(ModuleType):
             sys.meta_path.remove(self._finder)
         if sys.modules.get(_NAME) is self:
             del sys.modules[_NAME], torch._dynamo
+        if isinstance(vars(self).pop("source", None), _Source):
+            sys.modules.pop(_SOURCE, None)
         for fn in self._not_compiled:  # torch caches the result there; a compiler loaded later must be asked again
             vars(fn).pop("__dynamo_disable", None)
         self._not_compiled.clear()
@@ -76,12 +80,33 @@ class _StandIn(ModuleType):
         return getattr(importlib.import_module(_NAME), name)
 
 
+class _Source(ModuleType):
+    """A stand-in for `torch._dynamo.source`, which fake tensors name where a copy of a tensor comes from."""
+
+    @dataclass(frozen=True)
+    class ConstantSource:
+        """The source of a tensor that is made within a fake mode."""
+
+        source_name: str
+
+    class RandomValueSource:
+        """The source of no tensor: only the compiler makes such ones."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        _STAND_IN.leave()
+        return getattr(importlib.import_module(_SOURCE), name)
+
+
 class _Submodules:
     """A finder that removes the stand-in when a submodule is imported, as submodules depend on the package's order."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         if not name.startswith(f"{_NAME}.") or name == f"{_NAME}.config":
             return None
+        if name == _SOURCE:
+            return spec_from_loader(name, _Loaded(_Source(name)))
         _STAND_IN.leave()
         importlib.import_module(_NAME)
         module = importlib.import_module(name)
