@@ -23,6 +23,9 @@ TYPES := $(BIN)/python -m tests.type_check
 QUICK := --hypothesis-profile quick -m "not real and not emulated and not browser and not whole and not slow"
 DOCS := $(BIN)/python -m sphinx --quiet --fresh-env --nitpicky --fail-on-warning --builder html docs build/docs
 
+# Bytecode is kept also where the environment says not to: without it, torch alone takes 5 s to load.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: run test check check-fast coverage docs resolve torchrec benchmarks scale mutations format clean
 
 run: $(STAMP)
