@@ -22,7 +22,7 @@ from scenarios.seam.arguments import (
 from scenarios.seam.calls import Call
 from scenarios.seam.collectives.collective import Collective
 from scenarios.seam.errors import CollectiveError
-from scenarios.seam.payload import NO_PAYLOAD, Payload, Payloads, as_bytes, poison, take
+from scenarios.seam.payload import NO_PAYLOAD, Payload, Payloads, as_bytes, copy_bytes, poison, take
 
 
 def layout_of(sizes: Sequence[int]) -> int:
@@ -137,7 +137,7 @@ class _AllGatherListsCoalesced(InParts):
     def fill(self, call: Call, outputs: Sequence[Tensor], payloads: Payloads) -> None:
         for place, output in enumerate(outputs):
             source, part = divmod(place, len(outputs) // len(payloads))
-            as_bytes(output).copy_(as_bytes(payloads[source].inputs[part]))
+            copy_bytes(output, payloads[source].inputs[part])
 
 
 def _parts_call(

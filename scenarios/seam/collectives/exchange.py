@@ -20,7 +20,7 @@ from scenarios.seam.arguments import (
 from scenarios.seam.calls import Call
 from scenarios.seam.collectives.collective import Collective
 from scenarios.seam.errors import ProgramError
-from scenarios.seam.payload import Payload, Payloads, as_bytes, take, take_rows
+from scenarios.seam.payload import Payload, Payloads, copy_bytes, take, take_rows
 
 
 class _Exchange(Collective):
@@ -30,14 +30,12 @@ class _Exchange(Collective):
 
     def misfit(self, calls: Mapping[int, Call]) -> str | None:
         members = sorted(calls)
-        if calls[members[0]].expected_send:
-            return _expected_misfit([calls[member] for member in members], members)
-        return _split_misfit(calls, members)
+        return _describe_misfit([calls[member] for member in members], members)
 
     def fill(self, call: Call, outputs: Sequence[Tensor], payloads: Payloads) -> None:
         member = call.group.index(call.rank)
         for source, output in enumerate(outputs):
-            as_bytes(output).copy_(as_bytes(payloads[source].inputs[member]))
+            copy_bytes(output, payloads[source].inputs[member])
 
 
 class _AllToAll(_Exchange):
@@ -88,27 +86,18 @@ class _AllToAllSingle(_Exchange):
         )
 
 
-def _split_misfit(calls: Mapping[int, Call], members: Sequence[int]) -> str | None:
-    for source in members:
-        for target in members:
-            sender, receiver = calls[source], calls[target]
-            sent, expected = sender.send_bytes[target], receiver.recv_bytes[source]
-            if sent != expected:
-                return (
-                    f"group {sender.group.name}: {sender.name}: rank {sender.rank} sends {sent} bytes to rank"
-                    f" {receiver.rank}, which expects {expected}"
-                )
-    return None
-
-
-def _expected_misfit(calls: Sequence[Call], members: Sequence[int]) -> str | None:
-    sent = np.array([call.expected_send for call in calls])[:, members]
-    expected = np.array([call.expected_recv for call in calls])[:, members].T
-    for source, target in np.argwhere(~np.isclose(sent, expected, atol=0))[:1].tolist():
+def _describe_misfit(calls: Sequence[Call], members: Sequence[int]) -> str | None:
+    """Return the first two members of which one expects other bytes than the other sends; expected ones by rounding."""
+    is_expected = bool(calls[0].expected_send)
+    sent = np.array([call.expected_send or call.send_bytes for call in calls])[:, members]
+    expected = np.array([call.expected_recv or call.recv_bytes for call in calls])[:, members].T
+    misfits = ~np.isclose(sent, expected, atol=0) if is_expected else sent != expected
+    for source, target in np.argwhere(misfits)[:1].tolist():
         sender, receiver = calls[source], calls[target]
+        form = "g" if is_expected else "d"
         return (
-            f"group {sender.group.name}: {sender.name}: rank {sender.rank} sends {sent[source, target]:g} bytes to rank"
-            f" {receiver.rank}, which expects {expected[source, target]:g}"
+            f"group {sender.group.name}: {sender.name}: rank {sender.rank} sends {sent[source, target]:{form}} bytes to"
+            f" rank {receiver.rank}, which expects {expected[source, target]:{form}}"
         )
     return None
 

@@ -19,7 +19,7 @@ from scenarios.seam.arguments import (
 from scenarios.seam.calls import Call
 from scenarios.seam.collectives.coalesced import InParts, layout_of
 from scenarios.seam.errors import CollectiveError, ProgramError
-from scenarios.seam.payload import Payload, Payloads, as_bytes, take
+from scenarios.seam.payload import Payload, Payloads, copy_bytes, take
 
 
 class _AllGatherInParts(InParts):
@@ -41,7 +41,7 @@ class _AllGatherInParts(InParts):
 
     def fill(self, call: Call, outputs: Sequence[Tensor], payloads: Payloads) -> None:
         for source, output in enumerate(outputs):
-            as_bytes(output).copy_(as_bytes(payloads[source].inputs[0]))
+            copy_bytes(output, payloads[source].inputs[0])
 
 
 class _ReduceScatterInParts(InParts):

@@ -22,7 +22,7 @@ from scenarios.seam.calls import Call
 from scenarios.seam.collectives.collective import Collective
 from scenarios.seam.errors import CollectiveError, ProgramError
 from scenarios.seam.group import Group
-from scenarios.seam.payload import Payload, Payloads, as_bytes, take
+from scenarios.seam.payload import Payload, Payloads, copy_bytes, take
 
 
 class _Rooted(Collective):
@@ -50,7 +50,7 @@ class _Rooted(Collective):
         return issue.rank == root
 
     def fill(self, call: Call, outputs: Sequence[Tensor], payloads: Payloads) -> None:
-        as_bytes(outputs[0]).copy_(as_bytes(payloads[call.root].inputs[0]))
+        copy_bytes(outputs[0], payloads[call.root].inputs[0])
 
 
 class _Broadcast(_Rooted):
@@ -135,7 +135,7 @@ class _Gather(_Listed):
 
     def fill(self, call: Call, outputs: Sequence[Tensor], payloads: Payloads) -> None:
         for source, output in enumerate(outputs):
-            as_bytes(output).copy_(as_bytes(payloads[source].inputs[0]))
+            copy_bytes(output, payloads[source].inputs[0])
 
 
 class _Scatter(_Listed):
@@ -154,7 +154,7 @@ class _Scatter(_Listed):
         return take(issue.input or (), (issue.output,))
 
     def fill(self, call: Call, outputs: Sequence[Tensor], payloads: Payloads) -> None:
-        as_bytes(outputs[0]).copy_(as_bytes(payloads[call.root].inputs[call.group.index(call.rank)]))
+        copy_bytes(outputs[0], payloads[call.root].inputs[call.group.index(call.rank)])
 
 
 class _SendOrRecv(_Rooted):

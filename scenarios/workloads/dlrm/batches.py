@@ -124,17 +124,22 @@ def draw_zipf(generator: np.random.Generator, size: int, exponent: float, count:
     above = _integral(size + 0.5, exponent)
     sure = 2.0 - _inverse(_integral(2.5, exponent) - 2.0**-exponent, exponent)
     result = np.empty(count, dtype=np.int64)
-    todo: Ints = np.arange(count)
-    while todo.size:
-        height = above + generator.random(todo.size) * (below - above)
+    todo: Ints | slice = slice(None)
+    left = count
+    while left:
+        height = generator.random(left)
+        height *= below - above
+        height += above
         x = _inverse(height, exponent)
-        k = np.clip(np.rint(x), 1, size)
-        kept = k - x <= sure
-        doubtful = np.flatnonzero(~kept)
+        k = np.rint(x)
+        np.maximum(np.minimum(k, size, out=k), 1, out=k)
+        result[todo] = k
+        doubtful = np.flatnonzero(k - x > sure)
         near = k[doubtful]
-        kept[doubtful] = height[doubtful] >= _integral(near + 0.5, exponent) - near**-exponent
-        result[todo[kept]] = k[kept].astype(np.int64) - 1
-        todo = todo[~kept]
+        rejected = doubtful[height[doubtful] < _integral(near + 0.5, exponent) - near**-exponent]
+        todo = rejected if isinstance(todo, slice) else todo[rejected]
+        left = rejected.size
+    result -= 1
     return result
 
 
