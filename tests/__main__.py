@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import gc
-import os
 import sys
 
 import pytest
 
 if __name__ == "__main__":
-    # Tests start some hundred processes, which take what another one compiled, whatever the environment says.
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     gc.disable()  # until tests begin: a third of the time in which they are collected
     sys.exit(pytest.main(["-p", "tests.workers", "-p", "no:cacheprovider", *(sys.argv[1:])]))
