@@ -1,4 +1,4 @@
-"""The text of a first scenario around a file of tables: each key with its meaning, and what else it could be."""
+"""The text of a first scenario for a file of tables: each key with its meaning and its other values."""
 
 from __future__ import annotations
 
