@@ -168,7 +168,7 @@ def plan(
 def what_if(path: str | os.PathLike[str], *, replan: bool = False, seconds: float = 120.0, **overrides: Any) -> Run:
     """Predict a scenario with one change at a time, as `twinstep predict --what-if` does (twinstep docs studies).
 
-    The result is the unchanged prediction, in memory. Its frame `what_if` has the step and relative speed of each change.
+    The result is the unchanged prediction, in memory. Its frame `what_if` has each change's step and speed.
 
     Args:
         path: the scenario's file, the name of a ready one, or a training script, which also takes `hosts` and
