@@ -20,7 +20,7 @@ _FLOAT32_BYTES = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioDraft:
-    """What a first scenario is made of; `tables` are the values of a table file's lines."""
+    """The ingredients of a first scenario; `tables` are the values of a table file's lines."""
 
     table_file: str
     tables: Sequence[dict[str, Any]]

@@ -76,7 +76,7 @@ class _Attempt:
 
     @property
     def begin_ns(self) -> int:
-        """When its first step could begin."""
+        """The time at which the first step could begin, in ns."""
         return max(self.restored.values())
 
 

@@ -148,7 +148,7 @@ class PlansView(Printed):
 
     @cached_property
     def excess(self) -> pd.DataFrame:
-        """By how much (ns) ranks of the first plan exceed every rank of the best one, [rank, phase]."""
+        """The time in ns by which ranks of the first plan exceed every rank of the best plan, [rank, phase]."""
         return (by_rank(self.first.loads) - by_rank(self.best.loads).max()).clip(lower=0.0)
 
     @cached_property
