@@ -1,4 +1,4 @@
-"""What the simulator needs of a communication library: `LIBRARY` in `sim.<name>.library`."""
+"""The interface of a simulated communication library: `LIBRARY` in `sim.<name>.library`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Checkpoints on their way beside a simulated run: a flow from each host to a store, or to another host.
+"""Transfers of checkpoints during a simulated run: a flow from each host to a store, or to another host.
 
-In it: the links and the rates of these flows, which share links with the run's messages. Not in it: how much there is
-to write, which `twinstep.jobs.checkpoint` knows.
+This module has the links and the rates of these flows, which share links with the run's messages. The bytes to write
+are those of `twinstep.jobs.checkpoint`.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _LONGEST = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageWrites:
-    """Where hosts write, and how fast.
+    """The targets and rates of hosts that write.
 
     Attributes:
-        host_bytes_per_s: the most that one host writes.
-        store_bytes_per_s: what all hosts write together to a store; None: each writes to another host.
+        host_bytes_per_s: maximal rate of one host.
+        store_bytes_per_s: rate of all hosts together to a store; None: each host writes to another host.
         by_first: whether only the first host writes.
-        step_s: the time of a step without writes.
+        step_s: time of a step without writes.
     """
 
     host_bytes_per_s: float
@@ -41,8 +41,8 @@ class StorageWrites:
 class StorageTraffic:
     """The flows of hosts that write all the time, from the run's start until `end`.
 
-    A host's flow is spread evenly over its NICs, and counts as one flow on each. A representative's flow takes what the
-    hosts of its class take of the store and of uplinks. A store lies behind the uplinks; another host does not.
+    A host's flow is spread evenly over its NICs, and counts as one flow on each. A representative's flow loads the
+    store and uplinks as all hosts of its class together. A store lies behind the uplinks; another host does not.
     """
 
     def __init__(self, world: World, writes: StorageWrites) -> None:

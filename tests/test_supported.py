@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "docs" / "reference" / "data" / "supported.csv"
-HEAD = ("a script uses", "CPUs", "simulated GPUs", "same calls as a real run", "held by")
+HEAD = ("a script uses", "CPUs", "simulated GPUs", "same calls as a real run", "tested by")
 # What a mark may say behind the feature, in the order of the columns; after "refused" one sentence refuses it there.
 WORLDS = ("CPUs", "GPUs", "real")
 

@@ -3,10 +3,10 @@
     import twinstep
     run = twinstep.predict("criteo_small_2x2", batch_size=4096)
 
-A scenario is the path of a file, the name of a ready one, a `Scenario`, or the path of a training script
-(twinstep docs scripts). `overrides` replace values of its [run] table: steps, seed, batch_size, payload, fidelity,
-ranks, library, timeout, compute_times; or of any key by its path: `predict(path, **{"cluster.hosts": 8})`. `import
-twinstep` is quick: torch and pandas are loaded by the first call that needs them.
+A scenario is the path of a file, the name of a ready scenario, a `Scenario`, or the path of a training script
+(twinstep docs scripts). Overrides set keys of its table [run] (steps, seed, batch_size, payload, fidelity, ranks,
+library, timeout, compute_times), or any key by its path: `predict(path, **{"cluster.hosts": 8})`. `import twinstep` is
+quick: the first call that needs torch or pandas loads them.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def predict(path_or_scenario: Given, **overrides: Any) -> Run:
 
     Raises:
         ScenarioError: mistakes in the scenario or the overrides, one sentence each.
-        ProgramError: ranks whose calls do not fit together; a script that makes no steps.
+        ProgramError: ranks whose calls do not match; a script that makes no steps.
     """
     made = _scenario(path_or_scenario, overrides)
     from reports.run import Run
@@ -105,11 +105,11 @@ def load(folder: str | os.PathLike[str]) -> Run:
 
 
 def compare(first: Run, second: Run) -> Comparison | SideBySide:
-    """Compare two runs; printed, the result shows its tables, and its frames are attributes.
+    """Compare two runs. Print the result to see its tables; its frames are attributes.
 
     A predicted and a measured run of one scenario, in either order, give the `Comparison` of `twinstep compare`:
     signed errors by operation, step and size. Two predicted or two measured runs, also of different scenarios, give
-    the `SideBySide` of `twinstep report RUN RUN`: what differs, relative to the first.
+    the `SideBySide` of `twinstep report RUN RUN`: differences relative to the first run.
 
     Raises:
         ReportError: the predicted and the measured run are of different scenarios.
@@ -134,15 +134,15 @@ def plan(
 ) -> PlansView:
     """Find the fastest plan of a scenario's tables by simulation, as `twinstep plan` does (twinstep docs planner).
 
-    Printed, the result is the verdict with its tables. `best.run` is the prediction with the best plan, `best_json` the
-    plan as TorchRec's JSON; `plans` are all that are compared, and `moves` the tables that lie elsewhere.
+    Print the result to see the verdict and its tables. `best.run` is the prediction with the best plan, `best_json`
+    that plan as TorchRec's JSON; `plans` has all compared plans, and `moves` the tables that the best plan moves.
 
     Args:
         path: the scenario's file, the name of a ready one, or a script of TorchRec.
         against: your plan: JSON as sharding.plan takes it; by default the scenario's or the script's own.
         out: a new file for the best plan.
         seconds: the time for all simulations; the best plan found by then is taken.
-        overrides: values in place of the scenario's, and what `scenario` takes for a script.
+        overrides: values in place of the scenario's, and for a script the arguments of `scenario`.
 
     Raises:
         ScenarioError: mistakes in the scenario or the overrides; its program has no tables to place.
@@ -166,20 +166,20 @@ def plan(
 
 @with_overrides
 def what_if(path: str | os.PathLike[str], *, replan: bool = False, seconds: float = 120.0, **overrides: Any) -> Run:
-    """Predict a scenario, then with one change at a time, as `twinstep predict --what-if` does (twinstep docs studies).
+    """Predict a scenario with one change at a time, as `twinstep predict --what-if` does (twinstep docs studies).
 
-    The result is the prediction, in memory; its frame `what_if` has each change's step, and its speed over the run's.
+    The result is the unchanged prediction, in memory. Its frame `what_if` has each change's step and speed.
 
     Args:
         path: the scenario's file, the name of a ready one, or a training script, which also takes `hosts` and
             `gpus_per_host`.
         replan: whether tables are planned anew for each change, instead of keeping their plan.
-        seconds: the time for all changes, the quickest to simulate first; those left have status "not tried".
+        seconds: the time for all changes, the quickest to simulate first; changes not reached have status "not tried".
         overrides: values in place of the scenario's.
 
     Raises:
         ScenarioError: mistakes in the scenario or the overrides, one sentence each.
-        ProgramError: ranks whose calls do not fit together.
+        ProgramError: ranks whose calls do not match.
     """
     from twinstep.prediction import changed_run
 
@@ -197,7 +197,7 @@ def job(
 ) -> JobRun:
     """Predict a training job of days with checkpoints and failures, as `twinstep predict --days` (twinstep docs jobs).
 
-    Printed, the result is the job's first screen; `goodput`, `lost` and `head` are its numbers.
+    Print the result to see the job's first screen; `goodput`, `lost` and `head` have its numbers.
 
     Args:
         path: the scenario's file, or the name of a ready one.
@@ -208,7 +208,7 @@ def job(
 
     Raises:
         ScenarioError: mistakes in the scenario or the overrides, or there is no goal.
-        ProgramError: ranks whose calls do not fit together.
+        ProgramError: ranks whose calls do not match.
     """
     from twinstep.jobs.job_prediction import job_of_scenario
 
@@ -219,8 +219,8 @@ def job(
 def report(run: Run | str | os.PathLike[str], out: str | os.PathLike[str] | None = None) -> Path:
     """Write the page and the tables of a run, or of a run folder, and return the page's path.
 
-    They are written to `out`: by default runs/NAME-report for a run in memory, and the folder's own reports/. Files of
-    an earlier report there are replaced.
+    The files go to `out`, by default runs/NAME-report for a run in memory and reports/ in a run folder. They replace an
+    earlier report there.
 
     Raises:
         ReportError: the disk refuses, or there is no such run folder.
@@ -267,10 +267,10 @@ def sweep(
     scheduler: str = "",
     again: bool = False,
 ) -> pd.DataFrame:
-    """Simulate the points of a study file that its folder lacks, as `twinstep sweep` does (twinstep docs studies).
+    """Simulate the points of a study that have no result yet, as `twinstep sweep` does (twinstep docs studies).
 
     A script that calls this function needs `if __name__ == "__main__":`, because its worker processes load the script,
-    too. The frame is that of `study`.
+    too. The returned frame is that of `study`.
 
     Args:
         path: the study file.

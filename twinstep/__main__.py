@@ -47,7 +47,7 @@ COMMANDS = {
     "check-ranks": Command(
         _MEASUREMENT, ("check",), " check-ranks", "check that real ranks compute what the simulator computes"
     ),
-    "init": Command("twinstep.scenario_init", (), " init", "write a first scenario around a file of tables"),
+    "init": Command("twinstep.scenario_init", (), " init", "write a first scenario for a file of tables"),
     "import": Command(
         "twinstep.table_import.cli", (), " import", "write the tables of a TorchRec model as a table file"
     ),

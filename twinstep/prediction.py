@@ -90,7 +90,9 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--kernels-csv", type=Path, metavar="FILE.csv", help="new file for the time of each operator on a GPU"
     )
-    parser.add_argument("--record", action="store_true", help="also keep what ranks do, to simulate it elsewhere")
+    parser.add_argument(
+        "--record", action="store_true", help="also record all calls of the ranks, to simulate them elsewhere"
+    )
     add_job(parser)
     keep = parser.add_argument_group(
         "smaller run folders of large runs", "RANKS and STEPS are all (the default), none, every:64, or 0,8,16-23"

@@ -1,4 +1,4 @@
-"""The text of a first scenario around a file of tables: each key with its meaning, and what else it could be."""
+"""The text of a first scenario for a file of tables: each key with its meaning and its other values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FLOAT32_BYTES = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioDraft:
-    """What a first scenario is made of; `tables` are the values of a table file's lines."""
+    """The ingredients of a first scenario; `tables` are the values of a table file's lines."""
 
     table_file: str
     tables: Sequence[dict[str, Any]]
@@ -67,7 +67,7 @@ class ScenarioDraft:
 
     def _head(self) -> Iterator[str]:
         yield "# Written by `twinstep init`. Predict it: `twinstep predict`. All keys: `twinstep keys`."
-        yield f"# Lines with {CHECK} are assumptions: look at them first. Remove `# ` to use what stands behind it."
+        yield f"# Lines with {CHECK} are assumptions: look at them first. Remove `# ` to use the key behind it."
         yield ""
         yield _line("program", "dlrm", "a training step of a recommender")
 
@@ -76,7 +76,7 @@ class ScenarioDraft:
         yield from ("", "[run]")
         samples = f"{CHECK}: samples per GPU and step; {self.batch_size * self.ranks:,} in all"
         yield _line("batch_size", self.batch_size, samples)
-        yield _line("steps", 3, "simulated steps; more show how they vary")
+        yield _line("steps", 3, "simulated steps; more show how steps vary")
         yield _line("library", self.library, f"of the collectives; or {other}")
 
     def _cluster(self) -> Iterator[str]:
@@ -108,7 +108,7 @@ class ScenarioDraft:
         other = '"cat", "dcn"' if equal else '"dcn"; "dot" if all dims are equal'
         yield _line("dense_features", 13, f"{CHECK}: dense inputs per sample")
         yield _line("bottom", [512, 256, width], f"{CHECK}: widths of the layers over dense inputs")
-        about = f"{CHECK}: how dense and sparse meet; or {other}"
+        about = f"{CHECK}: how dense and sparse features meet; or {other}"
         yield _line("interaction", {"kind": "dot" if equal else "cat"}, about)
         yield _line("top", [1024, 1024, 512, 256, 1], f"{CHECK}: widths of the layers over the interaction")
         yield _line("# dense", "./my_model.py:Dense", "your own module instead of these three")
@@ -119,7 +119,7 @@ class ScenarioDraft:
     def _options(self) -> Iterator[str]:
         yield from ("", "[pipeline]")
         yield f'# {CHECK}: TorchRec\'s TrainPipelineSparseDist; or "base", "prefetch_sparse_dist", "semi_sync"'
-        yield _line("kind", "sparse_dist", "exchanges the next batch's ids beside the step")
+        yield _line("kind", "sparse_dist", "exchanges the next batch's ids during the step")
         yield from ("", "[sharding]")
         yield _line("reserved_share", 0.15, "share of GPU memory that tables may not use")
         yield _line("# plan", "plan.json", "your plan; default: TorchRec's planner plans")

@@ -1,4 +1,4 @@
-"""`twinstep init`: write a first scenario around a file of tables, by options or by questions on a terminal."""
+"""`twinstep init`: write a first scenario for a file of tables, by options or by questions on a terminal."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def main(arguments: Sequence[str] | None = None, prog: str = "twinstep init") ->
 def _parser(prog: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=prog,
-        description="Write a first scenario around a file of tables, with a comment on each key. On a terminal, without"
-        " options, it asks for them.",
+        description="Write a first scenario for a file of tables, with a comment on each key. Without options, on a"
+        " terminal, the command asks for them.",
     )
     about = "CSV or Parquet file with a line per table (twinstep docs scenario)"
     parser.add_argument("--tables", metavar="FILE", help=about)

@@ -94,7 +94,7 @@ def _be_agent() -> None:
 
 
 class _Agent(LocalElasticAgent):
-    """torch's elastic agent, which also journals what it does."""
+    """A torch elastic agent that also writes its actions to the journal."""
 
     def __init__(self, spec: WorkerSpec, journal: JobJournal, logs: DefaultLogsSpecs) -> None:
         super().__init__(spec, logs, start_method="fork")

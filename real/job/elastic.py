@@ -53,11 +53,11 @@ class ElasticJob:
         return program
 
     def checkpoint_at(self, step: int) -> Path:
-        """Return the folder of the checkpoint after so many steps."""
+        """Return the folder of the checkpoint after `step` steps."""
         return self.checkpoints / f"step-{step}"
 
     def size_at(self, step: int, rank: int) -> int:
-        """Return the bytes that a rank saves after so many steps."""
+        """Return the bytes that a rank saves after `step` steps."""
         return self.sizes[(-(-step // self.interval_steps) - 1) % len(self.sizes)][rank]
 
     def saved_step(self) -> int:

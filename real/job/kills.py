@@ -21,7 +21,7 @@ _EXAMPLES = "a moment and a process such as '12s:rank3' or 'step40:host1'"
 class Kill:
     """A rank or host to be killed, `at_s` seconds after the first step began, or when it begins `step`.
 
-    `kind` is the name of the kind of failure, by which predictions know what it takes.
+    `kind` is the name of the kind of failure, by which predictions find the recovery.
     """
 
     what: str  # "rank" or "host"

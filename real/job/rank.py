@@ -1,4 +1,4 @@
-"""A rank of a job: joins its group, loads the newest checkpoint, goes on from there, and saves checkpoints.
+"""A rank of a job: joins its group, loads the newest checkpoint, continues from there, and saves checkpoints.
 
 torch's elastic agent forks it anew after each failure; see `real.job.agent`.
 """

@@ -1,4 +1,4 @@
-"""What a job's journal says of its time: phases, and the seconds lost by cause. Pure functions of events."""
+"""The phases of a job and the seconds lost by cause, from the job's journal. Pure functions of events."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class JournalSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Killed:
-    """A kill as it happened: when, whom, the kind's name, and the step in which the foremost rank was."""
+    """A kill as it happened: its time, its target, and the name and effect of its kind."""
 
     at_s: float
     target: str
@@ -76,7 +76,7 @@ class _Attempt:
 
     @property
     def begin_ns(self) -> int:
-        """When its first step could begin."""
+        """The time at which the first step could begin, in ns."""
         return max(self.restored.values())
 
 

@@ -74,7 +74,7 @@ def launch(
         command: starts one rank in place of a fork with torch loaded: a program that calls `RankWorker.serve` when it
             finds a job in its environment.
         hosts: where ranks run; None: on this machine, over its loopback device.
-        heard: called about every 50 ms with the foremost rank's step.
+        heard: callback, called about every 50 ms with the foremost rank's step.
 
     Raises:
         RunEnded: a rank was lost, raised, stalled or never came, or the run was interrupted. No process is left, and

@@ -190,7 +190,7 @@ class CudaLane(StreamLane):
     ) -> PendingCall:
         """Make the caller's stream wait for a call that is awaited at once, without a stream that follows the call.
 
-        The host goes on.
+        The host does not wait.
         """
         # NCCL's `wait` makes the current stream wait and returns at once.
         work.wait()
@@ -201,7 +201,7 @@ class CudaLane(StreamLane):
         return _Queued(end, self._device)
 
     def stand(self, timed: SpanTimes, pending: PendingCall, since: Mark | None = None) -> Mark:
-        """Wait, as `StreamLane.stand` does: the stream goes on when it has come here and the collective has ended.
+        """Let the stream wait for a collective, as `StreamLane.stand` does on the host.
 
         The times need no further event.
         """

@@ -138,7 +138,7 @@ class Making(Protocol):
 
 
 class Journal:
-    """The record of one rank: what it issued, recorded and waits for."""
+    """A record of one rank: its operations, metrics and waits."""
 
     def __init__(self, rank: int, host: int, world_size: int) -> None:
         self.rank, self.host = rank, host
@@ -186,7 +186,7 @@ class Journal:
         self.waiting[entry] = None
 
     def goes_on(self, entry: Entry) -> None:
-        """Record that the program goes on."""
+        """Record that the program continues after waiting for the entry."""
         self.waiting.pop(entry, None)
         self.moves += 1
 
@@ -196,7 +196,7 @@ class Journal:
         entry.wait_from = entry.lane.mark()
 
     def wait_ends(self, entry: Entry, *, has_waited: bool) -> None:
-        """Record that the program goes on."""
+        """Record that the program continues after `wait_begins`."""
         entry.wait_until = entry.lane.mark() if has_waited else entry.wait_from
         self.goes_on(entry)
 

@@ -135,7 +135,7 @@ class StreamLane:
         return self.follow(timed, work, finish, held)
 
     def stand(self, timed: SpanTimes, pending: PendingCall, since: Mark | None = None) -> Mark:
-        """Wait for a collective, from `since` or now on; fill `timed`, and return the mark at which the caller goes on.
+        """Wait for a collective, from `since` or now on; fill `timed`, and return the mark at which the wait ends.
 
         RuntimeError if the collective failed.
         """
@@ -155,7 +155,7 @@ class StreamLane:
         timed.wait_from = timed.wait_until = time.monotonic_ns()
 
     def after(self, since: Mark) -> Mark:
-        """Return when the caller goes on after a call from `since` that gave its stream no work."""
+        """Return when the caller continues after a call from `since` that gave its stream no work."""
         return time.monotonic_ns()
 
     def wait_for(self, mark: Mark, value: object = None) -> None:

@@ -47,7 +47,7 @@ class Underway:
         self._journal, self._pending = journal, pending
 
     def wait(self, since: Mark | None = None) -> Mark:
-        """Wait as a rank of a program does; return when the caller goes on.
+        """Wait as a rank of a program does; return when the wait ends.
 
         `since` is when the caller began to wait; None: when the call was issued, if not now.
         """

@@ -94,7 +94,7 @@ class RankStatus:
 
 @dataclass(slots=True)
 class RankStatusTable:
-    """A table of the status of all ranks, which get `start_s` to start and may then stand still for `timeout_s`.
+    """A table of the status of all ranks; `start_s` limits their start, then `timeout_s` the time without progress.
 
     `sees_exits`: exit codes will be reported, so a closed channel alone is no verdict.
     """
@@ -218,7 +218,7 @@ class RankStatusTable:
 
     @property
     def _within_s(self) -> float:
-        """Time for which a rank may stand still now, in s."""
+        """The present limit of the time without progress, in s."""
         return self.timeout_s if self._is_begun else max(self.start_s, self.timeout_s)
 
     def _late(self, waits: Waits, stage: int) -> list[RankStatus]:
@@ -298,7 +298,7 @@ def _stage(member: RankStatus) -> int:
 
 
 def _stands(member: RankStatus) -> str:
-    """Return in words where a rank stands."""
+    """Return in words where a rank is."""
     last = member.waits[0].what if member.waits else member.last
     return f"in {last}{_and_step(member)}" if last else where(member.step)
 

@@ -1,9 +1,9 @@
 """Find the critical path of a step from its spans, for simulated and real runs.
 
-The walk goes back from the end of the step on the rank that ended last. Where the program went on, the cause is the
-latest-ending span that can hold a program up: a computation, or a communication that the program waited for. Where a
+The walk goes back from the end of the step on the rank that ended last. Where the program continued after a wait, the
+cause is the latest-ending span that can block a program: a computation, or communication that blocked it. Where a
 span started later than it was issued, the cause is the span of that rank that ended last in between. A collective takes
-the time since its last member entered; from there the walk goes on at that member. Time that no span explains is
+the time since its last member entered; from there the walk continues at that member. Time that no span explains is
 "host": the program's own time. Segments touch, so that they add up to the step time exactly. `what` is the class of a
 segment. Computation of a rank is counted as waiting while at least half of the others are blocked until that rank
 enters a collective of the path or ends the step; part of the rest may be launch time.

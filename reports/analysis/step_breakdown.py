@@ -66,7 +66,7 @@ def step_time_ns(run: Run) -> float:
 
 
 def mean_step_ns(run: Run) -> float:
-    """Return the mean time of a run's steps, of which many take so many times as long; nan if no rank completed one."""
+    """Return the mean time of a run's steps: n steps take n times as long; nan if no rank completed a step."""
     period = sync_period(run)
     return float(timed_steps(run)["step_ns"].mean()) if period is None or not period.steps else period.mean_ns
 

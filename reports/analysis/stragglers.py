@@ -237,8 +237,8 @@ def _links(links: pd.DataFrame, context: Context) -> Iterator[dict[str, Any]]:
 def _used_links(links: pd.DataFrame, context: Context) -> pd.DataFrame:
     """Return the links that carried anything, with their time per step and the medians of their peers.
 
-    Peers have equal names but for the numbers, one direction and, for NVLinks, one rate: in a mesh some pairs have two
-    links. Where leaves differ in size, bytes and rates of uplinks are per host.
+    Peers have equal names except for numbers, the same direction and, for NVLinks, the same rate: in a mesh some pairs
+    have two links. If leaves differ in size, bytes and rates of uplinks are per host.
     """
     used = links[((links["bytes_carried"] > 0) & (links["bytes_per_s"] > 0)).to_numpy(bool)]
     owner = used["link"].str.removesuffix(".out").str.removesuffix(".in")

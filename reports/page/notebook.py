@@ -1,4 +1,4 @@
-"""What a notebook shows: reports as HTML without scripts, and drawings of a run's page in a frame of their own."""
+"""The output in notebooks: reports as HTML without scripts, and drawings of a run's page in a frame of their own."""
 
 from __future__ import annotations
 

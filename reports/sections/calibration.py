@@ -36,10 +36,10 @@ _TABLES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationView:
-    """What a calibration has measured.
+    """A view of a calibration's measurements.
 
     Attributes:
-        data: what JSON has of it.
+        data: its values in JSON.
         tables: the frames of some of `_TABLES`, with their columns.
         words: sentences below a table, by its name.
         of: what was measured, for the titles of tables, by name.

@@ -27,8 +27,9 @@ _WORST = 8
 _DIFFERENCES = model.Most(3, 20)
 TIMES = {"predicted_ns": "predicted", "measured_ns": "measured", "error": "error"}
 _WORST_NOTE = (
-    "Each row compares one call of one rank and step. Of each call the rank with the largest error is shown, of each"
-    " operation at most three calls. The last column is the difference as a share of the measured step."
+    "Each row compares one call of one rank and step. For each call the table shows the rank with the"
+    " largest error, and at most three calls of each operation. The last column is the difference as a share of the"
+    " measured step."
 )
 # Columns of `errors_by_size`.
 SIZE_ERRORS = {"rows": "rows", "signed_median": "signed median", "median": "median", "worst": "worst"}

@@ -293,7 +293,7 @@ class ReportSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What is shown of a subject: lines that say what it is, then sections in order; JSON begins with `data`."""
+    """A report on a subject: lines that introduce the subject, then sections in order; JSON begins with `data`."""
 
     lines: Callable[[Any], Sequence[str]]
     sections: Sequence[ReportSection]

@@ -51,12 +51,12 @@ def _memory(view: Any) -> Iterator[Block]:  # a PlansView, whose module imports 
 
 
 def _reserve(reserved_bytes: float, share: float, parts: pd.DataFrame) -> Words:
-    """Say whether what the planner keeps from tables is enough for all else."""
+    """Say whether the memory that the planner keeps free of tables is enough for everything else."""
     rest_bytes = float(parts.loc[~parts["part"].str.startswith(_OF_TABLES).to_numpy(bool), "size_bytes"].sum())
-    reserved = f"{text.size(reserved_bytes)} of it ({100 * share:g} %, sharding.reserved_share)"
+    reserved = f"{text.size(reserved_bytes)} ({100 * share:g} %, sharding.reserved_share)"
     return Words(
-        f"The planner keeps {reserved} from tables and their exchanges; all else takes {text.size(rest_bytes)} in the"
-        " simulated step"
+        f"The planner keeps {reserved} free of tables and their exchanges; everything else takes"
+        f" {text.size(rest_bytes)} in the simulated step"
         + ("." if rest_bytes <= reserved_bytes else ", which is more: reserve more, or a plan may fill a GPU.")
     )
 

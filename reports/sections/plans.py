@@ -148,7 +148,7 @@ class PlansView(Printed):
 
     @cached_property
     def excess(self) -> pd.DataFrame:
-        """By how much (ns) ranks of the first plan exceed every rank of the best one, [rank, phase]."""
+        """The time in ns by which ranks of the first plan exceed every rank of the best plan, [rank, phase]."""
         return (by_rank(self.first.loads) - by_rank(self.best.loads).max()).clip(lower=0.0)
 
     @cached_property
@@ -332,7 +332,7 @@ def _slowest(view: PlansView) -> Iterator[ReportTable]:
             rows.append([_PHASES[phase], *(f"{text.duration(ns)} (rank {rank})" for ns, rank in longest)])
     if rows:
         columns = ["phase", *(one.name for one in view.distinct)]
-        yield ReportTable("The longest of each phase of a step, and its rank", columns, rows)
+        yield ReportTable("Longest time of each phase of a step, and its rank", columns, rows)
     rows = []
     for row in records(slowest_ranks(view).dropna(subset=["rank"])):
         longer = sorted((phase for phase in PHASES if row[phase] > 0), key=lambda phase: -row[phase])
@@ -359,7 +359,7 @@ def _command(view: PlansView) -> Iterator[Words]:
 def _next(view: PlansView) -> Iterator[Words]:
     yield Words(
         f"Plan: {view.file}: TorchRec's ShardingPlan as JSON, with the sharding type, kernel and ranks of each table."
-        "\nUse it in TorchRec: load_plan in `twinstep docs planner` makes of it what"
+        "\nUse it in TorchRec: load_plan in `twinstep docs planner` turns it into what"
         " DistributedModelParallel(plan=...) takes."
     )
 

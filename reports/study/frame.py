@@ -170,7 +170,7 @@ def named_points(frame: pd.DataFrame, about: Mapping[str, Any]) -> dict[str, pd.
 
 
 def labels_of(frame: pd.DataFrame, key: str, about: Mapping[str, Any]) -> list[str]:
-    """Each point's value of a key as text; of the baseline the scenario's own."""
+    """Return each point's value of a key as text; for the baseline the scenario's own value."""
     own = about.get("as_it_is", {}).get(key, ABSENT)
     values = frame[key].astype(object).where(frame[key].notna(), None).tolist()
     return [
@@ -185,7 +185,7 @@ def label(value: object) -> str:
 
 
 def short_names(keys: Sequence[str]) -> dict[str, str]:
-    """Each key's last part, or as many as tell it from others."""
+    """Return each key's last part, with earlier parts if these are needed to tell keys apart."""
     endings = text.shortest_endings([key.split(".") for key in keys])
     return {key: ".".join(parts) for key, parts in zip(keys, endings, strict=True)}
 

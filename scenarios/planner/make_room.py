@@ -1,4 +1,4 @@
-"""What a user can do about tables that do not fit, in words for the end of a sentence."""
+"""Advice on tables that do not fit, in words for the end of a sentence."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class Backend(Protocol):
         ...
 
     def after(self, work: Work[Any]) -> None:
-        """Let what is issued on this stream next begin after that work; the program does not wait if the stream can."""
+        """Start the next operation of this stream only after that work; the program does not wait if the stream can."""
         ...
 
     def synchronize(self, work: Work[T]) -> Coroutine[Any, Any, T]:
@@ -105,7 +105,7 @@ class Backend(Protocol):
         ...
 
     def step(self, index: int) -> AbstractContextManager[None]:
-        """Assign what is issued inside to a training step, and record its span; only simulations take `StepGivenUp`."""
+        """Assign operations issued inside to a step and record the step's span; only simulations take `StepGivenUp`."""
         ...
 
     def record(self, name: str, value: Tensor | float) -> None:
@@ -113,11 +113,11 @@ class Backend(Protocol):
         ...
 
     def new_group(self, name: str, ranks: object) -> Group:
-        """Make a group; every rank makes the same calls in the same order."""
+        """Create a group; every rank makes the same calls in the same order."""
         ...
 
     def open_stream(self, name: str) -> Backend:
-        """Make a backend for another stream of this rank, with its own groups; every rank makes the same calls in the
+        """Create a backend for another stream of this rank, with its own groups; every rank makes the same calls in the
         same order.
         """
         ...

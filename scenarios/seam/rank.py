@@ -110,7 +110,7 @@ class Rank:
         return self.backend.spawn(coroutine)
 
     def after(self, work: Work[Any]) -> None:
-        """Let what is issued on this stream next begin after that work, of any stream; the program goes on at once.
+        """Start the next operation of this stream only after that work, of any stream; the program does not wait.
 
         The work counts as awaited, so that its errors are those of the run.
         """

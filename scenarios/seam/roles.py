@@ -42,7 +42,7 @@ ROLES = {
 
 
 class Purpose(NamedTuple):
-    """What an operation is for: its role, and the sharding type of its tables; "" if it has none."""
+    """A purpose of an operation: its role, and the sharding type of its tables; "" if it has none."""
 
     role: str = ""
     sharding: str = ""

@@ -1,4 +1,4 @@
-"""Which steps of a run are like most of its steps, by the operations that they use."""
+"""The steady steps of a run: those with the operations that most steps use."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ Work = frozenset[tuple[_Operation, int]]
 
 
 def steady_steps(works: Sequence[Work], work_of: Sequence[int]) -> list[bool]:
-    """Which steps are what a run has become and most of its steps are; step i did `works[work_of[i]]`.
+    """Return for each step whether it is a steady step of the run's last regime; step i did `works[work_of[i]]`.
 
-    A regime begins where steps do something new and no step as before comes back (PowerSGD begins); a last step that
-    only adds to what several did does not begin one. Of the last regime those steps count that come closest to its
-    usual operations: those that fill or drain a pipeline lack some, those that also save or log have more.
+    A regime begins where steps have new operations and no earlier kind of step comes back (PowerSGD begins). A last
+    step that only adds operations to those of several steps does not begin a regime. The steady steps are those of the
+    last regime closest to its usual operations: steps that fill or drain a pipeline lack some, steps that save or log
+    have more.
     """
     names = [frozenset(operation for operation, _ in work) for work in works]
     first = _last_regime(names, work_of)

@@ -53,7 +53,7 @@ class Lookup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableGroup:
-    """All tables of one sharding type; `columns` are the pieces in the output of its output exchange, in order."""
+    """A group of all tables of one sharding type; `columns` are the pieces in the exchange's output, in order."""
 
     layout: Layout
     columns: tuple[Piece, ...]
@@ -63,12 +63,12 @@ class TableGroup:
 
     @property
     def averages(self) -> bool:
-        """Whether gradients are divided by the number of ranks on their way back: encoded ones are, as in TorchRec."""
+        """Whether the exchange divides gradients by the number of ranks: only if they are encoded, as in TorchRec."""
         return not self.sharding_type.is_copied and self.codecs.all_to_all.backward is not None
 
     @property
     def reads_ids(self) -> bool:
-        """Whether ids decide what is sent, so that their values are read."""
+        """Whether values of ids decide the receivers, so that they are read."""
         return self.sharding_type.cuts_rows
 
     @property

@@ -51,7 +51,7 @@ def count(ids: Tensor, lengths: Tensor, batches: Sequence[int], blocks: Blocks) 
 
 @dataclass(frozen=True, slots=True)
 class _Assigned:
-    """Each id's bucket and id there, and numbers of ids: `lengths` [my_size * bags], `sizes` [my_size] by bucket."""
+    """Bucketized ids: each id's bucket and id there, and counts: `lengths` [my_size * bags], `sizes` [my_size]."""
 
     local: Tensor
     buckets: Array

@@ -55,10 +55,10 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """All tables of one sharding type: `pieces[owner]`, where an owner is `span` consecutive ranks.
+    """A layout of all tables of one sharding type: `pieces[owner]`, where an owner is `span` consecutive ranks.
 
-    An owner's ranks cut each piece's rows into `buckets` blocks, or all hold it whole (`buckets` is 1). Columns that
-    several features read are consecutive pieces, one per feature; so are the parts of a table cut by columns.
+    An owner's ranks cut each piece's rows into `buckets` blocks, or all hold the whole piece (`buckets` is 1). Columns
+    that several features read are consecutive pieces, one per feature; so are the parts of a table cut by columns.
     """
 
     sharding_type: ShardingKind

@@ -1,8 +1,8 @@
 """Holds flows that begin together in arrays, and pools those that share capacities.
 
 An all-to-all of n ranks is n * n flows, and the end of each changes the rates of all others. One object per flow and
-one solution per end is too slow for a large world. So such flows stand in arrays, compiled code (`max_min_compiled`)
-computes their rates, and ends that are close to each other are merged.
+one solution per end would be too slow for a large world. So such flows are kept in arrays, compiled code
+(`max_min_compiled`) computes their rates, and ends that are close to each other are merged.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Simulates gloo's scripts of sends and receives, message by message, on its connections.
 
-One connection joins each pair of ranks of a group. Each direction has one first-in-first-out queue for data and notices
-alike, so a notice waits behind data that was queued before it. Data leaves when the send is posted and the receiver's
+One connection joins each pair of ranks of a group. Each direction has one first-in-first-out queue for data and
+notices, so a notice waits behind data that was queued before it. Data leaves when the send is posted and the receiver's
 notice has arrived, whichever is later.
 """
 

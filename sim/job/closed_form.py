@@ -1,6 +1,6 @@
 """Closed forms of goodput and of the best checkpoint interval, beside the simulation as a check.
 
-They hold for exponential times between failures, spare hosts enough, and no slow parts. Whole checkpoints only.
+They hold for exponential times between failures, enough spare hosts, no slow parts and whole checkpoints.
 """
 
 from __future__ import annotations

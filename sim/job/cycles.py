@@ -15,7 +15,7 @@ from sim.job.model import JobModel
 
 @dataclass(frozen=True, slots=True)
 class SavedWork:
-    """How far training has come some time after a start.
+    """The progress of training at a time after a start.
 
     Attributes:
         saved: cycles whose checkpoint could be loaded now.
@@ -29,7 +29,7 @@ class SavedWork:
 
 
 class Cycles:
-    """Cycles of a job on some number of hosts; `first` is the number of the first one's checkpoint in its period."""
+    """A job's cycles on `hosts` hosts; `first` is the number of the first cycle's checkpoint in its period."""
 
     def __init__(self, model: JobModel, hosts: int) -> None:
         step, writing = model.by_hosts[hosts], model.writing
@@ -84,7 +84,7 @@ class Cycles:
         return SavedWork(done, began_s, steps)
 
     def until(self, steps: float, first: int) -> float:
-        """Return the seconds from a start until so many steps are done and their last checkpoint is written."""
+        """Return the seconds from a start until `steps` steps are done and their last checkpoint is written."""
         whole = max(int(-(-steps // self.interval)) - 1, 0)
         last = (first + whole) % self._period
         writes_s = self._writes[last - 1] if whole else 0.0

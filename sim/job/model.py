@@ -1,4 +1,4 @@
-"""The model of a job of days, in seconds: all that `play` and the closed forms read."""
+"""The model of a job of days, in seconds: the input of `play` and the closed forms."""
 
 from __future__ import annotations
 
@@ -62,13 +62,12 @@ class Interruption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointTimes:
-    """What checkpoints take.
+    """The times of checkpoints, by a checkpoint's number since the last whole one (0: a whole checkpoint).
 
     Attributes:
-        blocks_s: seconds for which training waits, by the checkpoint's number since the last whole one (0: a whole
-            one); checkpoints repeat after `len(blocks_s)`.
-        background_s: seconds of writing beside steps after that, likewise; 0 for a blocking checkpoint.
-        restore_s: seconds to load everything since the last whole one, likewise.
+        blocks_s: seconds for which training waits; checkpoints repeat after `len(blocks_s)`.
+        background_s: seconds of writing after that, during steps; 0 for a blocking checkpoint.
+        restore_s: seconds to load all checkpoints since the last whole one.
     """
 
     blocks_s: tuple[float, ...]
@@ -89,20 +88,20 @@ class CheckpointTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobModel:
-    """A job in seconds.
+    """A job of days, with times in seconds.
 
     Attributes:
         steps: steps on all hosts after which the job is done; inf: it ends at `horizon_s`.
         horizon_s: seconds after which the job ends; inf: it ends with its steps.
         by_hosts: steps by number of running hosts, at least those of `hosts`.
         interval_steps: steps between two checkpoints.
-        writing: what a checkpoint takes.
+        writing: times of checkpoints.
         interruptions: kinds of interruption.
         hosts, spares: hosts that train, and hosts that wait to replace them.
         gpus_per_host: GPUs of a host.
-        shrinks: whether the job goes on with fewer hosts, down to the least in `by_hosts`, if there is no spare.
+        shrinks: whether the job continues on fewer hosts, down to the least in `by_hosts`, if there is no spare.
         input_stall: share of training time in which GPUs wait for samples.
-        evaluation: share of training time by which evaluations lengthen it: the time of one over the time between two.
+        evaluation: time of an evaluation divided by the training time between two.
         restart_s: seconds from the scheduler to set-up process groups.
         replacement_s: seconds until a spare host has joined.
     """

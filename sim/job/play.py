@@ -38,14 +38,14 @@ class JobPhase:
 
 @dataclass(slots=True)
 class Played:
-    """One job that was played.
+    """A simulated job.
 
     Attributes:
         seconds: its length.
         steps: steps that count, as steps on all hosts.
         lost_s: seconds by name in `LOSSES`.
         counts: interruptions by kind.
-        phases: what happened, if it was kept.
+        phases: the job's phases, if they are kept.
     """
 
     seconds: float = 0.0
@@ -58,18 +58,18 @@ class Played:
 def play(
     model: JobModel, seed: int, draw: int = 0, *, keep: bool = False, at: Sequence[tuple[float, str]] | None = None
 ) -> Played:
-    """Play one job.
+    """Simulate one job.
 
     Args:
         model: the job.
         seed: seed of all random numbers.
-        draw: number of the job among those that are played.
+        draw: number of the job among the simulated ones.
         keep: whether its phases are kept.
-        at: all its interruptions, instead of random ones: seconds since its start, and the kind's name.
+        at: all interruptions of the job, instead of random ones: seconds since its start, and the kind's name.
 
     Raises:
         ValueError: the job has no end.
-        EndlessJobError: its end is a number of steps, and it nearly never saves any.
+        EndlessJobError: the job ends after a number of steps, and hardly ever saves any.
     """
     if math.isinf(model.steps) and math.isinf(model.horizon_s):
         raise ValueError("a job without an end: expected steps or horizon_s")

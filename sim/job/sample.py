@@ -1,4 +1,4 @@
-"""Many jobs with different failures: played on several processes, and a few of them for a quick look."""
+"""Many jobs with different failures, simulated in several processes; or a few of them for a first estimate."""
 
 from __future__ import annotations
 

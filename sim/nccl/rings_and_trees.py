@@ -243,7 +243,7 @@ def relays_of(
 ) -> dict[tuple[int, int], int]:
     """Return the ranks that forward the bytes of other pairs.
 
-    On a mesh, a relay stands between two GPUs of a host without NVLinks to each other. With `uses_rails`, as in NCCL's
+    On a mesh, a relay connects two GPUs of a host without NVLinks to each other. With `uses_rails`, as in NCCL's
     point-to-point (PXN, NCCL_P2P_PXN_LEVEL = 2, its default: ncclTopoGetNetDev in src/graph/search.cc), bytes for GPU j
     of another host go over NVLink to the sender's own GPU j, and out of that GPU's NIC. PXN needs NVLinks between the
     two, a NIC for each GPU, and GPU j in the group. Without a spine, all traffic across rails does so. Where NVLinks

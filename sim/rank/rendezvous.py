@@ -1,4 +1,4 @@
-"""Where ranks meet: in collectives, and to set up groups and streams."""
+"""Matching of ranks: in collectives, and in the set-up of groups and streams."""
 
 from __future__ import annotations
 

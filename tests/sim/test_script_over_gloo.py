@@ -44,7 +44,7 @@ def call(backend: str, size_bytes: int) -> Span:
     return found
 
 
-@pytest.mark.supports("gloo asked for on GPUs", "GPUs")
+@pytest.mark.supports("gloo requested on GPUs", "GPUs")
 def test_gloo_takes_a_gpus_tensors_through_the_host() -> None:
     """What a call reads is copied behind what was launched before, and what it gives back behind it."""
     make, back = (one for one in of_step("gloo") if one.kind == "compute" and one.stream == call("gloo", SIZE).stream)

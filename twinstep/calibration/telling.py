@@ -1,4 +1,4 @@
-"""What `python -m real calibrate` prints at its end: the report of what it measured, then the profile's path."""
+"""The final output of `twinstep calibrate`: the report of its measurements, then the profile's path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What would raise a job's goodput: one change at a time of its checkpoints, its recovery or its spare hosts."""
+"""Changes that would raise a job's goodput, one at a time: of checkpoints, recovery or spare hosts."""
 
 from __future__ import annotations
 

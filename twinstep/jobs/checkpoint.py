@@ -1,4 +1,4 @@
-"""How long checkpoints take to write and to load, from [job.checkpoint], the cluster and the checkpoint's bytes.
+"""Times to write and load checkpoints, from [job.checkpoint], the cluster and the checkpoint's bytes.
 
 All hosts write, and load, at once: each at its own rate, and with a store at fair shares of the store's rate. Copies
 between GPUs and their hosts' memory overlap with that, except where kind 'async' waits for them; rows in host memory
@@ -74,7 +74,7 @@ class JobCheckpoints:
         return CheckpointTimes(blocks_s=copies_s, background_s=writes_s, restore_s=restores_s)
 
     def size(self, steps: int = 0) -> CheckpointBytes:
-        """Return the bytes of a whole checkpoint, or of an incremental one so many steps after the last whole one.
+        """Return the bytes of a whole checkpoint, or of an incremental one `steps` steps after the last whole one.
 
         Raises:
             ScenarioError: they are not known.

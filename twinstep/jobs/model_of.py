@@ -1,4 +1,4 @@
-"""From a scenario's [job], its cluster and the time of a step to the seconds that `sim.job` plays."""
+"""Build the job model that `sim.job` simulates from a scenario's [job], its cluster and the time of a step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HOUR_S, DAY_S = 3600.0, 86_400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSteps:
-    """What is known of a job's steps: `samples` of one step on all hosts (nan: unknown), and steps by hosts.
+    """Facts about a job's steps: `samples` of one step on all hosts (nan: unknown), and steps by hosts.
 
     `slow` is how much longer a step takes with a slow part of one host, by kind of interruption; `checkpoints` are
     those written between steps, or beside them.

@@ -21,8 +21,8 @@ def add_job(parser: argparse.ArgumentParser) -> None:
     )
     goals = group.add_mutually_exclusive_group()
     goals.add_argument("--samples", type=float, metavar="N", help="predict the training on N samples, such as 1e12")
-    goals.add_argument("--days", type=float, metavar="N", help="predict what is done in N days")
-    goals.add_argument("--budget", type=float, metavar="USD", help="predict what is done for so many dollars")
+    goals.add_argument("--days", type=float, metavar="N", help="predict the training of N days")
+    goals.add_argument("--budget", type=float, metavar="USD", help="predict the training for this many dollars")
     group.add_argument("--step-only", action="store_true", help="predict only a step, even if the scenario has a goal")
 
 

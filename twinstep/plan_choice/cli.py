@@ -75,12 +75,12 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         quiet="print only the plan's path",
         metavar="PLAN",
     )
-    about = f"time for all simulations; then the best plan found by then is taken (default: {_SECONDS:g})"
+    about = f"time limit for all simulations; the best plan found by then is taken (default: {_SECONDS:g})"
     parser.add_argument("--seconds", type=float, default=_SECONDS, metavar="S", help=about)
     few = f"also simulate the best single move from your plan, the best two ... up to K (default: {_MOVES})"
     parser.add_argument("--moves", type=int, default=_MOVES, metavar="K", help=few)
-    parser.add_argument("--full", action="store_true", help="list all tables that the best plan places otherwise")
-    about = "path of the tables' module in the plan (default: TorchRec's DLRM's; of a script its own)"
+    parser.add_argument("--full", action="store_true", help="list all tables that the best plan places differently")
+    about = "path of the tables' module in the plan (default: as in TorchRec's DLRM, or in the script)"
     parser.add_argument("--module", dest="tables_module", metavar="PATH", help=about)
     add_overrides(parser.add_argument_group("overrides (default: the scenario's values)"), OVERRIDES)
     add_options(parser)

@@ -89,7 +89,7 @@ class TimeLimit:
 
     @property
     def reason(self) -> str:
-        """What ended a search early, in words."""
+        """The reason why a search ended early, in words."""
         return "interrupted" if self.interrupt.requested else f"stopped after {self.seconds:g} s (--seconds)"
 
 

@@ -105,13 +105,13 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     )
     parser.add_argument("scenario", type=Path, help="scenario with a table [job]: a file, or the name of a ready one")
     about = (
-        "kill a rank or host at a moment since the first step, or when it begins a step: '12s:rank3', 'step40:host1';"
+        "kill a rank or host at a time after the first step began, or when a step begins: '12s:rank3', 'step40:host1';"
         " may be repeated (default: kills drawn from [job.failures])"
     )
     parser.add_argument("--kill", action="append", default=[], metavar="WHEN:WHOM", help=about)
-    about = "how often a host's ranks may be restarted (default: once more than there are kills)"
+    about = "how often a host's ranks may be restarted (default: number of kills plus one)"
     parser.add_argument("--max-restarts", type=int, metavar="N", help=about)
-    about = "instead, measure restarts and checkpoints here with this program, and write FILE, which scenarios include"
+    about = "only measure restarts and checkpoints with this program, and write them to FILE, for scenarios to include"
     parser.add_argument("--calibrate", metavar="FILE.toml", help=about)
     add_outputs(
         parser,

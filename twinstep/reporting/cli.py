@@ -162,7 +162,11 @@ def _add_out(parser: argparse.ArgumentParser) -> None:
 
 def _add_rows(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "files", type=Path, nargs="+", metavar="FILE", help="CSV file, or output of nccl-tests (twinstep docs runs)"
+        "files",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="CSV file, or output of nccl-tests (twinstep docs measurements)",
     )
     parser.add_argument("--profile", metavar="NAME", help="hardware profile (default: the one with the rows' GPU)")
     header = parser.add_argument_group("for output of nccl-tests", "facts that its header may lack")

@@ -37,8 +37,8 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     torchrec = kinds.add_parser(
         "torchrec",
         help="tables of TorchRec, with the constraints of its planner",
-        description="Call a function of yours, and write the embedding configs that it returns as CSV. It may return"
-        " configs, collections or a model (made on the device 'meta', large tables take no memory), and beside them a"
+        description="Call your function and write the embedding configs that it returns as CSV. The function may return"
+        " configs, collections or a model (on the device 'meta', large tables take no memory), and in addition a"
         " mapping of tables' names to ParameterConstraints.",
     )
     torchrec.add_argument(

@@ -57,7 +57,7 @@ class ImportedTable:
 
 
 class Notes:
-    """What could not be carried over, each with the tables that it concerns, in the order found."""
+    """Settings that could not be carried over, each with its tables, in the order found."""
 
     def __init__(self) -> None:
         self._tables: dict[str, list[str]] = {}

@@ -82,7 +82,7 @@ def observe(recordings: Iterable[Iterable[Span]]) -> list[TimedKernel]:
 
 
 def fit(timed: Sequence[TimedKernel], like: Gpu) -> KernelFit:
-    """Return `like` with the fitted parameters. All kernels' times vary alike, and their mean is predicted.
+    """Return `like` with the fitted parameters. One spread describes all kernels; the fit predicts means.
 
     Raises:
         ValueError: there are too few products, or too few kernels of some kind, for its parameters.

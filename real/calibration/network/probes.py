@@ -1,6 +1,6 @@
 """Micro-benchmarks of the network and of the hosts' side of it, as a program.
 
-Every repetition of a probe is a step, so that real and simulated recordings are read alike.
+Every repetition of a probe is a step, so that the same code reads real and simulated recordings.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The kinds of cases that `check` draws: one file each, with what the case runs and what it must give."""
+"""The kinds of cases that `check` draws: one file each, with the case's program and its expected result."""

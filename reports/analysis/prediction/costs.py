@@ -39,7 +39,7 @@ def costs_of(prices: Mapping[str, Any], gpus: int, samples_per_s: float) -> Cost
 
 
 def price_of(prices: Mapping[str, Any], gpu_hours: float) -> tuple[float, float]:
-    """Return the dollars and kWh of so many GPU hours; `prices` as in `costs_of`, nan where they lack a figure."""
+    """Return the dollars and kWh of `gpu_hours`; `prices` as in `costs_of`, nan if they lack a figure."""
     watts = _number(prices, "watts_per_gpu") * (prices.get("pue") or 1)
     return gpu_hours * _number(prices, "usd_per_gpu_hour"), gpu_hours * watts / 1000
 

@@ -138,7 +138,7 @@ def _certainty(head: Mapping[str, Any]) -> Fact:
     said = [f"failure rates: {named}"] if head["failures"] else []
     said.append(f"step: {head['step_source']}; {head['rests_on']}" if head["step_source"] != "given" else "step: given")
     closed = text.percent(head["goodput_closed_form"])
-    said.append(f"closed form, with spare hosts enough: {closed}, {100 * off:+.1f} points apart")
+    said.append(f"closed form for enough spare hosts: {closed}, {100 * off:+.1f} points apart")
     return Fact("how sure", "\n".join(said))
 
 

@@ -30,7 +30,7 @@ _S, _MIN, _H = 10**9, 60 * 10**9, 3600 * 10**9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureKind:
-    """One kind of interruption of a job: how often it happens, and what it takes away.
+    """One kind of interruption of a job: its rates and its effects.
 
     The three rates add up.
     """
@@ -72,7 +72,7 @@ class FailureKind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failures:
-    """How often a job is interrupted, by kind; between interruptions of a kind times are exponentially distributed."""
+    """Rates of interruptions by kind; times between interruptions of a kind are exponentially distributed."""
 
     profile: Annotated[
         Profile | None,
@@ -94,7 +94,7 @@ class Failures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """What an interruption takes, from the failure to the first step after it."""
+    """Times of a recovery, from the failure to the first step after it."""
 
     detection_ns: Annotated[
         DurationOrZero,
@@ -129,7 +129,7 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoints:
-    """What a checkpoint holds, where it is written, how long that takes, and how often it happens."""
+    """Contents, place, times and interval of checkpoints."""
 
     interval_ns: Annotated[
         Duration | None,
@@ -143,8 +143,9 @@ class Checkpoints:
     ] = "blocking"
     to: Annotated[
         Literal["store", "ssd", "host"],
-        "'store': a store that all hosts share; 'ssd': the host's own disk; 'host': its memory. A lost host loses what"
-        " its disk and memory hold, so that then each checkpoint is also sent to another host. Default 'store'.",
+        "'store': a store that all hosts share; 'ssd': the host's own disk; 'host': its memory. With 'ssd' and 'host'"
+        " each checkpoint is also sent to another host, because a lost host loses its disk and memory. Default"
+        " 'store'.",
     ] = "store"
     shards: Annotated[
         Literal["ranks", "rank0"], "Whether every rank writes its own part, or rank 0 writes all. Default 'ranks'."
@@ -177,7 +178,7 @@ class Checkpoints:
     ] = None
     overhead_ns: Annotated[
         DurationOrZero,
-        "Time of each checkpoint, and of loading one, besides that of its bytes. Default '0 s'.",
+        "Time of each checkpoint, and of loading one, in addition to the time for its bytes. Default '0 s'.",
     ] = 0
     restore_rate: Annotated[
         Rate | None, "Rate at which all hosts together load a checkpoint. Default: the rate at which they write it."
@@ -196,7 +197,7 @@ class Checkpoints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingJob:
-    """A job of days on the cluster: its length, its hosts, and what interrupts it. One goal is needed to play it."""
+    """A job of days on the cluster: its length, hosts and interruptions. To be simulated, a job needs one goal."""
 
     samples: Annotated[Samples | None, "Number of samples to train on. One of samples, days and budget_usd."] = None
     days: Annotated[Days | None, "Length of the job in days, instead of `samples`."] = None
@@ -217,8 +218,8 @@ class TrainingJob:
     ] = "cold"
     without_spare: Annotated[
         Literal["wait", "shrink"],
-        "Without a spare, a job that lost a host waits for the repair, or goes on with fewer hosts, at the predicted"
-        " step of so many, until a host comes back. Default 'wait'.",
+        "Without a spare, a job that lost a host waits for the repair ('wait'), or continues on fewer hosts ('shrink'),"
+        " with their predicted step, until a host comes back. Default 'wait'.",
     ] = "wait"
     fewest_hosts: Annotated[
         Count | None,
@@ -231,4 +232,4 @@ class TrainingJob:
     ] = 1000
     checkpoint: Annotated[Checkpoints, "Checkpoints. Default: the default of each key."] = Checkpoints()
     failures: Annotated[Failures, "Failures. Default: none."] = Failures()
-    recovery: Annotated[Recovery, "What an interruption takes. Default: the default of each key."] = Recovery()
+    recovery: Annotated[Recovery, "Times of a recovery. Default: the default of each key."] = Recovery()

@@ -56,7 +56,7 @@ class ZipfIds:
     ] = "shuffled"
     bags: Annotated[
         Literal["independent", "by_first"],
-        "'independent': each id of a bag is drawn on its own; 'by_first': only the first one is, and determines"
+        "'independent': each id of a bag is drawn separately; 'by_first': only the first id is drawn, and determines"
         " the others, which are spread evenly over rows, as in MLPerf's Criteo. Default 'independent'.",
     ] = "independent"
 
@@ -92,11 +92,11 @@ class Feature:
 
     name: Annotated[Name, "Name of the feature, unique among all features. Required."]
     ids_per_sample: Annotated[
-        float, "Ids per bag, as of a table. Required, unless ids come from a file.", Key(accepts=IdsCount | MeanIds)
+        float, "Ids per bag, as for a table. Required, unless ids come from a file.", Key(accepts=IdsCount | MeanIds)
     ]
     ids_per_sample_kind: Literal["fixed", "poisson"] = "fixed"
     ids: Annotated[
-        Ids, "How ids are drawn, as of a table. Default 'uniform'.", Key(accepts=Uniform | ZipfIds | FileIds)
+        Ids, "How ids are drawn, as for a table. Default 'uniform'.", Key(accepts=Uniform | ZipfIds | FileIds)
     ] = Ids()
 
 
@@ -121,7 +121,7 @@ class Table:
         ),
         Key(
             "count",
-            "Number of tables alike for which this entry stands; their names, and those of their features, end in _0,"
+            "Number of equal tables that this entry describes; their names, and those of their features, end in _0,"
             " _1, ... Default: one table.",
             accepts=Alike,
             after="hosts",

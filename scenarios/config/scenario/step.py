@@ -128,7 +128,7 @@ class Pipeline:
     ] = 1
     enqueue_batch_after_forward: Annotated[
         bool,
-        "Whether 'sparse_dist' copies a batch to the GPU after the forward pass, not before: then copies and look-ups"
+        "Whether 'sparse_dist' copies a batch to the GPU after the forward pass, not before: then copies and lookups"
         " in the host's memory do not share PCIe. TrainPipelineSparseDist's option. Default false.",
         OnlyWith(kind=("sparse_dist",)),
     ] = field(default=False, metadata=LATER)

@@ -100,7 +100,7 @@ class _RecordedWork:
 
 
 class _RecordedRank:
-    """What a rank's streams share: its log, the numbers of its works, streams and groups, and its current task.
+    """State that a rank's streams share: its log, the numbers of its works, streams and groups, and its current task.
 
     `refused` is the sentence of the first call that was refused; "" for none.
     """

@@ -149,8 +149,8 @@ class FoldedNccl:
         return int(others[others != rank // self._classes.gpus][0]) * self._classes.gpus + int(members.gpus[target])
 
     def _pipeline(self, members: Members, call: Call) -> Carried:
-        """Return the load of a ring or tree on a few hosts: each host has the busiest one's load, but for its part in
-        trees.
+        """Return the load of a ring or tree on a few hosts: each host has the load of the busiest host, except for its
+        own part in trees.
 
         All hosts wait for the slowest, so the time in isolation is that of the busiest host.
         """

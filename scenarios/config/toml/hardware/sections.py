@@ -13,7 +13,7 @@ from scenarios.config.toml.values import Duration, DurationOrZero, Efficient, Pl
 
 
 class FaultSection(Section):
-    """A GPU, NIC or leaf switch that is slow, always or for a time. The planner and the library do not know of it."""
+    """A GPU, NIC or leaf switch that is slow, always or for a time. The planner and NCCL's choices ignore faults."""
 
     host: Place | None = about("Number of the host with the slow GPU or NIC, from 0. Required, except with `leaf`.")
     gpu: Place | None = about("Number of the GPU on the host. Its kernels take longer, launches do not.")
