@@ -23,7 +23,7 @@ from reports.store.parts import Part
 
 # Columns of the spans that `stragglers` reads.
 WORK = ["label", "kernel", "flops", "bytes_read", "bytes_written"]
-COLUMNS = ["kind", "step", "rank", "rank_count", "start_ns", "end_ns", *WORK]
+COLUMNS = ["kind", "step", "rank", "rank_count", "start_ns", "end_ns", "launch_ns", *WORK]
 
 # Equal work on equal GPUs takes equally long in a prediction, and on real GPUs within a few per cent. All ranks scatter
 # on a busy machine: an outlier is further off than three median absolute deviations, as is customary.
@@ -79,11 +79,12 @@ class Context:
 def stragglers(parts: Callable[[], Iterable[Part]], links: pd.DataFrame, context: Context) -> pd.DataFrame:
     """Return a frame of `STRAGGLERS`: stragglers, then hot spots, both by falling cost.
 
-    `time_ns` is per step: a GPU's computations, or a link's bytes over its rate. `median_ns` is the median of its
-    peers, `ratio` their quotient and `cost_ns` their difference, at most the step: an upper bound on what a step loses.
-    Bytes are per step: those that computations of `label` touch (hot GPUs), or that a link carries; `per_host`: bytes
-    and rates are divided by the hosts of the leaf. Inapplicable fields are nan, "", or -1 (the `gpu` and `rank` of a
-    link). Only the worst hot spot of a kind is listed, because some member always has most.
+    `time_ns` is per step: a GPU's computations without their waits for launches, or a link's bytes over its rate.
+    `median_ns` is the median of its peers, `ratio` their quotient and `cost_ns` their difference, at most the step: an
+    upper bound on what a step loses. Bytes are per step: those that computations of `label` touch (hot GPUs), or that a
+    link carries; `per_host`: bytes and rates are divided by the hosts of the leaf. Inapplicable fields are nan, "", or
+    -1 (the `gpu` and `rank` of a link). Only the worst hot spot of a kind is listed, because some member always has
+    most.
 
     Args:
         parts: yields the spans anew at each call.
@@ -108,8 +109,9 @@ def stragglers(parts: Callable[[], Iterable[Part]], links: pd.DataFrame, context
 class _ComputeTimes:
     """Compute times summed over labels (`by_step`, one row per rank and step) and over steps (`by_label`).
 
-    `median_ns` is the median time of equal work over the ranks that had it in that step, without known slow ranks if
-    others had it; `unmatched_ns` is the part of `took_ns`, and of `median_ns`, for work of one rank only.
+    All times are without waits for launches. `median_ns` is the median time of equal work over the ranks that had it in
+    that step, without known slow ranks if others had it; `unmatched_ns` is the part of `took_ns`, and of `median_ns`,
+    for work of one rank only.
     """
 
     by_step: pd.DataFrame
@@ -135,7 +137,8 @@ def _compare_ranks(part: Part, ranks: Ints, slow: Ints) -> pd.DataFrame:
     """Return one row for all calls of a rank with equal work in a step."""
     spans = part.spans
     kept = ((spans["kind"] == COMPUTE) & (spans["step"] >= 0) & spans["rank"].isin(ranks)).to_numpy(bool) & part.own
-    took = (spans["end_ns"] - spans["start_ns"]).astype("float64")
+    # A rank whose host is late, with a checkpoint for one, has no slower GPU.
+    took = (spans["end_ns"] - spans["start_ns"] - spans["launch_ns"]).astype("float64")
     spans = spans.assign(took_ns=took, bytes=spans["bytes_read"] + spans["bytes_written"])[kept]
     spans = spans.assign(work=spans.groupby(["step", *WORK], sort=False).ngroup())
     firsts = dict.fromkeys(["step", "label", "rank_count"], "first")

@@ -332,7 +332,7 @@ def _slowest(view: PlansView) -> Iterator[ReportTable]:
             rows.append([_PHASES[phase], *(f"{text.duration(ns)} (rank {rank})" for ns, rank in longest)])
     if rows:
         columns = ["phase", *(one.name for one in view.distinct)]
-        yield ReportTable("Longest time of each phase of a step, and its rank", columns, rows)
+        yield ReportTable("Longest time of each phase of a step, launches included, and its rank", columns, rows)
     rows = []
     for row in records(slowest_ranks(view).dropna(subset=["rank"])):
         longer = sorted((phase for phase in PHASES if row[phase] > 0), key=lambda phase: -row[phase])

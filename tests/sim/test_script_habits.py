@@ -157,6 +157,42 @@ def test_existing_checkpoints_are_not_overwritten(profile: str, tmp_path: Path) 
     assert [each.name for each in tmp_path.iterdir()] == ["model.pt"]
 
 
+@pytest.mark.supports("`torch.save`, `torch.load`", "CPUs", "GPUs")
+def test_saved_files_are_renamed_copied_removed_and_found(tmp_path: Path) -> None:
+    """Checkpoints are often saved beside their path and renamed, and the best one is copied; no real file changes."""
+    (tmp_path / "best.pt").write_text("mine")
+    (file := tmp_path / "saves.py").write_text(
+        """import os, shutil, sys
+from pathlib import Path
+import torch
+folder = Path(sys.argv[1])
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(3):
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+    last, best = folder / "last.pt", folder / "best.pt"
+    torch.save({"step": step}, f"{last}.tmp")
+    os.replace(f"{last}.tmp", last)
+    assert last.is_file() and os.path.getsize(last) > 100 and not os.path.exists(f"{last}.tmp")
+    shutil.copyfile(last, best)
+    assert torch.load(best) == torch.load(last) == {"step": step}
+    (folder / "kept").mkdir(exist_ok=True)
+    shutil.copy(last, folder / "kept")
+    last.rename(folder / f"{step}.pt")
+    assert torch.load(folder / "kept" / "last.pt") == torch.load(folder / f"{step}.pt") == {"step": step}
+    if step:
+        os.remove(folder / f"{step - 1}.pt")
+        best.unlink()
+    assert not last.exists() and not (folder / f"{step - 1}.pt").exists()
+""",
+    )
+    play_script(file, str(tmp_path), profile="cpu_local", ranks=(1, 1))
+    assert (tmp_path / "best.pt").read_text() == "mine"
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["best.pt", "kept", "saves.py"]
+    assert not list((tmp_path / "kept").iterdir())
+
+
 @pytest.mark.supports("`torch.cuda.memory_*`, `OutOfMemoryError`", "GPUs")
 def test_memory_is_counted(tmp_path: Path) -> None:
     """The script asserts what it is told, and ends where there is no room."""

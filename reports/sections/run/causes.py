@@ -119,7 +119,8 @@ def _because(run: Run, steps: list[int], rank: int) -> str:
         return f": {why_late(known[0])}"
     ranks = run.ranks_of(steps)
     ratio = float(ranks.loc[(ranks["rank"] == rank).to_numpy(bool), "compute_over_mean"].max())
-    return f", which computes {ratio:.2f} times as long as the mean rank" if ratio > _UNEVEN else ""
+    ratio_words = f"{ratio:.2f} times as long as the mean rank{with_launching(run, steps[0])}"
+    return f", which computes {ratio_words}" if ratio > _UNEVEN else ""
 
 
 def timed_faults(run: Run) -> list[str]:

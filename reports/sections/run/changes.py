@@ -107,7 +107,10 @@ def best_of_groups(run: Run) -> list[str]:
     is_equal = changes["group"] != "more"
     gaining = changes[((changes["gain"] > 0) & changes["is_clear"] & is_equal).to_numpy(bool)]
     first = gaining.drop_duplicates("group")
-    return [f"{_BEST[row['group']]}: {row['change']}, {text.signed_percent(row['gain'])}" for row in records(first)]
+    return [
+        f"{_BEST[row['group']]}: {row['change']}, {text.signed_percent(row['gain'])} throughput"
+        for row in records(first)
+    ]
 
 
 def best(run: Run) -> str:

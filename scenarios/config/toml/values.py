@@ -209,4 +209,10 @@ File = Annotated[str, _text("a path relative to this file", lambda value: bool(v
 KernelTables = Annotated[tuple[str, ...], _names("a table's name, or a path that ends in .parquet, .json or .json.gz")]
 Profile = Annotated[str, _text("a profile's name, or a path that ends in .toml", lambda value: bool(value.strip()))]
 Text = Annotated[str, _text("a string", lambda value: True)]
-Uniform = Annotated[str, _text("'uniform', {zipf = 1.05} or {file = 'ids.csv'}", lambda value: value == "uniform")]
+Uniform = Annotated[
+    str,
+    _text(
+        "'uniform', {zipf = 1.05} or {file = 'ids.csv'}, as ids_per_sample is the number of ids",
+        lambda value: value == "uniform",
+    ),
+]

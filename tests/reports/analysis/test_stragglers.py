@@ -88,6 +88,14 @@ def test_a_gpu_that_is_not_slow_is_not_named(took):
     assert sentences(record(compute(3, took))) == []
 
 
+def test_a_gpu_that_waits_for_a_late_host_is_not_slow():
+    """A rank that saves a checkpoint launches late: its kernels end late, and run as fast as elsewhere."""
+    late = compute(3, [8] * STEPS, launch_ns=4 * MS)
+    assert sentences(record(late)) == []
+    (early, slow) = (compute(rank, [8] * STEPS, launch_ns=ms * MS) for rank, ms in ((2, 4), (3, 0)))
+    assert record(early, slow).stragglers["rank"].tolist() == [3]
+
+
 def test_where_all_scatter_nobody_is_named_who_does_not_more_than_the_others():
     took = [4, 5.5, 4.5, 6, 5]
     scattered = [compute(rank, [one] * STEPS) for rank, one in enumerate(took)]

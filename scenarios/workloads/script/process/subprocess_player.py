@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -35,6 +34,7 @@ from scenarios.workloads.script.process.gradients import watch_gradients
 from scenarios.workloads.script.process.groups import install
 from scenarios.workloads.script.process.labels import Labels
 from scenarios.workloads.script.process.marks import Marks, Replaced
+from scenarios.workloads.script.process.saved_files import keep_apart
 from scenarios.workloads.script.process.simulated import SimulatedLink
 from scenarios.workloads.script.process.torchrec_plan import use_plan
 from scenarios.workloads.script.requests import ScriptLink
@@ -152,32 +152,3 @@ def _record_losses(link: ScriptLink) -> Replaced:
             inside.pop()
 
     return Replaced(torch.Tensor, "backward", record)
-
-
-def keep_apart(folder: Path, filing: Callable[[], AbstractContextManager[None]]) -> None:
-    """Make all ranks save into `folder` instead of the paths that they name, and load what they saved from there.
-
-    A prediction makes few steps, some of them without values, so its checkpoints are worthless, and must overwrite
-    none of the user's. Within `filing()` a simulated GPU leaves unknown values out.
-    """
-    save, load = torch.save, torch.load
-
-    def in_folder(file: Any) -> Path | None:
-        """Return the file in `folder` for a path; None if `file` is no path."""
-        if not isinstance(file, str | os.PathLike):
-            return None
-        return folder / hashlib.sha256(os.path.abspath(file).encode()).hexdigest()
-
-    def save_apart(obj: object, f: Any, *args: Any, **more: Any) -> None:
-        kept = in_folder(f)
-        with nullcontext() if kept is None else filing():
-            save(obj, kept or f, *args, **more)
-
-    def load_apart(f: Any, *args: Any, **more: Any) -> Any:
-        kept = in_folder(f)
-        if kept is None or not kept.is_file():
-            return load(f, *args, **more)
-        # Unknown values are notes in the file, which mmap cannot map.
-        return load(kept, *args, **{**more, "mmap": False})
-
-    torch.save, torch.load = save_apart, load_apart

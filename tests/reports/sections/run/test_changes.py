@@ -39,7 +39,7 @@ def test_changes_are_shown_or_have_a_reason(run: Run) -> None:
     assert table.raw == {"best": 0.25}
     assert changes.not_played(found) == ["not simulated: twice the hosts: it has two"]
     assert changes.options(found) == ["GPUs twice as fast: --set a=2"]
-    assert changes.best(run) == "largest single gains: bought: GPUs twice as fast, +25.0 %"
+    assert changes.best(run) == "largest single gains: bought: GPUs twice as fast, +25.0 % throughput"
 
 
 def test_bars_are_the_time_saved_of_a_step_for_as_many_samples() -> None:
@@ -81,7 +81,7 @@ def test_twice_the_gpus_are_ranked_apart_and_gain_per_gpu() -> None:
         ["as it is", "100 ns", "", ""],
         ["twice the hosts", "62 ns", "+60.0 %", "-20.0 %"],
     ]
-    assert changes.best_of_groups(run) == ["bought: GPUs twice as fast, +25.0 %"]
+    assert changes.best_of_groups(run) == ["bought: GPUs twice as fast, +25.0 % throughput"]
 
 
 def test_a_gain_whose_interval_has_both_signs_is_a_range_and_no_largest_gain() -> None:
@@ -96,7 +96,7 @@ def test_a_gain_whose_interval_has_both_signs_is_a_range_and_no_largest_gain() -
     found = changes.rank_changes(run)
     [table] = changes.tables(found)
     assert [row[-1] for row in table.grid("page").rows] == ["", "-2.0 to +20.0 %", "+4.0 %"]
-    assert changes.best(run) == "largest single gains: diagnosis: no faults, +4.0 %"
+    assert changes.best(run) == "largest single gains: diagnosis: no faults, +4.0 % throughput"
     assert changes.RANGE_NOTE in changes.notes(found)
 
 

@@ -75,7 +75,7 @@ def test_memory_that_does_not_fit_is_said_with_a_remedy() -> None:
 
 def test_the_best_change_of_each_group_stands_alone_and_says_whether_it_is_free() -> None:
     changed = with_changes(by_hand())
-    assert fact(screen(changed), "would help") == "bought: GPUs twice as fast, +25.0 %"
+    assert fact(screen(changed), "would help") == "bought: GPUs twice as fast, +25.0 % throughput"
 
 
 def test_changes_of_the_program_that_every_prediction_simulates_are_named_unasked() -> None:
