@@ -86,14 +86,14 @@ def unpack(data: bytes, most_bytes: int = MOST_UNPACKED) -> bytes:
     return bytes(found)
 
 
-def parse_json(data: bytes | str) -> Any:
-    """Return the value of a JSON document.
+def parse_json(data: bytes | str, *, once: bool = False) -> Any:
+    """Return the value of a JSON document; of a key given twice the later value, unless each is expected `once`.
 
     Raises:
-        ValueError: it is not JSON in UTF-8, or is nested too deeply.
+        ValueError: it is not JSON in UTF-8, is nested too deeply, or has a key twice where each is expected once.
     """
     try:
-        return json.loads(data, parse_int=_integer)
+        return json.loads(data, parse_int=_integer, object_pairs_hook=_keys_once if once else None)
     except UnicodeDecodeError as error:
         raise ValueError(f"byte {error.start} is not UTF-8") from None
     except RecursionError:
@@ -107,6 +107,14 @@ def read_json(path: str | os.PathLike[str]) -> Any:
         OSError, ValueError: as for `content`, `unpack` and `parse_json`.
     """
     return parse_json(unpack(content(path)))
+
+
+def _keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"key {next(name for name in names if names.count(name) > 1)!r} is given twice in one object")
+    return found
 
 
 def _integer(digits: str) -> int | float:

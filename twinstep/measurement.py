@@ -41,7 +41,7 @@ def _main(given: Sequence[str], prog: str | None) -> int:
     from real.launch.rank_process import main as be_rank
     from reports.errors import ReportError
     from scenarios.seam.errors import ProgramError, ScenarioError, show_notes
-    from scenarios.workloads.script.command import parse, split_at_script
+    from scenarios.workloads.script.command import parse
 
     if is_rank_of_launcher():
         return be_rank()
@@ -49,8 +49,7 @@ def _main(given: Sequence[str], prog: str | None) -> int:
     try:
         if given and given[0] in _COMMANDS:
             return _run_command(given[0], given[1:], prog or f"python -m real {given[0]}")
-        own, of_script = split_at_script(given)
-        options = parse(_parser(prog or "python -m real"), own)
+        options, of_script = parse(_parser(prog or "python -m real"), given)
         here = place()
         job = _job(options, of_script, is_first=here is None or here.rank == 0)
         return _run(job, options) if here is None else _serve(job, here, options)

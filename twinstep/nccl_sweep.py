@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from twinstep.published.simulated import PredictedCollective
 
 _ELEMENT_BYTES = 4  # float, nccl-tests' default type
+_MOST_BYTES = 1 << 50  # of a tensor
 _SCALES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _WIDTHS = (12, 13, 9, 8, 7, 10, 8, 8)
 _COLUMNS = ("size", "count", "type", "redop", "root", "time", "algbw", "busbw")
@@ -67,12 +68,13 @@ def _parser(prog: str) -> argparse.ArgumentParser:
 
 def _size(word: str) -> int:
     """Return the bytes of a size as nccl-tests writes it: K, M and G are powers of 1,024."""
-    found = re.fullmatch(r"(\d+)([KMG]?)B?", word.upper())
-    if found is None or not int(found[1]):
+    found = re.fullmatch(r"(\d{1,19})([KMG]?)B?", word.upper())
+    size_bytes = 0 if found is None else int(found[1]) * _SCALES[found[2]]
+    if not 1 <= size_bytes <= _MOST_BYTES:
         raise argparse.ArgumentTypeError(
-            f"{word}: expected a number of bytes of at least 1, such as 8, 64K, 128M or 1G"
+            f"{word}: expected a number of bytes from 1 to {_MOST_BYTES}, such as 8, 64K, 128M or 1G"
         )
-    return int(found[1]) * _SCALES[found[2]]
+    return size_bytes
 
 
 def _factor(word: str) -> int:

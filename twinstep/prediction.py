@@ -30,12 +30,11 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m sim") ->
     Exit codes: 0 done, 1 the program failed, 2 the user's mistake, 128 + n for signal n.
     """
     try:
-        from scenarios.workloads.script.command import parse, split_at_script
+        from scenarios.workloads.script.command import parse
 
         words = sys.argv[1:] if arguments is None else arguments
-        given, of_script = split_at_script(words)
         command = words[0] if words[:1] and words[0] in _COMMANDS else ""
-        options = None if command else parse(_parser(prog), given)
+        options, of_script = (None, None) if command else parse(_parser(prog), words)
         from reports.errors import NoStepError, ReportError
         from scenarios.seam.errors import ProgramError, show_notes
 

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from reports.errors import ReportError
+from reports.job.kinds import COLUMNS, PREDICTED, check, check_frame
 from reports.store.replace import replace_file
 from reports.terminal import text
 from reports.terminal.rows import records
@@ -19,8 +20,7 @@ from scenarios import given_file
 JOB_FILE = "job.json"
 STEP = "step"  # the run folder of the predicted step, inside the job's folder
 SCHEMA_VERSION = 1
-_NEEDED = {"goal", "goodput", "lost", "failures", "checkpoint", "failure_rates"}  # as all that reports read
-FRAMES = ("draws", "phases", "intervals", "sizes", "changes")
+FRAMES = tuple(COLUMNS)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -112,14 +112,17 @@ def load(folder: Path) -> JobRun:
         ReportError: a file is missing, damaged, or of a newer release.
     """
     head = read(folder)
-    if missing := sorted(_NEEDED - head.keys()):
-        raise ReportError(f"{folder / JOB_FILE}: not a predicted job's: it lacks {', '.join(missing)}")
-    frames = {name: _frame(folder / f"{name}.parquet") for name in FRAMES}
+    check(folder / JOB_FILE, head, PREDICTED)
+    if unknown := sorted(head["failures"].keys() - head["failure_rates"]["per_day"].keys()):
+        raise ReportError(f"{folder / JOB_FILE}: failure_rates.per_day: expected a rate of {', '.join(unknown)}")
+    frames = {name: _frame(folder / f"{name}.parquet", name) for name in FRAMES}
     return JobRun(head={key: value for key, value in head.items() if key not in FRAMES}, **frames)
 
 
-def _frame(path: Path) -> pd.DataFrame:
+def _frame(path: Path, name: str) -> pd.DataFrame:
+    if not path.is_file():  # of a folder Parquet would read all files
+        raise ReportError(f"{path.parent}: damaged: it has no {path.name}")
     try:
-        return pd.read_parquet(path)
+        return check_frame(path, pd.read_parquet(path), name)
     except (OSError, ValueError) as error:
         raise ReportError(f"{path}: could not be read: {error}") from None

@@ -10,8 +10,8 @@ from typing import Any
 
 import pandas as pd
 
-from reports.errors import ReportError
 from reports.job.folder import JOB_FILE, SCHEMA_VERSION, read
+from reports.job.kinds import REAL, check
 from reports.sections.model import Report, ReportSection, ReportTable, Words
 from reports.terminal import text
 from reports.terminal.rows import records
@@ -68,20 +68,17 @@ def load(folder: Path) -> RealJob | None:
     head = read(folder)
     if "measured" not in head:
         return None
-    try:
-        measured, predicted = head.pop("measured"), head.pop("predicted")
-        lost, spans = (pd.DataFrame(rows) for rows in (_rows(head.pop("lost")), head.pop("spans")))
-        del head["error"], head["schema_version"]
-        return RealJob(
-            head=head,
-            lost=lost,
-            measured_s=measured["seconds"],
-            predicted_s=predicted["seconds"],
-            again=measured["steps_again"],
-            spans=spans,
-        )
-    except (LookupError, TypeError, AttributeError) as error:
-        raise ReportError(f"{folder / JOB_FILE}: not a real job's: {error!r}") from None
+    check(folder / JOB_FILE, head, REAL)
+    measured, predicted = head.pop("measured"), head.pop("predicted")
+    lost, spans = (pd.DataFrame(rows) for rows in (_rows(head.pop("lost")), head.pop("spans")))
+    return RealJob(
+        head={name: value for name, value in head.items() if name not in ("error", "schema_version")},
+        lost=lost,
+        measured_s=measured["seconds"],
+        predicted_s=predicted["seconds"],
+        again=measured["steps_again"],
+        spans=spans,
+    )
 
 
 def _rows(lost: Mapping[str, Mapping[str, float]]) -> list[dict[str, Any]]:

@@ -265,6 +265,8 @@ def _checked_info(path: Path, content: Any) -> RunInfo:
     for name in ("library", "payload", "fidelity"):
         if not isinstance(word := content["scenario"].get(name, ""), str):
             raise ReportError(f"{path}: scenario.{name} = {word!r}: expected a word")
+    if not isinstance(cluster := content["scenario"].get("cluster", {}), dict):
+        raise ReportError(f"{path}: scenario.cluster = {cluster!r}: expected an object")
     if content["world_size"] < 1:
         raise ReportError(f"{path}: world_size = {content['world_size']}: expected at least 1")
     known = {name: content[name] for name in fields if name in content}

@@ -20,6 +20,7 @@ from scenarios.config.toml.values import (
     Cores,
     Count,
     Efficient,
+    HostGpus,
     Latency,
     Machines,
     NvLinks,
@@ -157,7 +158,7 @@ class Nics:
 class Host:
     """One machine: its GPUs are alike."""
 
-    gpus: Annotated[Machines, "GPUs per host, one rank each. Required.", Key("gpus_per_host")]
+    gpus: Annotated[HostGpus, "GPUs per host, one rank each. Required.", Key("gpus_per_host")]
     gpu: Annotated[Gpu, "The GPU. Required."]
     inside: Annotated[Inside, "Links between the GPUs of a host. Required."]
     nics: Annotated[Nics, "The host's network interfaces. Required.", Key("nic", title="NicSection")]

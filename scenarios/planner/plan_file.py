@@ -93,7 +93,7 @@ def read_modules(path: Path) -> dict[str, dict[str, GivenTable]]:
     """
     content = utf8_content(path)
     try:
-        modules = parse_json(content)
+        modules = parse_json(content, once=True)
     except ValueError as error:
         raise ValueError(f"a plan in JSON, but {path} is none: {error}") from None
     return {
@@ -195,6 +195,8 @@ def _shard(listed: object, name: str) -> GivenShard:
     shard = _mapping(listed, f"a shard of table {name!r}")
     offsets = _whole(shard.get("shard_offsets"), f"shard_offsets of table {name!r}", 2)
     sizes = _whole(shard.get("shard_sizes"), f"shard_sizes of table {name!r}", 2)
+    if not sizes[1]:
+        raise ValueError(f"shard_sizes of table {name!r} with at least 1 column, not {_short(sizes)}")
     placement = shard.get("placement")
     found = _PLACEMENT.fullmatch(placement) if isinstance(placement, str) else None
     if found is None:

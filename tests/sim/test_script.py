@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from argparse import ArgumentParser
 from pathlib import Path
 
 import pytest
@@ -160,11 +161,14 @@ def test_invalid_scenario_keys_of_a_script_are_all_named(tmp_path: Path) -> None
 
 
 def test_arguments_after_a_script_are_its_own() -> None:
-    assert split_at_script(["--hosts", "2", "train.py", "--json", "x.py"]) == (
-        ["--hosts", "2", "train.py"],
-        ["--json", "x.py"],
-    )
-    assert split_at_script(["scenario.toml", "--json"]) == (["scenario.toml", "--json"], None)
+    parser = ArgumentParser()
+    parser.add_argument("scenario", nargs="?")
+    for name in ("--hosts", "--out"):
+        parser.add_argument(name)
+    options, own = split_at_script(parser, ["--hosts", "2", "--out", "a.py", "./train.py", "--json", "x.py"])
+    assert (options.scenario, options.hosts, options.out, own) == ("./train.py", "2", "a.py", ["--json", "x.py"])
+    options, own = split_at_script(parser, ["scenario.toml", "--out", "a.py", "--hosts", "2"])
+    assert (options.scenario, options.hosts, options.out, own) == ("scenario.toml", "2", "a.py", None)
 
 
 def test_the_command_predicts_a_script(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_mistakes_are_sentences(words: list[str], sentence: str, capsys: pytest.
     assert capsys.readouterr() == ("", f"{sentence}\n")
 
 
-@pytest.mark.parametrize("words", [["-b", "0"], ["-e", "1X"], ["-f", "1"]])
+@pytest.mark.parametrize("words", [["-b", "0"], ["-e", "1X"], ["-e", "9999999G"], ["-b", "9" * 5000], ["-f", "1"]])
 def test_words_that_are_no_size_are_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["nccl", "all_reduce", *words])

@@ -73,8 +73,7 @@ def calibrate(arguments: Sequence[str], simulate: Simulate, prog: str = "python 
     Raises:
         RunEnded: the probes did not finish.
     """
-    own, of_script = split_at_script(arguments)
-    options = _parser(prog).parse_args(own)
+    options, of_script = split_at_script(_parser(prog), arguments, "of")
     options.of_args = of_script
     command = f"{prog} {shlex.join(arguments)}"
     try:

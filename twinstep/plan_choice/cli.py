@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from scenarios.collector import loading
 from scenarios.interruption import NOTHING, code_of
 from scenarios.workloads.recording.recorded import SCRIPT
-from scenarios.workloads.script.command import OF_SCRIPT, parse, split_at_script
+from scenarios.workloads.script.command import OF_SCRIPT, parse
 
 if TYPE_CHECKING:
     from reports.sections.plans import PlansView
@@ -32,8 +32,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m twinstep
     Exit codes: 0 done, also if Ctrl-C ended the search, 1 a program failed, 2 the user's mistake, 128 + n for signal n.
     """
     try:
-        given, of_script = split_at_script(sys.argv[1:] if arguments is None else arguments)
-        options = parse(_parser(prog), given)
+        options, of_script = parse(_parser(prog), sys.argv[1:] if arguments is None else arguments)
         with loading():
             from reports.errors import NoStepError, ReportError
             from scenarios.config.load import report_mistakes

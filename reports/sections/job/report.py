@@ -160,7 +160,7 @@ def _bar(job: JobRun) -> Iterator[model.Bar]:
         for name, share in shares.items()
         if share > 0
     ]
-    lost = text.percent(1 - job.goodput)
+    lost = text.percent(sum(job.lost.values()))
     note = "; ".join(f"{piece.name}: {MEANINGS[piece.name]}" for piece in pieces)
     yield model.Bar("time", f"Where the time goes; {lost} is lost", "the job", pieces, note)
 

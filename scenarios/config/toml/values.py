@@ -165,6 +165,7 @@ Repeats = Annotated[int, _whole(1, 10**9)]  # steps, and samples of one
 Alike = Annotated[int, _whole(1, MOST_ALIKE, "tables")]
 Machines = Annotated[int, _whole(1, MOST_GPUS)]
 Cores = Annotated[int, _whole(1, 4096, "cores")]  # of a host
+HostGpus = Annotated[int, _whole(1, 4096, "GPUs")]  # all are simulated, as of cores; the largest NVLink domain has 576
 Layers = Annotated[int, _whole(1, 1000, "layers")]
 MicroBatches = Annotated[int, _whole(1, 10_000, "batches")]  # of a step
 Place = Annotated[int, _whole(0, MOST_GPUS, "number, from 0")]  # of one machine among others

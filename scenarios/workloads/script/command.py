@@ -24,9 +24,26 @@ if TYPE_CHECKING:
 PROFILE = "cpu_local"
 
 
-def split_at_script(arguments: Sequence[str]) -> tuple[Sequence[str], Sequence[str] | None]:
-    """Return the arguments up to a script's name (or a module's after -m), and the script's own, None without one."""
-    for place, argument in enumerate(arguments):
+def split_at_script(
+    parser: ArgumentParser, arguments: Sequence[str], name: str = "scenario"
+) -> tuple[Namespace, Sequence[str] | None]:
+    """Parse the arguments up to a script's name (or a module's after -m); return the script's own, None without one.
+
+    Only the argument or option `name` names a script: the value of another option may end in .py, too.
+    """
+    begin = 0
+    while True:
+        own, of_script = _split(arguments, begin)
+        options = parser.parse_args(own)
+        if of_script is None or getattr(options, "module", None) is not None:
+            return options, of_script
+        if Path(getattr(options, name) or "") == Path(own[-1]):
+            return options, of_script
+        begin = len(own)
+
+
+def _split(arguments: Sequence[str], begin: int) -> tuple[Sequence[str], Sequence[str] | None]:
+    for place, argument in enumerate(arguments[begin:], begin):
         if argument == "-m":
             return arguments[: place + 2], arguments[place + 2 :]
         if argument.endswith(".py"):
@@ -90,18 +107,18 @@ def add_options(parser: ArgumentParser, *, plays: bool = False) -> None:
         )
 
 
-def parse(parser: ArgumentParser, arguments: Sequence[str]) -> Namespace:
-    """Parse a command's arguments up to a script; a module's `scenario` is the file that Python runs for it."""
+def parse(parser: ArgumentParser, arguments: Sequence[str]) -> tuple[Namespace, Sequence[str] | None]:
+    """Split arguments as `split_at_script` does; a module's `scenario` is the file that Python runs for it."""
     from scenarios.workloads.script.config import file_of_module  # noqa: PLC0415
 
-    options = parser.parse_args(arguments)
+    options, of_script = split_at_script(parser, arguments)
     if (options.module is None) == (options.scenario is None):
         parser.error("expected a scenario, a script (.py) or -m and a module, and one of them")
     if options.module is not None:
         options.scenario = file_of_module(options.module)
         if options.scenario is None:
             parser.error(f"-m {options.module}: expected a module that Python finds in {os.getcwd()} or installed")
-    return options
+    return options, of_script
 
 
 def load_given(

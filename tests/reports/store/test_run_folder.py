@@ -302,6 +302,7 @@ def test_fields_missing_in_earlier_releases_have_defaults(tmp_path):
         ({"plan_notes": [1]}, "plan_notes = [1]: expected sentences"),
         ({"hosts": ["host-a", 2]}, "hosts = ['host-a', 2]: expected names"),
         ({"scenario": {"library": ["gloo"]}}, "scenario.library = ['gloo']: expected a word"),
+        ({"scenario": {"cluster": [None]}}, "scenario.cluster = [None]: expected an object"),
         ({"rank_classes": [[4, "4"]]}, "rank_classes: [4, '4']: expected a rank, how many are like it, and which"),
         ({"advice": [{**ADVICE, "share": "x"}]}, "advice: share = 'x': expected words or a number"),
         ({"advice": [{"change": "pad"}]}, "advice: {'change': 'pad'}: expected change, made_by, saved_ns, share"),

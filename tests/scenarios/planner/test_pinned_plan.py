@@ -132,6 +132,8 @@ MISTAKES: list[tuple[str, dict[str, Any] | None, dict[int, dict[str, Any]], str]
      "expected a list of shards in the sharding_spec of table 't_row_wise'"),
     ("row_wise", {}, {0: {"shard_sizes": [1, -1]}},
      "expected shard_sizes of table 't_row_wise' as 2 whole numbers of at least 0, not [1, -1]"),
+    ("row_wise", {}, {0: {"shard_sizes": [0, 0]}},
+     "expected shard_sizes of table 't_row_wise' with at least 1 column, not [0, 0]"),
     ("row_wise", {}, {0: {"placement": "cuda:0"}},
      "expected placements such as 'rank:0/cuda:0', but table 't_row_wise' has \"cuda:0\""),
     ("row_wise", {}, {0: {"shard_sizes": [250, 256]}, 1: {"shard_offsets": [250, 0], "shard_sizes": [252, 256]}},
@@ -198,6 +200,7 @@ def refusal(plan: object, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         ('{"m": 1}', "expected tables of module 'm' as a JSON object, not 1"),
         ('{"m": {"t": []}}', "expected a ParameterSharding of table 't' as a JSON object, not []"),
         ("[" * 100_000, "expected a plan in JSON, but plan.json is none: "),
+        ('{"m": {}, "m": {}}', "expected a plan in JSON, but plan.json is none: key 'm' is given twice in one object"),
     ],
 )
 def test_files_that_are_no_plan_are_one_sentence(

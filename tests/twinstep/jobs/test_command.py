@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import math
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,7 @@ from typing import Any
 import pytest
 
 import twinstep
+from reports.errors import ReportError
 from reports.job import folder as job_folder
 from sim.job.sample import sample
 from tests.commands import command
@@ -69,8 +73,57 @@ def test_a_folder_is_read_as_it_was_written(folder: Path, found: dict[str, Any])
 def test_a_folder_that_lacks_something_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / job_folder.JOB_FILE).write_text('{"schema_version": 1, "goal": {}}')
     done = command("reports", tmp_path)
-    lacks = "not a predicted job's: it lacks checkpoint, failure_rates, failures, goodput, lost"
-    assert (done.returncode, done.stderr) == (2, f"{tmp_path / 'job.json'}: {lacks}\n")
+    assert (done.returncode, done.stderr) == (2, f"{tmp_path / 'job.json'}: name: missing\n")
+
+
+@pytest.mark.parametrize(
+    ("keys", "value", "said"),
+    [
+        (["goodput_closed_form"], None, "goodput_closed_form = null: expected a number"),
+        (["goodput"], math.nan, "goodput = NaN: expected a number"),
+        (["hosts"], True, "hosts = true: expected a number"),
+        (["checkpoint", "interval_s"], [None], "checkpoint.interval_s = [null]: expected a number"),
+        (["kwh"], "x", 'kwh = "x": expected a number or null'),
+        (["lost", "rework"], {}, "lost.rework = {}: expected a number"),
+        (["failures"], "x", 'failures = "x": expected an object'),
+        (["failures", "meteors"], 1.0, "failure_rates.per_day: expected a rate of meteors"),
+    ],
+)
+def test_a_damaged_value_is_a_sentence(
+    keys: list[str], value: object, said: str, folder: Path, found: dict[str, Any], tmp_path: Path
+) -> None:
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    content = copy.deepcopy(found)
+    inside = content
+    for key in keys[:-1]:
+        inside = inside[key]
+    inside[keys[-1]] = value
+    (tmp_path / "job.json").write_text(json.dumps(content))
+    with pytest.raises(ReportError) as refusal:
+        job_folder.load(tmp_path)
+    assert str(refusal.value) == f"{tmp_path / 'job.json'}: {said}"
+
+
+@pytest.mark.parametrize(
+    ("name", "instead", "said"),
+    [
+        ("draws", None, "{folder}: damaged: it has no draws.parquet"),
+        ("sizes", "intervals", "{folder}/sizes.parquet: column hosts is missing or not a number"),
+        ("phases", "draws", "{folder}/phases.parquet: column begin_s is missing or not a number"),
+        ("changes", "phases", "{folder}/changes.parquet: column group is missing or not text"),
+    ],
+)
+def test_a_damaged_frame_is_a_sentence(name: str, instead: str | None, said: str, folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    frame = tmp_path / f"{name}.parquet"
+    frame.unlink()
+    if instead is None:
+        frame.mkdir()
+    else:
+        shutil.copy(folder / f"{instead}.parquet", frame)
+    with pytest.raises(ReportError) as refusal:
+        job_folder.load(tmp_path)
+    assert str(refusal.value) == said.format(folder=tmp_path)
 
 
 def test_the_first_screen_is_short_and_the_page_has_every_section(folder: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from real.job.elastic import ElasticJob
 from real.job.timeline import JobTimes, JournalSpan, Killed
+from reports.errors import ReportError
 from reports.job.folder import write_content
 from reports.job.real_job import REAL_JOB, REAL_JOB_SUMMARY, content
 from reports.job.real_job import load as load_job
@@ -53,3 +54,6 @@ def test_lost_time_is_shown_by_cause_measured_and_predicted(tmp_path: Path, caps
     assert main(["report", str(tmp_path)]) == 0
     assert "lost in all 8.000 3.000 -5.000 -62.5%" in " ".join(capsys.readouterr().out.split())
     assert "What happened" in (tmp_path / "report.html").read_text()
+    write_content({**told, "kills": [3]}, tmp_path)
+    with pytest.raises(ReportError, match=r"job\.json: kills\[0\] = 3: expected text"):
+        load_job(tmp_path)
