@@ -1,4 +1,4 @@
-"""Chakra traces, played: nodes take what they say, wait for what they depend on, and call as other programs do."""
+"""Simulated Chakra traces: durations, dependencies and streams of nodes, their collectives and messages."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def name_node(name: str, node: TraceNode) -> TraceNode:
     return replace(node, name=name)
 
 
-def test_nodes_begin_when_what_they_depend_on_is_over(tmp_path: Path) -> None:
-    """What is on two streams and depends on nothing in between runs at the same time."""
+def test_nodes_begin_when_their_dependencies_end(tmp_path: Path) -> None:
+    """Independent nodes of two streams overlap."""
     first, second = name_node("first", replace(work(1), duration_ns=5000)), name_node("second", work(2, 1))
     beside = TraceNode(id=3, name="beside", type=COMPUTE, duration_ns=7000, attributes={"stream": 7})
     joint = TraceNode(id=4, name="joint", type=METADATA, deps=(2, 3))
@@ -55,7 +55,7 @@ def test_nodes_begin_when_what_they_depend_on_is_over(tmp_path: Path) -> None:
     assert ns(found["step 0"]) == 8000
 
 
-def test_a_step_plays_all_nodes_again(tmp_path: Path) -> None:
+def test_each_step_runs_all_nodes(tmp_path: Path) -> None:
     recording = play(write_trace_files(tmp_path, *[[work(1), call()]] * 2, keys="[run]\nsteps = 3"))
     steps = [ns(span) for span in recording.spans if span.kind == "step"]
     assert len(steps) == 6
@@ -69,7 +69,7 @@ def test_steps_that_take_longer_than_a_run_folder_holds_are_one_sentence(tmp_pat
 
 
 @pytest.mark.parametrize(("compute", "priced"), [("duration", {"priced"}), ("roofline", {"both", "priced"})])
-def test_a_computation_takes_its_duration_or_what_the_gpu_takes(tmp_path: Path, compute: str, priced: set[str]) -> None:
+def test_a_computation_takes_its_duration_or_the_gpus_time(tmp_path: Path, compute: str, priced: set[str]) -> None:
     ops = {"num_ops": 10**11, "tensor_size": 10**8}
     nodes = [
         TraceNode(id=1, name="both", type=COMPUTE, duration_ns=1234, attributes=ops),
@@ -83,13 +83,13 @@ def test_a_computation_takes_its_duration_or_what_the_gpu_takes(tmp_path: Path, 
         assert ns(found[node.name]) == pytest.approx(1e9 * 1e11 / rate if node.name in priced else 1234, rel=0.1)
 
 
-# What program 'collective' calls, by its op: Chakra's type, and the share of its size that a rank gives.
+# By op of program 'collective': Chakra's type of the call, and the divisor of its size for one rank's input.
 OPS = {"all_reduce": (0, 1), "all_gather": (2, 4), "reduce_scatter": (7, 1), "broadcast": (5, 1), "all_to_all": (6, 1)}
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_a_call_takes_what_it_takes_in_another_program(tmp_path: Path, op: str) -> None:
-    """ASTRA-sim counts what a rank gives: of an all-gather its share."""
+def test_a_call_takes_as_long_as_in_another_program(tmp_path: Path, op: str) -> None:
+    """ASTRA-sim counts a rank's input: its share of an all-gather."""
     kind, parts = OPS[op]
     size = 1 << 20
     node = call(comm_type=kind, comm_size=size // parts, comm_dtype="float32")
@@ -109,7 +109,7 @@ def own_cluster(path: Path) -> str:
     return path.read_text().partition("[chakra]")[0]
 
 
-def test_every_type_of_call_is_played(tmp_path: Path) -> None:
+def test_every_type_of_call_is_simulated(tmp_path: Path) -> None:
     nodes = [name_node(kind, call(2 + number, comm_type=number)) for number, kind in enumerate(COMM_TYPES)]
     found = by_label(play(write_trace_files(tmp_path, *[nodes] * 2)))
     assert [found[kind].bytes_in for kind in COMM_TYPES[:9]] == [64] * 4 + [128] + [64] * 4
@@ -151,7 +151,7 @@ def test_two_groups_of_the_same_ranks_need_no_common_order(tmp_path: Path) -> No
     assert {(span.label, span.bytes_in) for span in recording.spans if span.group} == {("one", 64), ("two", 128)}
 
 
-def test_messages_go_to_their_other_end(tmp_path: Path) -> None:
+def test_messages_reach_their_peer(tmp_path: Path) -> None:
     sends = [work(1), replace(message(SEND, 1), deps=(1,)), name_node("next", work(6, 1))]
     recording = play(
         write_trace_files(tmp_path, sends, [name_node("message", message(RECV, 0)), name_node("after", work(7, 5))])
@@ -160,11 +160,11 @@ def test_messages_go_to_their_other_end(tmp_path: Path) -> None:
     assert (arrived.bytes_out, arrived.start_ns) == (64, 0)
     assert arrived.end_ns > 1000
     assert by_label(recording, 1)["after"].start_ns == arrived.end_ns
-    assert by_label(recording)["next"].start_ns == 1000  # beside what is sent
+    assert by_label(recording)["next"].start_ns == 1000  # overlaps with the send
 
 
-def test_messages_of_other_ends_do_not_wait_for_each_other(tmp_path: Path) -> None:
-    """A reply that waits for a message is sent after one to a third rank, which it does not concern."""
+def test_messages_of_different_peers_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    """A reply waits for its message, but not for an earlier message to a third rank."""
 
     def node(id_: int, kind: int, peer: int, *deps: int) -> TraceNode:
         return replace(message(kind, peer), id=id_, deps=deps, start_ns=1000 * id_)
@@ -177,7 +177,7 @@ def test_messages_of_other_ends_do_not_wait_for_each_other(tmp_path: Path) -> No
     assert Counter(span.kind for span in play(path).spans if span.step == 0)["send"] == 4
 
 
-def test_streams_with_names_of_ours_are_streams_of_their_own(tmp_path: Path) -> None:
+def test_streams_named_as_twinsteps_stay_separate(tmp_path: Path) -> None:
     named_so = ["messages 0", "_calls", "host", "calls 0"]
     works = [
         TraceNode(id=2 + each, name=name, type=COMPUTE, duration_ns=5000, attributes={"stream": name})
@@ -199,8 +199,8 @@ def test_members_of_a_gather_may_give_different_sizes(tmp_path: Path) -> None:
     ]
 
 
-def test_a_call_is_split_as_its_attribute_has_it(tmp_path: Path) -> None:
-    """Without the attribute of Twinstep it is split evenly, as in ASTRA-sim."""
+def test_a_call_is_split_by_its_attribute(tmp_path: Path) -> None:
+    """Without Twinstep's attribute a call is split evenly, as in ASTRA-sim."""
     exchange = [name_node("exchange", call(comm_type=6, comm_size=10, comm_splits=each)) for each in ([1, 9], [4, 6])]
     scatter = name_node("scatter", call(3, comm_type=7, comm_size=10, comm_splits=[3, 7]))
     recording = play(write_trace_files(tmp_path, *[[each, scatter] for each in exchange]))

@@ -50,7 +50,7 @@ def record(scenario: Scenario, program: Program) -> tuple[Recording, Recorded]:
 
 
 def again(scenario: Scenario, traces: Path) -> Recording:
-    """Play traces on the cluster and over the library of a scenario."""
+    """Simulate traces on the cluster and with the library of a scenario."""
     path = traces.parent / "again.toml"
     cluster = scenario.cluster
     keys = f"hosts = {cluster.hosts}\ngpus_per_host = {cluster.host.gpus}\n"
@@ -68,14 +68,14 @@ def calls(recording: Recording, step: int) -> Counter[tuple[Any, ...]]:
 
 
 def groups(recording: Recording, step: int) -> Counter[tuple[Any, ...]]:
-    """How many calls each set of ranks makes together."""
+    """Return the number of calls of each set of ranks."""
     members = dict[tuple[str, int], list[int]]()
     for one in sorted((one for one in recording.spans if one.step == step and one.group), key=lambda one: one.rank):
         members.setdefault((one.group, one.call), []).append(one.rank)
     return Counter(map(tuple, members.values()))
 
 
-def test_a_rank_that_does_nothing_is_written_and_played(tmp_path: Path) -> None:
+def test_an_idle_rank_is_written(tmp_path: Path) -> None:
     run = play(write_trace_files(tmp_path, [work(1)], [TraceNode(id=1, type=METADATA)]))
     write_traces(Run.of(run), tmp_path / "traces", 0)
     assert [each.type for rank in range(2) for each in read(tmp_path / "traces" / f"step.{rank}.et")] == [4, METADATA]
@@ -110,8 +110,11 @@ RECORDED = ["powersgd_4x2_3g", "criteo_dlrm_2x4", "examples/experts.toml", "exam
 @pytest.mark.parametrize(
     ("name", "off"), [("powersgd_4x2_3g", 0), ("criteo_dlrm_2x4", 0.005), *((name, -1) for name in RECORDED)]
 )
-def test_a_run_written_and_played_again_makes_the_same_step(tmp_path: Path, name: str, off: float) -> None:
-    """But for exchanges that are uneven where the run has no recording (`off` = -1: it has), which has their splits."""
+def test_a_written_run_makes_the_same_step_when_it_is_simulated(tmp_path: Path, name: str, off: float) -> None:
+    """`off` is the largest relative error of a run without a recording: the splits of uneven exchanges are unknown.
+
+    -1: the run has a recording, and the step is the same to the ns.
+    """
     keys = {"steps": 3, "ranks": "each", "payload": "sizes"}
     scenario = load(name, {**keys, "profile": "dgx_h100"} if name.startswith("examples") else keys)
     run, recorded = record(scenario, build(scenario))
@@ -139,7 +142,7 @@ def test_messages_of_a_script_are_written_from_its_recording(tmp_path: Path) -> 
     path = tmp_path / "again.toml"
     groups = f'groups = "{tmp_path / "traces" / GROUPS}"'
     path.write_text(f'{CLUSTER}traces = "traces"\n{groups}\n')
-    # A step of a script begins while the GPU does the end of the one before, of which the traces have nothing.
+    # A script's step begins while the GPU still runs the end of the previous one, which is not in the traces.
     run, found = store.load(tmp_path / "run"), play(path, steps=1)
     for rank in range(2):
         rows: list[Any] = list(run.spans.itertuples())

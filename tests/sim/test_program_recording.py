@@ -1,4 +1,4 @@
-"""Recordings of programs: played again they are the program, to the ns, also on links for which they were not made."""
+"""Recordings of programs make the program's spans to the ns, also on links other than those of the recorded run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recordings of programs as files: what a file has, how the command plays it, and what is refused."""
+"""Recordings of programs as files: their content, the commands that simulate them, and refusals."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ recording.file = "first"
 
 
 def test_the_command_records_and_plays_the_recording(tmp_path: Path) -> None:
-    """A run folder, or a file that names it, is the program from then on."""
+    """`twinstep predict` simulates a recording from its run folder, or from a scenario that names the folder."""
     done = command("sim", "criteo_small_2x2", "--record", "--quiet", "--out", tmp_path / "first")
     assert (done.returncode, done.stderr) == (0, "")
     again_file = tmp_path / "again.toml"

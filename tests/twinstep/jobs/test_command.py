@@ -23,7 +23,7 @@ from twinstep.jobs.job_steps import given_steps
 
 @pytest.fixture(scope="module", autouse=True)
 def _few_looks() -> Iterator[None]:
-    """Compare intervals, sizes and changes by few jobs each."""
+    """Compare intervals, sizes and changes with few simulated jobs each."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sim.job.sample._LOOK", 2)
         patch.setattr("sim.job.sample._LOOKED", 500)
