@@ -45,7 +45,7 @@ class KeyedJagged:
     stride_per_key_per_rank: tuple[tuple[int, ...], ...] | None = None
     batch_per_rank: tuple[int, ...] = ()
     ids_per_key: tuple[int, ...] | None = field(default=None, compare=False, repr=False)
-    ids_per_key_per_rank: tuple[tuple[int, ...], ...] | None = field(default=None, compare=False, repr=False)
+    ids_per_key_per_rank: tuple[tuple[int, ...], ...] = field(default=(), compare=False, repr=False)
     counted: CountedIds | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -168,7 +168,7 @@ class KeyedJagged:
             weights=None if self.weights is None else take_chunks(self.weights, sizes, order),
             stride_per_key_per_rank=_take(self.stride_per_key_per_rank, order),
             ids_per_key=_take(sizes, order),
-            ids_per_key_per_rank=_take(self.ids_per_key_per_rank, order),
+            ids_per_key_per_rank=_take(self.ids_per_key_per_rank or None, order) or (),
             counted=None if self.counted is None else self.counted.permute(order),
         )
 
