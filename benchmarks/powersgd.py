@@ -40,7 +40,7 @@ CRITEO = Recommender.of(load(LIBRARY / "criteo_dlrm_8x8.toml").workload).model
 assert CRITEO is not None
 MODELS = {"ResNet-50": resnet50_shapes(), "DLRM dense": dense_shapes(CRITEO)}
 RANKS = (1, 2, 4)
-OPTIONS = {"start_powerSGD_iter": 2}
+OPTIONS: dict[str, Any] = {"start_powerSGD_iter": 2}
 WARM_UP = 4  # steps: two without compression, one that allocates, one more
 
 
@@ -77,7 +77,7 @@ def contenders(rank: int) -> list[Contender]:
 
 def mend_torch() -> None:
     """Its batched hook hands a matrix to a function that asks for a stack of matrices."""
-    broken = shipped._orthogonalize
+    broken: Any = shipped._orthogonalize
     shipped._orthogonalize = lambda matrix, epsilon=0: broken(
         matrix.unsqueeze(0) if matrix.dim() == 2 else matrix, epsilon
     )
@@ -87,7 +87,7 @@ def bucket_of(shapes: Sequence[tuple[int, ...]]) -> Any:
     """DDP's own bucket, all gradients in one."""
     kept: list[Any] = []
 
-    def keep(_, bucket):
+    def keep(_: None, bucket: Any) -> torch.futures.Future[Tensor]:
         kept.append(bucket)
         future: torch.futures.Future[Tensor] = torch.futures.Future()
         future.set_result(bucket.buffer())

@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import torch.distributed as dist
@@ -66,7 +67,7 @@ class Script:
 
 
 _OWN = ("--steps", str(STEPS))
-_TORCHREC = {
+_TORCHREC: dict[str, Any] = {
     "repository": "pytorch/torchrec",
     "commit": "a48cef79ebc333da92af1311c04b041ee21a8e75",
     "needs": "torchrec",
@@ -214,10 +215,14 @@ def _record(command: Sequence[str]) -> int:
 def _run(modules: Sequence[Sequence[str]], script: Script, file: Path, environment: dict[str, str]) -> None:
     """All at once."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     processes = [
         subprocess.Popen(
-            [sys.executable, "-m", *module, str(file), *script.args], cwd=ROOT, env=environment, text=True, **pipes
+            [sys.executable, "-m", *module, str(file), *script.args],
+            cwd=ROOT,
+            env=environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
         )
         for module in modules
     ]

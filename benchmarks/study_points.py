@@ -60,7 +60,8 @@ def main() -> None:
         text = STUDY.format(keep=options.keep, sharding=SHARDING, latencies=latencies, batches=batches)
         study.write_text(text.replace("'", '"'))
         began_s = time.monotonic()
-        command = [sys.executable, "-m", "sim", "sweep", study, "--out", out, "--jobs", str(options.jobs), "--quiet"]
+        command: list[str | Path] = [sys.executable, "-m", "sim", "sweep", study, "--out", out]
+        command += ["--jobs", str(options.jobs), "--quiet"]
         with _workers(options.emulated_hosts) as where:
             process = subprocess.Popen([*command, *where])
             killed = _kill_workers(process, out, options.kills, whole * len(batches) * len(latencies))

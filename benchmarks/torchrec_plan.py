@@ -110,7 +110,8 @@ def rewrite(folder: Path) -> None:
 def fields_of(plan: Any) -> dict[str, Any]:
     """All that a plan says of its tables, comparable."""
     tables = {f"{module}.{name}": asdict(each) for module, of in plan.plan.items() for name, each in of.items()}
-    return json.loads(json.dumps(tables, default=str, sort_keys=True))
+    found: dict[str, Any] = json.loads(json.dumps(tables, default=str, sort_keys=True))
+    return found
 
 
 if __name__ == "__main__":

@@ -24,9 +24,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing
 from torch import Tensor
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.multiprocessing.spawn import spawn
 from torch.nn.parallel import DistributedDataParallel
 from torchrec.distributed import DistributedModelParallel
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder, ShardedEmbeddingBagCollection
@@ -235,4 +235,4 @@ def run(rank: int) -> None:
 
 
 if __name__ == "__main__":
-    torch.multiprocessing.spawn(run, nprocs=RANKS)
+    spawn(run, nprocs=RANKS)

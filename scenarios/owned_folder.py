@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 _SCRATCH = "twinstep-"
@@ -80,18 +81,23 @@ def clear(path: Path) -> bool:
 
 
 def scratch() -> Owned:
-    """Make a temporary folder for this process; remove those left by killed processes."""
-    base = Path(tempfile.gettempdir())
+    """Make a temporary folder for this process; the first call removes those left by killed processes."""
+    _remove_leftovers(Path(tempfile.gettempdir()))
+    path = Path(tempfile.mkdtemp(prefix=_SCRATCH))
+    handle = _lock_folder(path, is_made=True)
+    assert handle is not None, "nobody else locks a folder as young as this"
+    return Owned(path, handle)
+
+
+@cache  # a worker of a study makes a folder for each point, and the temporary folder may have very many entries
+def _remove_leftovers(base: Path) -> None:
+    """Remove the scratch folders in `base` that killed processes left, once per process."""
     for path in base.glob(f"{_SCRATCH}*"):
         with suppress(OSError):
             about = path.lstat()
             # A young folder may not be locked yet: it is made first, and locked after that.
             if about.st_uid == os.getuid() and path.is_dir() and time.time() - about.st_mtime > _YOUNG_S:
                 clear(path)
-    path = Path(tempfile.mkdtemp(prefix=_SCRATCH))
-    handle = _lock_folder(path, is_made=True)
-    assert handle is not None, "nobody else locks a folder as young as this"
-    return Owned(path, handle)
 
 
 @contextmanager

@@ -61,14 +61,18 @@ def step_time_ns(run: Run) -> float:
         NoStepError: no rank completed a step.
     """
     check_steps(run)
-    period = sync_period(run)
-    return float(timed_steps(run)["step_ns"].median()) if period is None or not period.steps else period.mean_ns
+    return _unless_periodic(run, timed_steps(run)["step_ns"].median())
 
 
 def mean_step_ns(run: Run) -> float:
     """Return the mean time of a run's steps: n steps take n times as long; nan if no rank completed a step."""
+    return _unless_periodic(run, timed_steps(run)["step_ns"].mean())
+
+
+def _unless_periodic(run: Run, step_ns: float) -> float:
+    """Return `step_ns`, or the mean over a period if replicas are averaged."""
     period = sync_period(run)
-    return float(timed_steps(run)["step_ns"].mean()) if period is None or not period.steps else period.mean_ns
+    return float(step_ns) if period is None or not period.steps else period.mean_ns
 
 
 def unrecorded_steps(run: Run) -> pd.DataFrame:

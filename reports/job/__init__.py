@@ -1,1 +1,1 @@
-"""A job of days: the folder of its prediction (`folder`), and a real job beside its prediction (`real_job`)."""
+"""A job of days: its prediction (`folder`), a real job beside its prediction (`real_job`), and how to `load` either."""

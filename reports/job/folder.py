@@ -1,4 +1,4 @@
-"""A predicted job of days: written into its folder, and read as values and frames."""
+"""A predicted job of days: its values and frames, and the folder that they are written into."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from reports.job.kinds import COLUMNS, PREDICTED, check, check_frame
 from reports.store.replace import replace_file
 from reports.terminal import text
 from reports.terminal.rows import records
-from scenarios import given_file
 
 JOB_FILE = "job.json"
 STEP = "step"  # the run folder of the predicted step, inside the job's folder
@@ -86,32 +85,12 @@ def write_content(found: Mapping[str, Any], folder: Path) -> None:
         draft.write_text(whole + "\n", encoding="utf-8")
 
 
-def read(folder: Path) -> dict[str, Any]:
-    """Return what job.json of a predicted or a real job has.
+def predicted_job(head: Mapping[str, Any], folder: Path) -> JobRun:
+    """Return the predicted job whose job.json has these values.
 
     Raises:
-        ReportError: it is missing, damaged, or of a newer release.
+        ReportError: a value or a frame is missing, or a frame is damaged.
     """
-    try:
-        head = given_file.read_json(folder / JOB_FILE)
-    except OSError as error:
-        raise ReportError(f"{folder / JOB_FILE}: could not be read: {error.strerror or error}") from None
-    except ValueError as error:
-        raise ReportError(f"{folder / JOB_FILE}: not JSON: {error}") from None
-    version = head.get("schema_version") if isinstance(head, dict) else None
-    if version != SCHEMA_VERSION:
-        raise ReportError(f"{folder / JOB_FILE}: schema_version = {version!r}: expected {SCHEMA_VERSION}, as of a job")
-    found: dict[str, Any] = head
-    return found
-
-
-def load(folder: Path) -> JobRun:
-    """Return the job in a folder.
-
-    Raises:
-        ReportError: a file is missing, damaged, or of a newer release.
-    """
-    head = read(folder)
     check(folder / JOB_FILE, head, PREDICTED)
     if unknown := sorted(head["failures"].keys() - head["failure_rates"]["per_day"].keys()):
         raise ReportError(f"{folder / JOB_FILE}: failure_rates.per_day: expected a rate of {', '.join(unknown)}")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from reports.job.folder import JOB_FILE, SCHEMA_VERSION, read
+from reports.job.folder import JOB_FILE, SCHEMA_VERSION
 from reports.job.kinds import REAL, check
 from reports.sections.model import Report, ReportSection, ReportTable, Words
 from reports.terminal import text
@@ -59,15 +59,12 @@ def content(job: RealJob) -> dict[str, Any]:
     }
 
 
-def load(folder: Path) -> RealJob | None:
-    """Return the real job in a folder; None if it has a predicted one.
+def real_job(head: dict[str, Any], folder: Path) -> RealJob:
+    """Return the real job whose job.json has these values; the values are removed from `head`.
 
     Raises:
-        ReportError: job.json is missing, damaged, or of a newer release.
+        ReportError: a value is missing or damaged.
     """
-    head = read(folder)
-    if "measured" not in head:
-        return None
     check(folder / JOB_FILE, head, REAL)
     measured, predicted = head.pop("measured"), head.pop("predicted")
     lost, spans = (pd.DataFrame(rows) for rows in (_rows(head.pop("lost")), head.pop("spans")))

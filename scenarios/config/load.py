@@ -22,7 +22,6 @@ from scenarios.config.toml.hardware.build import build_cluster
 from scenarios.config.toml.hardware.kernel_table import with_kernel_tables
 from scenarios.config.toml.hardware.own_figures import BETWEEN_HOSTS, SWITCHES, own_figures
 from scenarios.config.toml.include import read_profile_tree, read_tree
-from scenarios.config.toml.job.failure_profile import PROFILE_KEY, known_failures
 from scenarios.config.toml.mistakes import Mistakes, report_mistakes
 from scenarios.config.toml.program_spec import ProgramSpec
 from scenarios.config.toml.section import have
@@ -64,10 +63,6 @@ def load(
     errors = _known_errors(measured, sets_figures=bool(set(counting) - SWITCHES))
     folder, sources = _code(mistakes.tree, have(program))
     cluster = _with_own_prices(made.cluster, mistakes.tree)
-    if made.job is not None and "failures" not in mistakes.tree.values["job"]:
-        known = known_failures(cluster.host.gpu)
-        if known is not None:
-            return load(path, {**(overrides or {}), PROFILE_KEY: known}, overrides_file=overrides_file)
     return dataclasses.replace(
         made,
         cluster=cluster,

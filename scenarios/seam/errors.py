@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sysconfig
 import traceback
 import warnings
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from scenarios.progress_line import print_notes
 
-_PACKAGES = Path(__file__).parents[2]
-_OURS = tuple(str(_PACKAGES / name) + "/" for name in ("scenarios", "sim", "real", "reports", "twinstep"))
+_PACKAGES = Path(__file__).resolve().parents[2]
+_OURS = tuple(f"{_PACKAGES / name}/" for name in ("scenarios", "sim", "real", "reports", "twinstep"))
 _INSTALLED = tuple(f"{sysconfig.get_path(name)}/" for name in ("purelib", "platlib"))
 _STDLIB = f"{sysconfig.get_path('stdlib')}/"
 
@@ -86,13 +88,19 @@ def place_of(error: BaseException) -> str:
 
 def is_installed(filename: str) -> bool:
     """Return whether a source file is installed, part of Python, or part of this project."""
-    return is_ours(filename) or filename.startswith(_INSTALLED)
+    return is_ours_or_pythons(filename) or filename.startswith(_INSTALLED)
 
 
-def is_ours(filename: str) -> bool:
+def is_ours_or_pythons(filename: str) -> bool:
     """Return whether a source file is part of this project or of Python's standard library."""
     is_pythons = filename.startswith(_STDLIB) and not filename.startswith(_INSTALLED)
-    return is_pythons or filename.startswith((*_OURS, "<"))
+    return is_pythons or filename.startswith("<") or is_ours(filename)
+
+
+@cache  # frames name the same few files again and again
+def is_ours(filename: str) -> bool:
+    """Return whether a source file is part of this project; links are followed, as a checkout may be one."""
+    return os.path.realpath(filename).startswith(_OURS)
 
 
 def users_frames(error: BaseException) -> list[traceback.FrameSummary]:

@@ -61,7 +61,7 @@ class Groups:
 
 
 class _Member(Protocol):
-    """A rank, with only what making groups needs."""
+    """A rank with only the attributes that creating groups needs."""
 
     @property
     def rank(self) -> int: ...

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from scenarios.sparse.counted import CountedIds
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,18 +160,15 @@ class KeyedJagged:
     def permute(self, order: Sequence[int]) -> KeyedJagged:
         """Return the keys at the positions `order`, in that order; positions may repeat or be left out."""
         sizes = self.length_per_key()
-        by_rank = self.stride_per_key_per_rank
         return replace(
             self,
             keys=tuple(self.keys[index] for index in order),
             values=take_chunks(self.values, sizes, order),
             lengths=take_chunks(self.lengths, self.stride_per_key, order),
             weights=None if self.weights is None else take_chunks(self.weights, sizes, order),
-            stride_per_key_per_rank=None if by_rank is None else tuple(by_rank[index] for index in order),
-            ids_per_key=tuple(sizes[index] for index in order),
-            ids_per_key_per_rank=tuple(self.ids_per_key_per_rank[index] for index in order)
-            if self.ids_per_key_per_rank
-            else (),
+            stride_per_key_per_rank=_take(self.stride_per_key_per_rank, order),
+            ids_per_key=_take(sizes, order),
+            ids_per_key_per_rank=_take(self.ids_per_key_per_rank or None, order) or (),
             counted=None if self.counted is None else self.counted.permute(order),
         )
 
@@ -220,21 +220,26 @@ def concat(parts: Sequence[KeyedJagged]) -> KeyedJagged:
     if len(kinds) > 1:
         raise ValueError("concat: all parts must have the same stride, and weights in all or in none")
     weights = [part.weights for part in parts if part.weights is not None]
-    return replace(
-        first,
+    return KeyedJagged(
         keys=tuple(key for part in parts for key in part.keys),
         values=cat([part.values for part in parts]),
         lengths=torch.cat([part.lengths for part in parts]),
         weights=cat(weights) if weights else None,
-        stride_per_key_per_rank=None
-        if first.stride_per_key_per_rank is None
-        else tuple(strides for part in parts for strides in part.stride_per_key_per_rank or ()),
-        ids_per_key_per_rank=(),
-        counted=None,
-        ids_per_key=None
-        if any(part.ids_per_key is None for part in parts)
-        else tuple(ids for part in parts for ids in part.ids_per_key or ()),
+        stride=first.stride,
+        stride_per_key_per_rank=_join([part.stride_per_key_per_rank for part in parts]),
+        batch_per_rank=first.batch_per_rank,
+        ids_per_key=_join([part.ids_per_key for part in parts]),
     )
+
+
+def _take(values: Sequence[T] | None, order: Sequence[int]) -> tuple[T, ...] | None:
+    return None if values is None else tuple(values[index] for index in order)
+
+
+def _join(parts: Sequence[Sequence[T] | None]) -> tuple[T, ...] | None:
+    """Join parts of which all are known; None if one is unknown."""
+    known = [part for part in parts if part is not None]
+    return tuple(value for part in known for value in part) if len(known) == len(parts) else None
 
 
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:

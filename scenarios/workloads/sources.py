@@ -14,11 +14,9 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import NamedTuple
 
-import scenarios
 from scenarios.config.scenario import Source
+from scenarios.seam.errors import is_ours
 
-_ROOMS = ("scenarios", "sim", "real", "reports", "twinstep")
-_OURS = tuple(Path(scenarios.__file__).resolve().parent.with_name(name) for name in _ROOMS)
 _INSTALLED = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib")}
 
 
@@ -40,7 +38,7 @@ def code_of(module: str) -> Code | None:
     """Return where a module's source is; None if it has none, or is this project's."""
     loaded = sys.modules.get(module)
     origin = getattr(loaded, "__file__", None) if loaded is not None else _origin(module)
-    if origin is None or Path(origin).suffix != ".py" or is_ours(Path(origin)):
+    if origin is None or Path(origin).suffix != ".py" or is_ours(origin):
         return None
     file = Path(origin).resolve()
     depth = module.count(".") + (file.name == "__init__.py")
@@ -59,14 +57,9 @@ def closure(start: Code) -> Iterator[Code]:
             if is_installed and name.partition(".")[0] != own:
                 continue
             for one in _in_folder(name, start.root):
-                if one.file not in seen and not is_ours(one.file):
+                if one.file not in seen and not is_ours(str(one.file)):
                     seen.add(one.file)
                     left.append(one)
-
-
-def is_ours(file: Path) -> bool:
-    """Return whether a file belongs to one of this project's packages."""
-    return any(package in file.resolve().parents for package in _OURS)
 
 
 def _origin(module: str) -> str | None:

@@ -1,4 +1,4 @@
-"""What all-to-all takes, in both forms and both worlds, beside the calls that tests/vectors replays."""
+"""Dtypes and arguments of both forms of all-to-all in both worlds, beyond the calls that tests/vectors replays."""
 
 from __future__ import annotations
 

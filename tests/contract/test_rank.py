@@ -1,4 +1,4 @@
-"""What every world's `Rank` owes its programs: the values of its verbs, in each group."""
+"""The contract of `Rank` in every world: values of its verbs in each group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every world's `Rank` owes its programs in time: spans, streams, waits, and a sentence if a program is wrong."""
+"""The contract of `Rank` in every world over time: spans, streams, waits, and a sentence for a wrong program."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ async def prices_later(rank: Rank) -> int:
 
 
 def test_a_kernel_may_be_priced_when_the_step_is_over(world: str) -> None:
-    """A prediction needs its price at once; of a real step, pricing takes no time."""
+    """A prediction needs the price at once; a real run prices kernels after its steps, so pricing adds no time."""
     script = Script(prices_later)
     recording = WORLDS[world](script, scenario(1, 1))
     (span,) = spans_of(recording, 0)

@@ -1,4 +1,4 @@
-"""The fixture of tests on a GPU that is not there."""
+"""The fixture of tests on a simulated GPU."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from tests.real.rank.fake_cuda import Device, install
 
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> Device:
-    """Return a device in imagined time, in the place of `torch.cuda`'s."""
+    """Return a simulated device with a clock of its own, which replaces `torch.cuda`'s."""
     return install(monkeypatch, Device())

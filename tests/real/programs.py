@@ -100,7 +100,7 @@ async def _exits(rank: Rank) -> None:
 
 
 def _make(*body: Callable[..., Awaitable[None]]) -> Callable[[Scenario], Program]:
-    """Return the function of a scenario that makes a program of a body and what it is given."""
+    """Return a function that creates a scenario's program: `body` is its coroutine function, then arguments."""
     return lambda scenario: Script(body[0], body[1:])
 
 

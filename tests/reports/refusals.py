@@ -1,4 +1,4 @@
-"""The sentences in which readers of runs refuse what they are given."""
+"""The sentences with which readers of runs refuse damaged files."""
 
 from __future__ import annotations
 

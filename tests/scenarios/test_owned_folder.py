@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from scenarios.owned_folder import OwnedError, clear, own, scratch_folder
+from scenarios.owned_folder import OwnedError, _remove_leftovers, clear, own, scratch_folder
 
 
 def test_a_folder_in_the_making_has_one_owner(tmp_path: Path) -> None:
@@ -56,11 +56,21 @@ def test_scratch_folders_of_killed_processes_are_removed(tmp_path: Path, monkeyp
     os.utime(old, (time.time() - 3600, time.time() - 3600))
     with scratch_folder() as mine:
         os.utime(mine, (time.time() - 3600, time.time() - 3600))
+        _remove_leftovers.cache_clear()  # as in another process
         with scratch_folder():
             assert mine.is_dir()
         assert not old.exists()
         assert young.is_dir()
     assert not mine.exists()
+
+
+def test_a_process_looks_for_scratch_folders_of_others_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with scratch_folder():
+        (later := tmp_path / "twinstep-later").mkdir()
+        os.utime(later, (time.time() - 3600, time.time() - 3600))
+        with scratch_folder():
+            assert later.is_dir()
 
 
 def test_without_locks_only_a_folder_just_made_is_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

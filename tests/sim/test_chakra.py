@@ -1,4 +1,4 @@
-"""Chakra traces, played: nodes take what they say, wait for what they depend on, and call as other programs do."""
+"""Simulated Chakra traces: durations, dependencies and streams of nodes, their collectives and messages."""
 
 from __future__ import annotations
 
@@ -8,52 +8,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from torch import Tensor
 
-from reports.errors import ReportError
-from reports.run import Run
-from reports.store import run_folder as store
 from scenarios.config.load import load
-from scenarios.config.scenario import Scenario
 from scenarios.seam.errors import ProgramError, ScenarioError
-from scenarios.seam.kernel import elementwise
-from scenarios.seam.program import Program
-from scenarios.seam.rank import Rank
-from scenarios.seam.trace import Recording, Span, Thinned
+from scenarios.seam.trace import Recording, Span
 from scenarios.workloads.build import build
 from scenarios.workloads.chakra.nodes import (
-    COLLECTIVE,
     COMM_TYPES,
     COMPUTE,
     METADATA,
     RECV,
     SEND,
-    SPLITS,
     TraceNode,
-    read,
 )
-from scenarios.workloads.recording.recorded import Recorded
-from scenarios.workloads.recording.recorder import ProgramRecorder
-from sim.run import play as play_program
 from sim.run import simulate
-from tests.commands import command
-from tests.scenarios.workloads.chakra.test_traces import CLUSTER, call, message, work, write_trace_files
-from tests.small import Play
-from twinstep.reporting.chakra import GROUPS, write_traces
+from tests.scenarios.workloads.chakra.test_traces import call, message, work, write_trace_files
 
 
 def play(path: Path, **overrides: object) -> Recording:
     scenario = load(path, overrides)
     return simulate(scenario, build(scenario))
-
-
-def record(scenario: Scenario, program: Program) -> tuple[Recording, Recorded]:
-    """Return a run with its spans, and the recording of the program."""
-    recorder, spans = ProgramRecorder(scenario), list[Span]()
-    run = play_program(scenario, program, spans.extend, recorder=recorder)
-    run.spans = spans
-    return run, recorder.make_recording()
 
 
 def by_label(recording: Recording, rank: int = 0, step: int = 0) -> dict[str, Span]:
@@ -68,8 +42,8 @@ def name_node(name: str, node: TraceNode) -> TraceNode:
     return replace(node, name=name)
 
 
-def test_nodes_begin_when_what_they_depend_on_is_over(tmp_path: Path) -> None:
-    """What is on two streams and depends on nothing in between runs at the same time."""
+def test_nodes_begin_when_their_dependencies_end(tmp_path: Path) -> None:
+    """Independent nodes of two streams overlap."""
     first, second = name_node("first", replace(work(1), duration_ns=5000)), name_node("second", work(2, 1))
     beside = TraceNode(id=3, name="beside", type=COMPUTE, duration_ns=7000, attributes={"stream": 7})
     joint = TraceNode(id=4, name="joint", type=METADATA, deps=(2, 3))
@@ -81,7 +55,7 @@ def test_nodes_begin_when_what_they_depend_on_is_over(tmp_path: Path) -> None:
     assert ns(found["step 0"]) == 8000
 
 
-def test_a_step_plays_all_nodes_again(tmp_path: Path) -> None:
+def test_each_step_runs_all_nodes(tmp_path: Path) -> None:
     recording = play(write_trace_files(tmp_path, *[[work(1), call()]] * 2, keys="[run]\nsteps = 3"))
     steps = [ns(span) for span in recording.spans if span.kind == "step"]
     assert len(steps) == 6
@@ -95,7 +69,7 @@ def test_steps_that_take_longer_than_a_run_folder_holds_are_one_sentence(tmp_pat
 
 
 @pytest.mark.parametrize(("compute", "priced"), [("duration", {"priced"}), ("roofline", {"both", "priced"})])
-def test_a_computation_takes_its_duration_or_what_the_gpu_takes(tmp_path: Path, compute: str, priced: set[str]) -> None:
+def test_a_computation_takes_its_duration_or_the_gpus_time(tmp_path: Path, compute: str, priced: set[str]) -> None:
     ops = {"num_ops": 10**11, "tensor_size": 10**8}
     nodes = [
         TraceNode(id=1, name="both", type=COMPUTE, duration_ns=1234, attributes=ops),
@@ -109,13 +83,13 @@ def test_a_computation_takes_its_duration_or_what_the_gpu_takes(tmp_path: Path, 
         assert ns(found[node.name]) == pytest.approx(1e9 * 1e11 / rate if node.name in priced else 1234, rel=0.1)
 
 
-# What program 'collective' calls, by its op: Chakra's type, and the share of its size that a rank gives.
+# By op of program 'collective': Chakra's type of the call, and the divisor of its size for one rank's input.
 OPS = {"all_reduce": (0, 1), "all_gather": (2, 4), "reduce_scatter": (7, 1), "broadcast": (5, 1), "all_to_all": (6, 1)}
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_a_call_takes_what_it_takes_in_another_program(tmp_path: Path, op: str) -> None:
-    """ASTRA-sim counts what a rank gives: of an all-gather its share."""
+def test_a_call_takes_as_long_as_in_another_program(tmp_path: Path, op: str) -> None:
+    """ASTRA-sim counts a rank's input: its share of an all-gather."""
     kind, parts = OPS[op]
     size = 1 << 20
     node = call(comm_type=kind, comm_size=size // parts, comm_dtype="float32")
@@ -135,7 +109,7 @@ def own_cluster(path: Path) -> str:
     return path.read_text().partition("[chakra]")[0]
 
 
-def test_every_type_of_call_is_played(tmp_path: Path) -> None:
+def test_every_type_of_call_is_simulated(tmp_path: Path) -> None:
     nodes = [name_node(kind, call(2 + number, comm_type=number)) for number, kind in enumerate(COMM_TYPES)]
     found = by_label(play(write_trace_files(tmp_path, *[nodes] * 2)))
     assert [found[kind].bytes_in for kind in COMM_TYPES[:9]] == [64] * 4 + [128] + [64] * 4
@@ -164,26 +138,6 @@ def _dims(dims: dict[str, list[int]]) -> list[TraceNode]:
     return found
 
 
-def test_a_rank_that_does_nothing_is_written_and_played(tmp_path: Path) -> None:
-    run = play(write_trace_files(tmp_path, [work(1)], [TraceNode(id=1, type=METADATA)]))
-    write_traces(Run.of(run), tmp_path / "traces", 0)
-    assert [each.type for rank in range(2) for each in read(tmp_path / "traces" / f"step.{rank}.et")] == [4, METADATA]
-
-
-def test_a_rank_without_the_step_has_a_trace(tmp_path: Path) -> None:
-    run = play(write_trace_files(tmp_path, [work(1)], [work(1)]))
-    run.spans = [each for each in run.spans if each.rank == 0]
-    write_traces(Run.of(run), tmp_path / "traces", 0)
-    assert [each.type for each in read(tmp_path / "traces" / "step.1.et")] == [METADATA]
-
-
-def test_calls_of_other_dtypes_are_simulated_as_bytes(tmp_path: Path) -> None:
-    run = play(write_trace_files(tmp_path, *[[call(comm_type=2)]] * 2))
-    run.spans = [replace(each, dtype="float8_e4m3fn") if each.group else each for each in run.spans]
-    write_traces(Run.of(run), tmp_path / "traces", 0)
-    assert calls(again(load(tmp_path / "a.toml"), tmp_path / "traces"), 0) == calls(run, 0)
-
-
 def test_a_call_without_a_root_reads_none(tmp_path: Path) -> None:
     assert (
         by_label(play(write_trace_files(tmp_path, *[[name_node("call", call(comm_src=-1))]] * 2)))["call"].bytes_in
@@ -197,16 +151,7 @@ def test_two_groups_of_the_same_ranks_need_no_common_order(tmp_path: Path) -> No
     assert {(span.label, span.bytes_in) for span in recording.spans if span.group} == {("one", 64), ("two", 128)}
 
 
-@pytest.mark.parametrize(("kind", "end"), [(1, "comm_dst"), (3, "comm_dst"), (4, "comm_src"), (5, "comm_src")])
-def test_a_call_with_a_root_is_written_with_its_size_and_root(tmp_path: Path, kind: int, end: str) -> None:
-    recording = play(write_trace_files(tmp_path, *[[call(comm_type=kind, **{end: 1})]] * 2))
-    write_traces(Run.of(recording), tmp_path / "traces", 0)
-    for rank in range(2):
-        (found,) = (one for one in read(tmp_path / "traces" / f"step.{rank}.et") if one.type == COLLECTIVE)
-        assert (found.number("comm_size"), found.attributes[end]) == (64, 1)
-
-
-def test_messages_go_to_their_other_end(tmp_path: Path) -> None:
+def test_messages_reach_their_peer(tmp_path: Path) -> None:
     sends = [work(1), replace(message(SEND, 1), deps=(1,)), name_node("next", work(6, 1))]
     recording = play(
         write_trace_files(tmp_path, sends, [name_node("message", message(RECV, 0)), name_node("after", work(7, 5))])
@@ -215,11 +160,11 @@ def test_messages_go_to_their_other_end(tmp_path: Path) -> None:
     assert (arrived.bytes_out, arrived.start_ns) == (64, 0)
     assert arrived.end_ns > 1000
     assert by_label(recording, 1)["after"].start_ns == arrived.end_ns
-    assert by_label(recording)["next"].start_ns == 1000  # beside what is sent
+    assert by_label(recording)["next"].start_ns == 1000  # overlaps with the send
 
 
-def test_messages_of_other_ends_do_not_wait_for_each_other(tmp_path: Path) -> None:
-    """A reply that waits for a message is sent after one to a third rank, which it does not concern."""
+def test_messages_of_different_peers_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    """A reply waits for its message, but not for an earlier message to a third rank."""
 
     def node(id_: int, kind: int, peer: int, *deps: int) -> TraceNode:
         return replace(message(kind, peer), id=id_, deps=deps, start_ns=1000 * id_)
@@ -232,7 +177,7 @@ def test_messages_of_other_ends_do_not_wait_for_each_other(tmp_path: Path) -> No
     assert Counter(span.kind for span in play(path).spans if span.step == 0)["send"] == 4
 
 
-def test_streams_with_names_of_ours_are_streams_of_their_own(tmp_path: Path) -> None:
+def test_streams_named_as_twinsteps_stay_separate(tmp_path: Path) -> None:
     named_so = ["messages 0", "_calls", "host", "calls 0"]
     works = [
         TraceNode(id=2 + each, name=name, type=COMPUTE, duration_ns=5000, attributes={"stream": name})
@@ -254,8 +199,8 @@ def test_members_of_a_gather_may_give_different_sizes(tmp_path: Path) -> None:
     ]
 
 
-def test_a_call_is_split_as_its_attribute_has_it(tmp_path: Path) -> None:
-    """Without the attribute of Twinstep it is split evenly, as in ASTRA-sim."""
+def test_a_call_is_split_by_its_attribute(tmp_path: Path) -> None:
+    """Without Twinstep's attribute a call is split evenly, as in ASTRA-sim."""
     exchange = [name_node("exchange", call(comm_type=6, comm_size=10, comm_splits=each)) for each in ([1, 9], [4, 6])]
     scatter = name_node("scatter", call(3, comm_type=7, comm_size=10, comm_splits=[3, 7]))
     recording = play(write_trace_files(tmp_path, *[[each, scatter] for each in exchange]))
@@ -285,169 +230,3 @@ def test_uneven_exchanges_fit(tmp_path: Path) -> None:
     recording = play(write_trace_files(tmp_path, *ranks))
     sizes = [(one.bytes_in, one.bytes_out) for one in (by_label(recording, rank)["exchange"] for rank in range(2))]
     assert sizes == [(10, 5 + 7), (13, 5 + 6)]
-
-
-def again(scenario: Scenario, traces: Path) -> Recording:
-    """Play traces on the cluster and over the library of a scenario."""
-    path = traces.parent / "again.toml"
-    cluster = scenario.cluster
-    keys = f"hosts = {cluster.hosts}\ngpus_per_host = {cluster.host.gpus}\n"
-    path.write_text(
-        f'program = "chakra"\n[run]\nlibrary = "{scenario.run.library}"\nsteps = 1\n'
-        f'[cluster]\nprofile = "{cluster.profile}"\n{keys}'
-        f'[chakra]\ntraces = "{traces}"\ngroups = "{traces / GROUPS}"\n'
-    )
-    played = replace(load(path), cluster=cluster)
-    return simulate(played, build(played))
-
-
-def calls(recording: Recording, step: int) -> Counter[tuple[Any, ...]]:
-    return Counter((one.rank, one.label, one.bytes_in) for one in recording.spans if one.step == step and one.group)
-
-
-def groups(recording: Recording, step: int) -> Counter[tuple[Any, ...]]:
-    """How many calls each set of ranks makes together."""
-    members = dict[tuple[str, int], list[int]]()
-    for one in sorted((one for one in recording.spans if one.step == step and one.group), key=lambda one: one.rank):
-        members.setdefault((one.group, one.call), []).append(one.rank)
-    return Counter(map(tuple, members.values()))
-
-
-RECORDED = ["powersgd_4x2_3g", "criteo_dlrm_2x4", "examples/experts.toml", "examples/pipelined.toml"]
-
-
-@pytest.mark.parametrize(
-    ("name", "off"), [("powersgd_4x2_3g", 0), ("criteo_dlrm_2x4", 0.005), *((name, -1) for name in RECORDED)]
-)
-def test_a_run_written_and_played_again_makes_the_same_step(tmp_path: Path, name: str, off: float) -> None:
-    """But for exchanges that are uneven where the run has no recording (`off` = -1: it has), which has their splits."""
-    keys = {"steps": 3, "ranks": "each", "payload": "sizes"}
-    scenario = load(name, {**keys, "profile": "dgx_h100"} if name.startswith("examples") else keys)
-    run, recorded = record(scenario, build(scenario))
-    step = write_traces(Run.of(run), tmp_path / "traces", 2, recorded if off < 0 else None)
-    found = again(scenario, tmp_path / "traces")
-    assert calls(found, 0) == calls(run, step)
-    assert groups(found, 0) == groups(run, step)
-    for rank in range(scenario.cluster.world_size):
-        expected, took = (ns(by_label(each, rank, at)[f"step {at}"]) for each, at in ((run, step), (found, 0)))
-        assert took == pytest.approx(expected, rel=max(off, 0), abs=0)
-
-
-def test_messages_of_a_script_are_written_from_its_recording(tmp_path: Path) -> None:
-    script = Path(__file__).parents[2] / "examples" / "scripts" / "pipeline_parallel.py"
-    words = ("--profile", "dgx_h100", "--hosts", 1, "--gpus-per-host", 2, "--steps", 2, "--quiet")
-    assert command("sim", *words, "--out", tmp_path / "run", script).returncode == 0
-    done = command("reports", "chakra", tmp_path / "run", "--step", 1, "--out", tmp_path / "traces")
-    assert (done.returncode, done.stderr) == (0, "")
-    ends = {
-        rank: Counter((each.type, _end(each)) for each in read(tmp_path / "traces" / f"step.{rank}.et"))
-        for rank in range(2)
-    }
-    assert ends[0][SEND, 1] == ends[1][RECV, 0] > 0
-    assert ends[1][SEND, 0] == ends[0][RECV, 1] > 0
-    path = tmp_path / "again.toml"
-    groups = f'groups = "{tmp_path / "traces" / GROUPS}"'
-    path.write_text(f'{CLUSTER}traces = "traces"\n{groups}\n')
-    # A step of a script begins while the GPU does the end of the one before, of which the traces have nothing.
-    run, found = store.load(tmp_path / "run"), play(path, steps=1)
-    for rank in range(2):
-        rows: list[Any] = list(run.spans.itertuples())
-        expected = next(one for one in rows if (one.kind, one.step, one.rank) == ("step", 1, rank))
-        assert ns(by_label(found, rank)["step 0"]) == pytest.approx(expected.end_ns - expected.start_ns, rel=0.02)
-
-
-def _end(node: TraceNode) -> object:
-    return node.attributes.get("comm_dst", node.attributes.get("comm_src"))
-
-
-async def with_messages(rank: Rank) -> None:
-    """Send around a ring and back, gather and scatter unevenly, on two streams."""
-    side, size = rank.stream("messages 0"), rank.world_size
-    right, left = (rank.rank + 1) % size, (rank.rank - 1) % size
-
-    def tensor(elements: int) -> Tensor:
-        return torch.empty(elements, dtype=torch.bfloat16, device=rank.device)
-
-    with rank.step(0):
-        first = rank.compute(elementwise(100_000 * (1 + rank.rank)), list, label="first")
-        both = [
-            rank.send(tensor(1000 + rank.rank), right, label="on"),
-            rank.recv(tensor(1000 + left), left, label="in"),
-        ]
-        side.after(first)
-        beside = side.compute(elementwise(300_000), list, label="beside")
-        for work in both:
-            await work
-        parts = [tensor(4096 * (1 + place)) for place in range(size)]
-        gathered = side.all_gather(parts, tensor(4096 * (1 + rank.rank)), label="gather")
-        back: list[Any] = [rank.send(tensor(50), left, label="back"), rank.recv(tensor(50), right, label="home")]
-        for work in (*back, gathered, beside):
-            await work
-        await rank.reduce_scatter(tensor(4096 * (1 + rank.rank)), parts, label="scatter")
-        splits = [1000 * (1 + (rank.rank + peer) % size) for peer in range(size)]
-        await rank.all_to_all_single(tensor(sum(splits)), tensor(sum(splits)), splits, splits, label="exchange")
-
-
-def test_messages_and_uneven_calls_are_written_from_the_recording(tmp_path: Path) -> None:
-    keys = "hosts = 2\ngpus_per_host = 2\n[collective]\nop = 'all_reduce'\nsize = '1 MB'\n"
-    (tmp_path / "any.toml").write_text(f'program = "collective"\n[cluster]\nprofile = "dgx_h100"\n{keys}')
-    scenario = load(tmp_path / "any.toml", {"steps": 1, "payload": "sizes"})
-    run, recorded = record(scenario, Play(with_messages))
-    write_traces(Run.of(run), tmp_path / "traces", 0, recorded)
-    found = again(scenario, tmp_path / "traces")
-    assert _call(found) == _call(run)
-    for rank in range(4):
-        expected, took = (ns(by_label(each, rank)["step 0"]) for each in (run, found))
-        assert took == expected
-    sends = [each for each in read(tmp_path / "traces" / "step.1.et") if each.type == SEND]
-    assert [each.attributes["comm_dst"] for each in sends] == [2, 0]
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        {"ranks": [0]},
-        {"lines": [["issue", "send", 0, "", 0, [], [], {}, False, ""]], "sequences": [[0]] * 2},
-        {"lines": [["issue", "all_to_all_single", 9, "", 9, [], [], {}, False, ""]], "sequences": [[0]] * 2},
-        {"program": "script", "lines": [["issue", "send", 0, "", 0, [[[1], "x", False]], [], {}, False, ""]]},
-    ],
-    ids=["few ranks", "no other end", "no stream", "no dtype"],
-)
-def test_a_recording_that_does_not_fit_its_run_is_one_sentence(tmp_path: Path, damage: dict[str, Any]) -> None:
-    scenario = load(write_trace_files(tmp_path, *[[call()], [call()]]))
-    run, recorded = record(scenario, build(scenario))
-    with pytest.raises(
-        ReportError, match=r"^recording.json.gz: expected the recording of the run, as it was written: "
-    ):
-        write_traces(Run.of(run), tmp_path / "traces", 0, replace(recorded, **damage))
-    assert not (tmp_path / "traces").exists()
-
-
-def _call(recording: Recording) -> set[tuple[Any, ...]]:
-    found = (each for each in recording.spans if each.group and each.step == 0)
-    return {(each.rank, each.label, each.kind, each.bytes_in, each.bytes_out) for each in found}
-
-
-def test_the_command_writes_a_trace_of_each_rank(tmp_path: Path) -> None:
-    words = ("--steps", 2, "--ranks", "each", "--record", "--out", tmp_path / "run")
-    assert command("sim", "all_to_all_4x2", *words).returncode == 0
-    done = command("reports", "chakra", tmp_path / "run", "--step", 1, "--out", tmp_path / "traces")
-    assert (done.returncode, done.stdout) == (0, f"step 1 as execution traces: {tmp_path / 'traces'}\n")
-    assert len([*(tmp_path / "traces").glob("step.*.et")]) == 8
-    assert any(SPLITS in node.attributes for node in read(tmp_path / "traces" / "step.7.et"))
-    again = command("reports", "chakra", tmp_path / "run", "--out", tmp_path / "traces")
-    assert again.returncode == 2
-
-
-def test_runs_that_cannot_be_written_are_one_sentence(tmp_path: Path) -> None:
-    folded = load("powersgd_4x2_3g", {"ranks": "alike", "fidelity": "links", "steps": 2})
-    with pytest.raises(ReportError, match=r"^some ranks of the run stand for others; expected one of run"):
-        write_traces(Run.of(simulate(folded, build(folded))), tmp_path / "folded", None)
-    alike = load("all_to_all_4x2", {"ranks": "each", "steps": 1})
-    run = simulate(alike, build(alike))
-    run.info = replace(run.info, thinned=Thinned(ranks=(0,), steps=None, left_out=1, phases=()))
-    with pytest.raises(ReportError, match=r"^the run kept the spans of some ranks alone; expected one with --keep-r"):
-        write_traces(Run.of(run), tmp_path / "thinned", None)
-    sends = play(write_trace_files(tmp_path, [message(SEND, 1)], [message(RECV, 0)]))
-    with pytest.raises(ReportError, match=r"^the step has recv and send, and a run does not keep to whom"):
-        write_traces(Run.of(sends), tmp_path / "sends", 0)

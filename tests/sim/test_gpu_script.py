@@ -36,13 +36,13 @@ def play_script(
 
 
 def steps_ns(recording: Recording) -> list[int]:
-    """Return how long each step of rank 0 takes, in order."""
+    """Return the time of each step of rank 0 in ns."""
     own = [span for span in recording.spans if (span.rank, span.kind) == (0, "step")]
     return [span.end_ns - span.start_ns for span in sorted(own, key=lambda span: span.step)]
 
 
 def recorded_steps(recording: Recording) -> list[list[Any]]:
-    """Return the recorded requests of rank 0 before its first step, in each step, and behind the last."""
+    """Return the recorded requests of rank 0 before its first step, in each step, and after the last."""
     fields = json.loads(gzip.decompress(recording.kept[NAME]))
     steps: list[list[Any]] = [[]]
     for line in (fields["lines"][index] for index in fields["sequences"][fields["ranks"][0]]):

@@ -21,7 +21,7 @@ AS_MEASURED = 0.35
 
 
 def steps_ns(recording: Recording) -> list[int]:
-    """Return how long each step takes, without the first one."""
+    """Return the time of each step but the first."""
     return all_steps_ns(recording)[1:]
 
 

@@ -98,7 +98,7 @@ def test_a_script_without_a_step_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_process_that_is_no_rank_makes_no_group(tmp_path: Path) -> None:
-    """Nothing says which rank it would be."""
+    """The rank of such a process is unknown."""
     body = (
         "from torch.multiprocessing import get_context\ndef main():\n    dist.init_process_group('gloo')\n"
         "child = get_context('fork').Process(target=main)\nchild.start()\nchild.join()\nassert child.exitcode\n"

@@ -1,4 +1,4 @@
-"""What a prediction says of its time: nothing of a short one; on the bar of a long one, its steps and what is left."""
+"""Progress of a prediction: none if it is short; else a bar with its steps and the time left."""
 
 from __future__ import annotations
 

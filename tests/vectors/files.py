@@ -1,6 +1,6 @@
-"""Finds recorded files, tells their format by what is inside, and makes a replay of each case and way to play it.
+"""Finds recorded files, recognizes their format by its fields, and makes the replays of each case.
 
-What the cases of a format mean is left to `formats`.
+The meaning of cases is left to `formats`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Check = Callable[[], None]
 
 @dataclass
 class File:
-    """A recorded file: its name below the directory, what stands beside its cases, and the arrays of its .npz."""
+    """A recorded file: its path below the directory, its values outside the cases, and the arrays of its .npz."""
 
     name: str
     head: dict[str, Any]
@@ -34,24 +34,24 @@ class File:
     batches: dict[tuple[str, int, int], Batch] = field(default_factory=dict)
 
     def say(self, key: str) -> Any:
-        """What stands beside the cases under a key; a VectorError if nothing does, or something of another kind."""
+        """Return the value of a key outside the cases; VectorError if it is missing or of another kind."""
         found = {key: self.head[key]} if key in self.head else {}
         Fields({key: self.kinds[key]}).check(found, self.name)
         return self.head[key]
 
     def batch(self, world: str, hosts: int, gpus_per_host: int) -> Batch:
-        """Where the file's cases for these ranks are played."""
+        """Return the batch in which the file's cases run on these ranks."""
         ranks = world, hosts, gpus_per_host
         return self.batches.setdefault(ranks, Batch(*ranks))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """A kind of file: its cases stand under `cases` (a list, or a record by name), other keys are those of `head`.
+    """A kind of file: the key `cases` holds its cases (a list, or a record by name), `head` has its other keys.
 
-    A file is of the format if its cases have the fields of `signature`, whatever else they hold. `replays` gives the
-    ways in which a case is replayed ("1.8.0", "sim", "" if there is one only), each with its check, or raises a
-    VectorError for a case that it does not understand.
+    A file is of the format if its cases have the fields of `signature`; they may have more. `replays` yields the name
+    of each replay of a case ("1.8.0", "sim", "" if there is only one) with its check, and raises VectorError for a
+    case that it does not understand.
     """
 
     name: str
@@ -77,9 +77,9 @@ class Replay:
 
 
 def replays_of(directory: Path, formats: list[Format], notes: list[str] | None = None) -> list[Replay]:
-    """The replays of every *.json in a directory and below; of what cannot be read, one that fails.
+    """Return the replays of every *.json in a directory and below; a file that cannot be read has one that fails.
 
-    What makes no replay and is no mistake is told in `notes`.
+    Files without replays that are no mistakes are added to `notes`.
     """
     made: list[Replay] = []
     notes = [] if notes is None else notes
@@ -98,7 +98,7 @@ def replays_of(directory: Path, formats: list[Format], notes: list[str] | None =
 
 
 def files_below(directory: Path) -> Iterator[Path]:
-    """Every file in a directory and below; directories that are links are entered too, each directory once.
+    """Yield every file in a directory and below; links to directories are followed, each directory is entered once.
 
     Raises:
         OSError: a directory cannot be read.
@@ -113,12 +113,12 @@ def files_below(directory: Path) -> Iterator[Path]:
 
 
 def is_like_a_recording(path: Path) -> bool:
-    """Also what is packed or named otherwise: *.json.gz, *.jsonl, *.npy."""
+    """Return whether a file is like a recording, also packed or with another suffix: *.json.gz, *.jsonl, *.npy."""
     return any(suffix.lower().startswith((".json", ".np")) for suffix in path.suffixes)
 
 
 def beside(path: Path, suffix: str) -> Path | None:
-    """The file of the same name with another suffix, in capitals or not."""
+    """Return the file of the same name with another suffix, in upper or lower case; None if there is none."""
     found = (other for other in path.parent.iterdir() if other.stem == path.stem and other.suffix.lower() == suffix)
     return min(found, default=None)
 
@@ -128,7 +128,7 @@ def _raise(error: OSError) -> None:
 
 
 def failing(file: str, case: str, sentence: str) -> Replay:
-    """A replay that only says what is wrong."""
+    """Return a replay that fails with a sentence."""
 
     def fail() -> None:
         raise VectorError(sentence)
@@ -137,7 +137,7 @@ def failing(file: str, case: str, sentence: str) -> Replay:
 
 
 def _or_failing(file: str, case: str, make: Callable[[], list[Replay]]) -> list[Replay]:
-    """Files and cases stand for themselves: one that cannot be read fails, and the others are replayed."""
+    """Return the replays that `make` returns, or one that fails: other files and cases are still replayed."""
     try:
         return make()
     except VectorError as error:
@@ -167,7 +167,7 @@ def _file_replays(path: Path, name: str, formats: list[Format], notes: list[str]
 
 
 def _head_replays(file: File, form: Format) -> list[Replay]:
-    """None: what stands beside the cases only has to be understood."""
+    """Check the values outside the cases; they have no replays."""
     Fields(form.head).check(file.head, file.name)
     return []
 
@@ -188,7 +188,7 @@ def _parse(path: Path, name: str) -> dict[str, Any]:
 
 
 def _record(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A record; Python's own would keep the last of two values of one key, and say nothing."""
+    """Return a record; refuse two values of one key, of which Python's own parser keeps the last."""
     record = dict(pairs)
     if len(record) < len(pairs):
         keys = [key for key, _ in pairs]
@@ -214,14 +214,14 @@ def _format_of(content: dict[str, Any], name: str, formats: list[Format]) -> For
 
 
 def _fields_of(cases: object) -> set[str]:
-    """All fields that the cases have."""
+    """Return all fields of the cases."""
     if isinstance(cases, dict):
         cases = [item for outcomes in cases.values() if isinstance(outcomes, list) for item in outcomes]
     return {key for case in cases if isinstance(case, dict) for key in case} if isinstance(cases, list) else set()
 
 
 def named_cases(cases: Any) -> Iterator[tuple[str, Any]]:
-    """Each case with its name: its own id, or else its place."""
+    """Yield each case with its name: the case's id, or its index."""
     if isinstance(cases, dict):
         yield from cases.items()
         return

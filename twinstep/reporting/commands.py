@@ -12,9 +12,9 @@ from reports import report, trace_table
 from reports.compare import comparison
 from reports.errors import ReportError
 from reports.job import folder as job_folder
-from reports.job import real_job
 from reports.job.folder import JobRun
-from reports.job.real_job import RealJob
+from reports.job.load import load as load_job
+from reports.job.real_job import REAL_JOB, REAL_JOB_SUMMARY, RealJob
 from reports.kineto import compute_times, recording
 from reports.sections.comparison import COMPARISON, CompareView
 from reports.sections.job.report import JOB, JOB_SUMMARY
@@ -81,9 +81,10 @@ def _load_job(folder: Path, options: Namespace) -> tuple[JobRun | RealJob, Repor
     if options.step is not None:
         raise ReportError(f"--step {options.step}: expected with a run; that of a job is {folder / job_folder.STEP}")
     is_full = options.full or options.json
-    if (real := real_job.load(folder)) is not None:
-        return real, real_job.REAL_JOB if is_full else real_job.REAL_JOB_SUMMARY
-    return job_folder.load(folder), JOB if is_full else JOB_SUMMARY
+    job = load_job(folder)
+    if isinstance(job, RealJob):
+        return job, REAL_JOB if is_full else REAL_JOB_SUMMARY
+    return job, JOB if is_full else JOB_SUMMARY
 
 
 def show(options: Namespace) -> None:

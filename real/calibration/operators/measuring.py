@@ -36,7 +36,7 @@ def measure(
     seconds: float,
     look: Callable[[int], None] = lambda _: None,
 ) -> bool:
-    """Measure the operators of a plan, which may be endless, into `part`, but those that it has already.
+    """Measure the operators of a plan, which may be endless, into `part`; skip those that it already has.
 
     Return whether the plan was finished before the time was up: `seconds`, earlier commands' time included. `look` is
     called with the number of measured operators.

@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from scenarios.config.compute_times import ComputeTimes, read_compute_times
+from scenarios.config.gpu import Gpu
 from scenarios.config.interconnect import default_library
 from scenarios.config.scenario import RunSettings, Scenario, TrainingJob
 from scenarios.config.toml.checks import why_each
 from scenarios.config.toml.derive import freeze
 from scenarios.config.toml.hardware.build import build_cluster
 from scenarios.config.toml.hardware.kernel_table import with_kernel_tables
+from scenarios.config.toml.job.failure_profile import with_known_failures
 from scenarios.config.toml.look import named_file
 from scenarios.config.toml.mistakes import Mistakes
 from scenarios.config.toml.program_spec import ProgramSpec
@@ -39,9 +41,13 @@ def build(document: Document, program: ProgramSpec, mistakes: Mistakes, path: Pa
         cluster=cluster,
         run=settings,
         workload=program.build(document, mistakes),
-        job=freeze(TrainingJob, document.job) if document.job is not None else None,
+        job=_job(document, cluster.host.gpu, mistakes),
     )
     return _with_representatives(made, document, program)
+
+
+def _job(document: Document, gpu: Gpu, mistakes: Mistakes) -> TrainingJob | None:
+    return freeze(TrainingJob, with_known_failures(document.job, gpu, mistakes)) if document.job is not None else None
 
 
 def _with_representatives(scenario: Scenario, document: Document, program: ProgramSpec) -> Scenario:

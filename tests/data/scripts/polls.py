@@ -22,7 +22,7 @@ def polled(is_over):
 
 
 def timed(wait):
-    """Return how long a wait for an all-reduce of 1 GB takes, which is more than 1,000 looks."""
+    """Return the seconds of a wait for an all-reduce of 1 GB, which takes more than 1,000 polls."""
     torch.cuda.synchronize()
     began = time.perf_counter()
     small = torch.cuda.Event()

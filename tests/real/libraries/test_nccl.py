@@ -1,4 +1,4 @@
-"""What NCCL's calls do on CUDA lanes, on a device in imagined time, and a program on these lanes as on a CPU's."""
+"""NCCL's calls on the CUDA lanes of a simulated device; a program behaves on these lanes as on a CPU's."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ GEMM = Kernel(kind="gemm")
 
 @pytest.fixture
 def handle(monkeypatch: pytest.MonkeyPatch) -> Iterator[dist.ProcessGroup]:
-    """A group of this process alone."""
+    """Yield the process group of this process alone."""
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1, timeout=timedelta(seconds=30))
     group = dist.group.WORLD
@@ -49,7 +49,7 @@ def handle(monkeypatch: pytest.MonkeyPatch) -> Iterator[dist.ProcessGroup]:
 
 
 class Noted(Nccl):
-    """NCCL's calls, made to gloo, on tensors of the host."""
+    """A library of NCCL's calls that calls gloo, on tensors of the host."""
 
     def __init__(self) -> None:
         super().__init__(torch.device("cpu"))
@@ -69,7 +69,7 @@ class Noted(Nccl):
 
 
 class Handle:
-    """A group's library that notes which tensors it was asked to sum."""
+    """A process group that keeps the tensors of its all-reduces."""
 
     def __init__(self, device: Device) -> None:
         self.device, self.library, self.summed = device, Stream(device), list[list[Tensor]]()
@@ -122,7 +122,7 @@ def test_copies_that_the_wire_makes_are_held_with_the_call(
 
 
 def play_all(library: DeviceLibrary) -> tuple[list[Any], Journal, Rank]:
-    """Every kind of verb, on two streams, with calls checked in the first step."""
+    """Call every kind of verb on two streams; calls are checked in the first step."""
     journal = Journal(0, 0, 1)
     observer = SimpleNamespace(step_begins=lambda index: None, step_ends=lambda: None)
     agreements = GroupAgreements(HashStore(), journal, 1, 30.0)

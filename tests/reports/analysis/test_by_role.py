@@ -106,7 +106,7 @@ def parts(*spans: Span, world_size: int) -> dict[str, int]:
 
 
 def step(rank: int, ends: int, until: int = 70) -> list[Span]:
-    """A rank that computes until `ends` and reduces until 70 ns."""
+    """Return the spans of a rank that computes until `ends` and reduces until 70 ns."""
     return [
         span(rank, "step", 0, until),
         span(rank, "compute", 0, ends, label="forward", kernel="gemm"),

@@ -108,7 +108,7 @@ class Browser:
         return self._driver.find_element(By.CSS_SELECTOR, selector)
 
     def click(self, selector: str) -> None:
-        """In the middle of an element, which is scrolled into sight; again if a chart moved it while being drawn."""
+        """Scroll an element into view and click its middle; again if a chart moved it while being drawn."""
 
         def is_clicked(_: object) -> bool:
             self.show(selector)

@@ -1,4 +1,4 @@
-"""Published rows, and what stands for the simulator that predicts them."""
+"""Published rows, and a stand-in for the simulator that predicts them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MIB = 2**20
 
 
 def row(**changes: Any) -> PublishedRow:
-    """An all-reduce of 1 MiB on a host of 8 GPUs, unless changed."""
+    """Return the row of an all-reduce of 1 MiB on a host of 8 GPUs, with changes."""
     known: dict[str, Any] = {
         "file": "m.csv", "line": 2, "source": "s", "op": "all_reduce", "library": "nccl", "gpu": "H100", "nodes": 1,
         "gpus_per_node": 8, "size_bytes": MIB, "link_gbit_per_s": None, "one_way_delay_ms": None, "time_us": 100.0,
@@ -25,7 +25,7 @@ def row(**changes: Any) -> PublishedRow:
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch, answer: Callable[[dict[str, Any]], dict[str, Any]]) -> list[Any]:
-    """Stand for the simulator's door; return the list of what it is asked."""
+    """Replace `predict` of published rows by `answer`; return the list to which its arguments are added."""
     asked: list[Any] = []
 
     def predict(**given: Any) -> types.SimpleNamespace:

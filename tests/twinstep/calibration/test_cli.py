@@ -1,4 +1,4 @@
-"""`python -m real calibrate`: what it refuses, knows before it measures, probes on real ranks, and prints."""
+"""`python -m real calibrate`: its refusals, its plan before it measures, its probes on real ranks, and its output."""
 
 from __future__ import annotations
 

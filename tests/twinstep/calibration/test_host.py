@@ -1,4 +1,4 @@
-"""`python -m real calibrate --host`: prices of a host in a profile that is else as another."""
+"""`python -m real calibrate --host` writes the prices of a host into a copy of another profile."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ import pytest
 import twinstep
 from reports.errors import ReportError
 from reports.job import folder as job_folder
+from reports.job.load import load
 from sim.job.sample import sample
 from tests.commands import command
 from tests.twinstep.jobs.small import JOB, write
@@ -26,7 +27,7 @@ from twinstep.jobs.job_steps import given_steps
 
 @pytest.fixture(scope="module", autouse=True)
 def _few_looks() -> Iterator[None]:
-    """Compare intervals, sizes and changes by few jobs each."""
+    """Compare intervals, sizes and changes with few simulated jobs each."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sim.job.sample._LOOK", 2)
         patch.setattr("sim.job.sample._LOOKED", 500)
@@ -63,7 +64,8 @@ def test_money_is_paid_for_all_hosts_of_all_time(found: dict[str, Any]) -> None:
 
 
 def test_a_folder_is_read_as_it_was_written(folder: Path, found: dict[str, Any]) -> None:
-    job = job_folder.load(folder)
+    job = load(folder)
+    assert isinstance(job, job_folder.JobRun)
     assert job_folder.content(job) == found
     assert len(job.draws) == 20
     assert job.phases["end_s"].iloc[-1] == pytest.approx(7 * 86_400)

@@ -11,8 +11,8 @@ from real.job.elastic import ElasticJob
 from real.job.timeline import JobTimes, JournalSpan, Killed
 from reports.errors import ReportError
 from reports.job.folder import write_content
-from reports.job.real_job import REAL_JOB, REAL_JOB_SUMMARY, content
-from reports.job.real_job import load as load_job
+from reports.job.load import load as load_job
+from reports.job.real_job import REAL_JOB, REAL_JOB_SUMMARY, RealJob, content
 from reports.terminal.present import print_report
 from scenarios.config.load import load
 from tests.twinstep.real_jobs.test_predicted import TEXT, job_of
@@ -49,7 +49,7 @@ def test_lost_time_is_shown_by_cause_measured_and_predicted(tmp_path: Path, caps
     assert json.loads(capsys.readouterr().out)["lost"] == told["lost"]
     write_content(told, tmp_path)
     again = load_job(tmp_path)
-    assert again is not None
+    assert isinstance(again, RealJob)
     assert content(again) == told
     assert main(["report", str(tmp_path)]) == 0
     assert "lost in all 8.000 3.000 -5.000 -62.5%" in " ".join(capsys.readouterr().out.split())

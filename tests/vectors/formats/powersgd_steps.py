@@ -1,4 +1,4 @@
-"""Trains the steps of a recorded PowerSGD case on a rank, and keeps what it left; judging is left to `powersgd`."""
+"""Trains the steps of a recorded PowerSGD case on a rank and keeps the results; `powersgd` checks them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ALGORITHMS = {"batched_powerSGD_hook": batched_powersgd, "powerSGD_hook": layerw
 
 
 class CountingState(PowerSGDState):
-    """Counts its seeds."""
+    """A state that counts the seeds it draws."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -34,7 +34,7 @@ class CountingState(PowerSGDState):
 
 
 class NotingRank:
-    """A rank that keeps what is drawn on it."""
+    """A rank that keeps the values drawn on it."""
 
     def __init__(self, rank: Rank) -> None:
         self._rank = rank
@@ -58,7 +58,7 @@ class NotingRank:
 
 @dataclass
 class Reduced:
-    """What one bucket of one step left on a rank."""
+    """The results of one bucket in one step of a rank."""
 
     output: Tensor
     seeds: int
@@ -68,7 +68,7 @@ class Reduced:
 
 @dataclass
 class Played:
-    """What a case left on a rank; `refusal` is the sentence of a state, or of a step after those recorded."""
+    """The results of a case on a rank; `refusal` is the error of its state, or of one step more than was recorded."""
 
     steps: list[list[Reduced]] = field(default_factory=list)
     iters: list[tuple[int, int]] = field(default_factory=list)
@@ -78,7 +78,7 @@ class Played:
 
 @dataclass(frozen=True)
 class Inputs:
-    """A case as the ranks need it: gradients by (step, bucket), [ranks, elements] each."""
+    """A case with its gradients by (step, bucket), [ranks, elements] each."""
 
     case: Case
     gradients: dict[tuple[int, int], Tensor]
@@ -116,7 +116,7 @@ async def reduce(rank: Any, state: CountingState, inputs: Inputs, step: int, row
 
 
 async def one_more(rank: Any, state: CountingState, case: Case) -> str:
-    """The sentence that refuses a further step."""
+    """Return the error of one more step; "" if it succeeds."""
     shapes = [tuple(shape) for shape in case["param_shapes"]]
     ones = torch.ones(sum(map(prod, shapes)), dtype=getattr(torch, case["dtype"]))
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from scenarios.config.catalogue import expected_profile, failure_profiles, profile_file
 from scenarios.config.gpu import Gpu
@@ -11,19 +12,20 @@ from scenarios.config.toml.mistakes import Mistakes, key_text, path_text, toml_t
 from scenarios.config.toml.tree import KeyPath, read_toml
 
 PATH: KeyPath = ("job", "failures", "profile")
-PROFILE_KEY = ".".join(map(str, PATH))
 _KEYS = ("description", "failures", "recovery")
-
-
 _HOPPER = 90  # compute capability, in tenths
 
 
-def known_failures(gpu: Gpu) -> str | None:
-    """Return the failure profile of a known cluster of such GPUs, for a job without failures; None for processors."""
-    if not gpu.device.is_launched:
-        return None
-    is_recent = gpu.compute_capability is not None and gpu.compute_capability >= _HOPPER
-    return "llama3_h100" if is_recent else "rsc1_a100"
+def with_known_failures(job: Any, gpu: Gpu, mistakes: Mistakes) -> Any:
+    """Return the [job] table with the failures of a known cluster of such GPUs, unless it has failures of its own.
+
+    No failures of clusters of processors are known.
+    """
+    if job.failures is not None or not gpu.device.is_launched:
+        return job
+    mistakes.tree.put(PATH, "llama3_h100" if gpu.compute_capability >= _HOPPER else "rsc1_a100", mistakes.tree.root)
+    lay_failures_under(mistakes)
+    return type(job).model_validate(mistakes.tree.values["job"])
 
 
 def lay_failures_under(mistakes: Mistakes) -> None:

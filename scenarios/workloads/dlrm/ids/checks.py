@@ -51,7 +51,7 @@ def _check_feature_names(tables: Sequence[Any], mistakes: Mistakes) -> None:
 
 
 def check_names(named: Iterable[tuple[KeyPath, str | None]], first: dict[str, KeyPath], mistakes: Mistakes) -> None:
-    """Add mistakes for names that stand twice, of what is at these paths; `first` are paths of names before."""
+    """Add a mistake for each repeated name; `first` maps each name to its first path, and is extended."""
     for path, name in named:
         if name is not None and first.setdefault(name, path) != path:
             mistakes.add((*path, "name"), f"a name of its own, but {mistakes.name_of(first[name])} has it already")

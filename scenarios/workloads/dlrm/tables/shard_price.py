@@ -62,7 +62,7 @@ def prices_of(
     samples, l2_bytes = scenario.run.batch_size * scenario.sharding_ranks, gpu.l2_bytes or 0
 
     def drawn(table: int, rows: range, ids: Sequence[float]) -> Sequence[float]:
-        """Return the number of drawn ids, if each rank has made the arriving ids distinct; else `ids`."""
+        """Return the number of drawn ids if ranks deduplicate ids before the exchange (`index_dedup`); else `ids`."""
         return expected_ids(tables[table], rows, samples) if tables[table].index_dedup else ids
 
     def distinct(table: int, rows: range, ids: Sequence[float]) -> float:

@@ -5,7 +5,8 @@ Outside torch.compile torch runs its operators, which write all scores, and so d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +27,8 @@ _MOST_PAIRS, _EDGE = 1 << 24, 4
 # Indices into torch's mask tuple: how many blocks of keys each block of queries sees, in part and in full, and how many
 # queries and keys a block has.
 _PARTLY, _FULLY, _QUERIES, _KEYS = 2, 4, -3, -2
+# The first parameters of torch's create_block_mask, in order.
+_MASK_OPTIONS = ("mask_mod", "B", "H", "Q_LEN", "KV_LEN", "device", "BLOCK_SIZE", "_compile")
 
 
 class FlexAttention:
@@ -36,6 +39,7 @@ class FlexAttention:
     ) -> None:
         self._shadows, self._launched, self._is_compiled = shadows, launched, is_compiled
         self._create: Any = torchs.create_block_mask
+        self._signature = inspect.signature(self._create)
 
     def install(self) -> None:
         """Replace torch's create_block_mask, and silence the warning about uncompiled code within compiled code."""
@@ -43,42 +47,36 @@ class FlexAttention:
         warn = torchs._warn_once
         torchs._warn_once = lambda *args, **more: None if self._is_compiled() else warn(*args, **more)
 
-    def block_mask(
-        self,
-        mask_mod: Any,
-        B: int | None,  # noqa: N803 - torch's name
-        H: int | None,  # noqa: N803
-        Q_LEN: int,  # noqa: N803
-        KV_LEN: int,  # noqa: N803
-        device: Any = None,
-        BLOCK_SIZE: int | Sequence[int] = 128,  # noqa: N803
-        _compile: bool = False,
-        *others: Any,
-        **more: Any,
-    ) -> Any:
+    def block_mask(self, *args: Any, **named: Any) -> Any:
         """Create a block mask as torch's `create_block_mask` does; a large one in compiled code by sampling pairs.
 
         Compiled code never has all pairs in memory. Options after `_compile` vary between releases of torch, and are
         left to torch's own function.
         """
-        given = mask_mod, B, H, Q_LEN, KV_LEN, device, BLOCK_SIZE, _compile
-        is_compiled = (_compile or self._is_compiled()) and not self._shadows.has_all
-        if others or more or not is_compiled or (B or 1) * (H or 1) * Q_LEN * KV_LEN <= _MOST_PAIRS:
-            return self._create(*given, *others, **more)
+        bound = self._signature.bind(*args, **named)
+        has_others = bool(bound.arguments.keys() - set(_MASK_OPTIONS))
+        bound.apply_defaults()
+        mask_mod, batch, heads, query_length, key_length, device, block_size, is_asked = (
+            bound.arguments[name] for name in _MASK_OPTIONS
+        )
+        is_compiled = (is_asked or self._is_compiled()) and not self._shadows.has_all
+        is_small = (batch or 1) * (heads or 1) * query_length * key_length <= _MOST_PAIRS
+        if has_others or not is_compiled or is_small:
+            return self._create(*args, **named)
         if device is None:
             device = torch.accelerator.current_accelerator() or "cpu"
-        queries, keys = sizes = (BLOCK_SIZE, BLOCK_SIZE) if isinstance(BLOCK_SIZE, int) else tuple(BLOCK_SIZE)
+        queries, keys = sizes = (block_size, block_size) if isinstance(block_size, int) else tuple(block_size)
         pairs = torchs._vmap_for_bhqkv(mask_mod, prefix=())(
-            torch.arange(B or 1, device=device),
-            torch.arange(H or 1, device=device),
-            _places(Q_LEN, queries).to(device),
-            _places(KV_LEN, keys).to(device),
+            torch.arange(batch or 1, device=device),
+            torch.arange(heads or 1, device=device),
+            _places(query_length, queries).to(device),
+            _places(key_length, keys).to(device),
         )
         blocks = pairs.unflatten(3, (-1, _EDGE)).unflatten(2, (-1, _EDGE))
         is_any, is_all = blocks.any(5).any(3), blocks.all(5).all(3)
         partly = (is_any & ~is_all).to(torch.int8)
         return torchs._create_sparse_block_from_block_mask(
-            (partly, is_all.to(torch.int8)), mask_mod, (Q_LEN, KV_LEN), *sizes
+            (partly, is_all.to(torch.int8)), mask_mod, (query_length, key_length), *sizes
         )
 
     def is_fused(self, func: Any) -> bool:

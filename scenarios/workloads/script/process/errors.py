@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from scenarios.seam.errors import is_installed, is_ours
+from scenarios.seam.errors import is_installed, is_ours_or_pythons
 from scenarios.workloads.recording.events.notes import ScriptFailure
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.process.simulated import SimulatedGroup, SimulatedLink
@@ -69,7 +69,7 @@ def _frames(error: BaseException) -> Sequence[traceback.FrameSummary]:
     """Return the frames that are neither torch's, this project's nor Python's, outermost call first."""
     found = traceback.extract_tb(error.__traceback__)
     return traceback.StackSummary.from_list(
-        frame for frame in found if not (is_ours(frame.filename) or frame.filename.startswith(_TORCHS))
+        frame for frame in found if not (is_ours_or_pythons(frame.filename) or frame.filename.startswith(_TORCHS))
     )
 
 
@@ -125,7 +125,7 @@ def _line_of_script(frame: FrameType | None, *, is_anywhere: bool) -> str:
     """
     while is_anywhere and frame is not None and is_installed(frame.f_code.co_filename):
         frame = frame.f_back
-    if frame is None or is_ours(name := frame.f_code.co_filename) or name.startswith(_TORCHS):
+    if frame is None or is_ours_or_pythons(name := frame.f_code.co_filename) or name.startswith(_TORCHS):
         return ""
     line, is_package = f"{os.path.basename(name)}:{frame.f_lineno}", is_installed(name)
     while is_package and frame is not None:

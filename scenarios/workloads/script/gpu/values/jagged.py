@@ -162,20 +162,10 @@ def _prune(*given: Any) -> tuple[Tensor, Tensor, int]:
     return buffer_offsets.new_empty(0), torch.zeros_like(buffer_offsets), 0
 
 
-def _remap(
-    iter: int,
-    buffer_idx: Tensor,
-    feature_lengths: Tensor,
-    feature_offsets: Tensor,
-    values: Tensor,
-    address_lookup: Tensor,
-    row_util: Tensor,
-    buffer_offsets: Tensor,
-    full_values_list: Sequence[Tensor] | None = None,
-    update_util: bool | None = None,
-) -> Tensor:
+def _remap(*given: Any) -> Tensor:
     """Map ids of features with a buffer to rows; keep ids of other features."""
-    found = values.clone()
+    _, buffer_idx, feature_lengths, feature_offsets, values, address_lookup, _, buffer_offsets = given[:8]
+    found: Tensor = values.clone()
     for buffer, begin, count in zip(
         buffer_idx.tolist(), feature_offsets.tolist(), feature_lengths.tolist(), strict=True
     ):
