@@ -1,8 +1,8 @@
-"""`python -m benchmarks.measured_steps [--write]`: steps that were measured, and whether each is inside its range.
+"""`python -m benchmarks.measured_steps [--write | --fit]`: measured steps, and whether each is inside its range.
 
 MLPerf's recommenders of `tests/data/published/steps.csv`, by configuration, and the scripts of
 `benchmarks.eager_steps`, which need `make .venv-benchmarks/.installed` and that environment's Python. Errors of scripts
-to which the host's prices were fitted are those of prices fitted to the others. `--write` renews
+to which the host's prices were fitted are those of prices fitted to the others; `--fit` fits them. `--write` renews
 `reports/analysis/prediction/measured_steps.csv`, from which the range of every prediction follows. `--table` puts how
 far off they are by kind, with published memory (`benchmarks.published_memory`), into README.md and
 docs/accuracy/index.md, and by GPU into the latter.
@@ -18,7 +18,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from benchmarks import eager_steps, published_memory, published_scripts
@@ -52,9 +51,10 @@ _SOURCES = {
 }
 _ABOUT = "# Written by python -m benchmarks.measured_steps --write\n"
 _KEYS = ["scenario", "gpu", "nodes", "gpus"]
-# Prior prices in us: an elementwise operator 9 with its launch, a product 22 to 30, a node of autograd 5 to 12,
-# all_reduce 100.
-PRIOR_US = {
+# How host prices relate to each other, in us, by a profiler: an elementwise operator 9 with its launch, a product 22 to
+# 30, a node of autograd 5 to 12, all_reduce 100. Of steps that are left out, prices with one factor are 6.7 % off, and
+# prices with nine factors, each weakly held at 1, 10.5 %.
+RELATIVE_US = {
     "dispatch_ns": 1.0,
     "operator_ns": 5.0,
     "product_ns": 20.0,
@@ -65,11 +65,8 @@ PRIOR_US = {
     "call_ns": 1.0,
     "collective_ns": 90.0,
 }
-_SPREAD = 0.5  # of a price around its prior, relative
-_NOISE = 0.04  # of a step around its prediction, relative
-_DERIVATIVE = 0.1  # by which a price is changed to see what follows
-
-Floats = npt.NDArray[np.float64]
+# The factors that are tried, and those of them that are simulated; steps in between are interpolated.
+FACTORS, _SIMULATED = np.linspace(1.0, 1.6, 61), np.linspace(1.0, 1.6, 13)
 
 
 def of_mlperf() -> Iterator[dict[str, Any]]:
@@ -96,10 +93,10 @@ def of_mlperf() -> Iterator[dict[str, Any]]:
 
 def of_scripts() -> Iterator[dict[str, Any]]:
     """Yield a row for each script of `benchmarks.eager_steps`."""
-    measured = pd.read_csv(eager_steps.MEASURED).set_index("name")["step_ms"].dropna()
+    measured = _measured_ms()
     with TemporaryDirectory() as folder:
         runs = {str(name): eager_steps.predict(str(name), Path(folder)) for name in measured.index}
-        errors = leave_one_out({name: Path(folder, name) for name in _BY_HOST}, measured)
+        _, errors = fit_host({name: Path(folder, name) for name in _BY_HOST})
     for name, run in runs.items():
         gpu = run.info.scenario["cluster"]["host"]["gpu"]["name"]
         yield _row(name, "script", gpu, float(measured[name]), run) | (
@@ -107,54 +104,52 @@ def of_scripts() -> Iterator[dict[str, Any]]:
         )
 
 
-def leave_one_out(folders: Mapping[str, Path], measured_ms: pd.Series) -> dict[str, float]:
-    """Return the error of each step, predicted by prices fitted to the others: predicted / measured - 1.
+def _measured_ms() -> pd.Series:
+    return pd.read_csv(eager_steps.MEASURED).set_index("name")["step_ms"].dropna()
 
-    `folders` are those of predicted runs by their steps' names, in which there is the recording of the script.
+
+def fit_host(folders: Mapping[str, Path]) -> tuple[float, dict[str, float]]:
+    """Return the factor of `RELATIVE_US` that fits all steps best, and each step's error by the factor of the others.
+
+    An error is predicted / measured - 1; the best factor has the least sum of their squares. `folders` are those of
+    predicted runs by their steps' names, in which there is the recording of the script.
     """
-    on = {"profile": "hgx_h200"}
-    scenarios = {name: load_given(path, on, args=()) for name, path in folders.items()}
-    measured = measured_ms[list(folders)].to_numpy(float)
-    prices = np.array([_price(next(iter(scenarios.values())), key) for key in PRIOR_US])
-    steps = np.array([_simulated_ms(one) for one in scenarios.values()])
-    pairs = list(zip(scenarios.values(), steps.tolist(), strict=True))
-    slopes = np.array([[_slope(one, key, own_ms) for key in PRIOR_US] for one, own_ms in pairs])
-    errors = {}
-    for place, name in enumerate(scenarios):
-        others = np.arange(len(steps)) != place
-        at_zero = steps - slopes @ prices
-        fitted = _fit(slopes[others], at_zero[others], measured[others])
-        errors[name] = float((at_zero + slopes @ fitted)[place] / measured[place] - 1)
-    return errors
+    measured_ms, rows = _measured_ms(), []
+    for name, path in folders.items():
+        scenario = load_given(path, {"profile": "hgx_h200"}, args=())
+        steps_ms = [_simulated_ms(scenario, factor) for factor in _SIMULATED.tolist()]
+        rows.append(np.interp(FACTORS, _SIMULATED, steps_ms) / measured_ms[name] - 1)
+    errors = np.stack(rows)
+    squares = errors**2
+    of_others = (squares.sum(axis=0) - squares).argmin(axis=1)
+    apart = errors[np.arange(len(errors)), of_others]
+    return float(FACTORS[squares.sum(axis=0).argmin()]), dict(zip(folders, apart.tolist(), strict=True))
 
 
-def _fit(slopes: Floats, at_zero: Floats, measured: Floats) -> Floats:
-    """Return prices in ns with which `at_zero` + `slopes` @ prices is nearest `measured`, and they to their priors."""
-    prior = 1e3 * np.array(list(PRIOR_US.values()))
-    weights = 1 / (_NOISE * measured)
-    left = np.vstack([slopes * weights[:, None], np.diag(1 / (_SPREAD * prior))])
-    right = np.concatenate([(measured - at_zero) * weights, np.full(len(prior), 1 / _SPREAD)])
-    fitted: Floats = np.linalg.lstsq(left, right, rcond=None)[0]
-    return fitted
+def host_prices_ns(factor: float) -> dict[str, int]:
+    """Return `factor` times `RELATIVE_US` with two digits, in ns."""
+    return {key: round(float(f"{1e3 * factor * price:.2g}")) for key, price in RELATIVE_US.items()}
 
 
-def _slope(scenario: Scenario, key: str, step_ms: float) -> float:
-    """Return the derivative of a step by one of the prices, in ms an ns."""
-    price = _price(scenario, key)
-    more = round(price * (1 + _DERIVATIVE))
+def _print_fit() -> None:
+    """Fit the host's prices, and print them and the errors of the steps that are left out."""
+    with TemporaryDirectory() as folder:
+        for name in _BY_HOST:
+            eager_steps.predict(name, Path(folder))
+        factor, errors = fit_host({name: Path(folder, name) for name in _BY_HOST})
+    print(f"{factor:.2f} times what a profiler shows:", host_prices_ns(factor))
+    print("left out:", *(f"{name} {error:+.1%}" for name, error in errors.items()), sep="\n")
+    print(f"mean: {np.mean(np.abs(list(errors.values()))):.1%}")
+
+
+def _simulated_ms(scenario: Scenario, factor: float) -> float:
+    """Return the step of a script with the host's prices at `factor` times `RELATIVE_US`, in ms."""
+    prices_ns = {key: round(1e3 * factor * price) for key, price in RELATIVE_US.items()}
     gpu = scenario.cluster.host.gpu
-    gpu = dataclasses.replace(gpu, eager=dataclasses.replace(gpu.eager, **{key: more}))
+    gpu = dataclasses.replace(gpu, eager=dataclasses.replace(gpu.eager, **prices_ns))
     host = dataclasses.replace(scenario.cluster.host, gpu=gpu)
     changed = dataclasses.replace(scenario, cluster=dataclasses.replace(scenario.cluster, host=host))
-    return (_simulated_ms(changed) - step_ms) / (more - price)
-
-
-def _price(scenario: Scenario, key: str) -> float:
-    return float(getattr(scenario.cluster.host.gpu.eager, key))
-
-
-def _simulated_ms(scenario: Scenario) -> float:
-    return step_ms(Run.of(simulate_step(scenario)))
+    return step_ms(Run.of(simulate_step(changed)))
 
 
 def of_published() -> Iterator[dict[str, Any]]:
@@ -251,8 +246,12 @@ def main() -> None:
     """Print the steps with their ranges, and how many of those to which nothing was fitted are inside."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--write", action="store_true", help=f"predict all anew and write {FILE.name}; minutes")
+    parser.add_argument("--fit", action="store_true", help="fit the host's prices and print them, only; minutes")
     parser.add_argument("--table", action="store_true", help="put the tables of errors into README.md and docs, only")
     options = parser.parse_args()
+    if options.fit:
+        _print_fit()
+        return
     if options.table:
         for page, by, text in TABLES:
             before, _, after = parts(page.read_text(encoding="utf-8"), by)

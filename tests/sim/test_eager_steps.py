@@ -8,6 +8,8 @@ import pandas as pd
 import pytest
 
 from benchmarks.eager_steps import MEASURED, SCRIPT
+from benchmarks.measured_steps import FACTORS, host_prices_ns
+from scenarios.config.host_costs import Eager
 from scenarios.seam.host_work import HostWork, total
 from scenarios.seam.trace import Recording
 from tests.sim.test_gpu_script import play_script, recorded_steps, steps_ns
@@ -15,12 +17,18 @@ from tests.sim.test_gpu_script import play_script, recorded_steps, steps_ns
 
 @pytest.mark.parametrize(("name", "error"), [("mlp_small", 0.1), ("mlp_tf32", 0.05)])
 def test_an_eager_step_meets_its_time_on_an_h200(name: str, error: float) -> None:
-    """The host's times are fitted to these and eight others; memory is not fitted."""
+    """The host's times are fitted to the first of these and five others; memory is not fitted."""
     recording = play_script(SCRIPT, name, profile="hgx_h200", ranks=(1, 1), steps=3)
     measured = pd.read_csv(MEASURED).set_index("name").loc[name]
     assert steps_ns(recording)[-1] / 1e6 == pytest.approx(measured["step_ms"], rel=error)
     row, _ = recording.memory
     assert row.size_bytes == pytest.approx(measured["peak_bytes"], rel=0.02)
+
+
+def test_default_prices_of_the_host_are_those_of_one_factor() -> None:
+    """`python -m benchmarks.measured_steps --fit` prints the factor and the prices."""
+    shipped = Eager()
+    assert {key: getattr(shipped, key) for key in host_prices_ns(1.0)} in [host_prices_ns(each) for each in FACTORS]
 
 
 def works(recording: Recording) -> list[HostWork]:
