@@ -1,6 +1,6 @@
 """`python -m benchmarks.measured_steps [--write | --fit]`: measured steps, and whether each is inside its range.
 
-MLPerf's recommenders of `tests/data/published/steps.csv`, by configuration, and the scripts of
+MLPerf's recommenders of `tests/data/published/steps.csv`, by configuration, published scripts, and the scripts of
 `benchmarks.eager_steps`, which need `make .venv-benchmarks/.installed` and that environment's Python. Errors of scripts
 to which the host's prices were fitted are those of prices fitted to the others; `--fit` fits them. `--write` renews
 `reports/analysis/prediction/measured_steps.csv`, from which the range of every prediction follows. `--table` puts how
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchmarks import eager_steps, published_memory, published_scripts
+from benchmarks import eager_steps, mpt_worlds, published_memory, published_scripts
 from benchmarks.eager_steps import step_ms
 from reports.analysis.prediction.measured_steps import FILE, GROUNDS, grounds, measured_steps
 from reports.analysis.prediction.uncertainty import half_width
@@ -35,11 +35,14 @@ MLPERF = Path("tests/data/published/steps.csv")
 _FITTED = ("mlperf_dcnv2", "H100 SXM 80 GB", 1)
 # To which the host's prices are fitted.
 _BY_HOST = ("mlp_small", "rec_base", "rec_sgd", "rec_wide", "rec_multihot", "gpt2_fsdp2")
-# Of MPT none: FlashAttention 1 is fitted to its kernels.
+# Of MPT on A100 none: FlashAttention 1 is fitted to its kernels.
 _PUBLISHED = (
+    *("titan-01", "titan-02"),
     *("dlern50-01", "dlern50-02", "dlern50-07", "dlern50-08"),
     *("dlebert-01", "dlebert-02", "dlebert-29", "dlebert-30", "dlebert-31", "dlebert-32"),
 )
+# MPT on H100: models, and their smallest published world.
+_MPT, _MPT_RANKS = ("1b", "3b", "7b"), 128
 ROOT = Path(__file__).parent.parent
 ACCURACY = ROOT / "docs" / "accuracy" / "index.md"
 _BEGIN, _END = "<!-- benchmarks.measured_steps{} -->\n", "\n<!-- end -->"
@@ -48,6 +51,8 @@ _SOURCES = {
     "script": "step time: TorchRec, DDP and FSDP2 scripts, one H200",
     "BERT": "step time: BERT-large, 1 and 8 GPUs",
     "ResNet-50": "step time: ResNet-50, one GPU",
+    "Llama 3": "step time: Llama 3 8B by FSDP2, 8 H100 of 500 W",
+    "MPT": "step time: MPT of 1 to 7 billion parameters, 128 H100",
 }
 _ABOUT = "# Written by python -m benchmarks.measured_steps --write\n"
 _KEYS = ["scenario", "gpu", "nodes", "gpus"]
@@ -166,6 +171,15 @@ def of_published() -> Iterator[dict[str, Any]]:
             }
 
 
+def of_worlds() -> Iterator[dict[str, Any]]:
+    """Yield a row for each of MPT's models on many H100."""
+    with TemporaryDirectory() as folder:
+        for model in _MPT:
+            run = mpt_worlds.play(model, _MPT_RANKS, mpt_worlds.VOCABULARIES[0], Path(folder, model))
+            measured_ms = mpt_worlds.published_ms(model, _MPT_RANKS)
+            yield _row(f"MPT-{model} {_MPT_RANKS // 8}x8", "MPT", "H100 SXM 80 GB", measured_ms, run)
+
+
 def _row(step: str, source: str, gpu: str, measured_ms: float, run: Run, *, fitted: bool = False) -> dict[str, Any]:
     predicted_ms = step_ms(run)
     by = grounds(run)
@@ -258,7 +272,7 @@ def main() -> None:
             page.write_text(f"{before}{text()}{after}", encoding="utf-8")
         return
     if options.write:
-        found = pd.DataFrame([*of_mlperf(), *of_scripts(), *of_published()])
+        found = pd.DataFrame([*of_mlperf(), *of_scripts(), *of_published(), *of_worlds()])
         FILE.write_text(_ABOUT + found.to_csv(index=False))
     frame = add_range(pd.read_csv(FILE, comment="#"))
     shown = ["step", "gpu", "measured_ms", "predicted_ms", "error", "fitted", "half_width", "inside"]

@@ -24,6 +24,7 @@ from typing import Any
 import pandas as pd
 
 from benchmarks import eager_steps
+from reports.run import Run
 
 ROOT = Path(__file__).parent.parent
 DATA, TABLE = ROOT / "benchmarks" / "data", ROOT / "docs" / "accuracy" / "data" / "mpt_worlds.csv"
@@ -52,19 +53,33 @@ def flops(model: str, vocabulary: int) -> float:
     return 3.0 * micro_batch * (2 * parameters * SEQ + 4 * layers * hidden * SEQ**2)
 
 
-def predict(model: str, ranks: int, vocabulary: int) -> dict[str, object]:
-    """Return a row: the cell, step_ms, mfu, memory_gib, what the command took, and why it is not predicted."""
+def play(model: str, ranks: int, vocabulary: int, folder: Path) -> Run:
+    """Predict a step of a cell by the script, in `folder`.
+
+    Raises:
+        subprocess.CalledProcessError: it cannot be predicted; what was said is on stderr.
+    """
     layers, hidden, heads, micro_batch, further = MODELS[model]
     given = {"layers": layers, "hidden": hidden, "heads": heads, "seq": SEQ, "micro-batch": micro_batch}
     given |= {"grad-accum": 1, "vocabulary": vocabulary}
-    arguments = [word for name, value in given.items() for word in (f"--{name}", str(value))]
+    script = [str(SCRIPT), *(word for name, value in given.items() for word in (f"--{name}", str(value))), *further]
     on = ["--profile", "dgx_h100", "--hosts", str(ranks // 8), "--gpus-per-host", "8", "--ranks", "alike"]
+    return eager_steps.play(script, [*on, "--steps", "1", "--timeout", "3600 s"], folder)
+
+
+def published_ms(model: str, ranks: int) -> float:
+    """Return the published time of a step."""
+    (row,) = pd.read_csv(PUBLISHED).query("model == @model and ranks == @ranks").to_dict("records")
+    return float(1e3 * ranks * row["micro_batch"] * SEQ / row["tokens_per_s"])
+
+
+def predict(model: str, ranks: int, vocabulary: int) -> dict[str, object]:
+    """Return a row: the cell, step_ms, mfu, memory_gib, what the command took, and why it is not predicted."""
     row: dict[str, object] = dict(zip(_CELL, (model, ranks, vocabulary), strict=True))
     began_s, used_s = time.monotonic(), _children_s()
     with TemporaryDirectory() as folder:
         try:
-            script = [str(SCRIPT), *arguments, *further]
-            run = eager_steps.play(script, [*on, "--steps", "1", "--timeout", "3600 s"], Path(folder) / "run")
+            run = play(model, ranks, vocabulary, Path(folder) / "run")
         except subprocess.CalledProcessError as error:
             said = (error.stderr or "").strip()
             is_full = "OutOfMemoryError" in said

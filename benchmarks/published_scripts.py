@@ -1,7 +1,7 @@
 """`python -m benchmarks.published_scripts [ID ...]`: training steps that others published, predicted by scripts.
 
-71 whole steps of `data/published_steps.csv` (MPT by FSDP on 8 A100, ResNet-50 and BERT-large on A100 and V100), each by
-the script of its family beside it, on the profile of its GPU. MPT's attention is FlashAttention 1, as in June 2023. Of
+73 whole steps of `data/published_steps.csv` (MPT by FSDP on 8 A100, Llama 3 by FSDP2 on 8 H100, ResNet-50 and BERT-large
+on A100 and V100), each by the script of its family beside it, on the profile of its GPU. MPT's attention is FlashAttention 1, as in June 2023. Of
 steps that accumulate gradients over more than two micro-batches, those of one and of two say what a further one takes.
 All take one to two hours; `--every N` takes each N-th row of a family.
 """
@@ -22,7 +22,17 @@ from reports.run import Run
 
 DATA = Path(__file__).parent / "data"
 MEASURED = DATA / "published_steps.csv"
-_SCRIPTS = {"MPT": "published_mpt.py", "ResNet-50": "published_resnet.py", "BERT": "published_bert.py"}
+_SCRIPTS = {
+    "MPT": "published_mpt.py",
+    "Llama 3": "published_llama.py",
+    "ResNet-50": "published_resnet.py",
+    "BERT": "published_bert.py",
+}
+# What a family's measurements differ in from the profile of their GPU: FlashAttention's version; torchtitan's H100.
+_SETTINGS = {
+    "MPT": ["gpu.flash_attention=1"],
+    "Llama 3": ["gpu.memory=95GiB", "gpu.memory_rate=2.4TB/s", "gpu.watts=500"],
+}
 # Micro-batches of the steps that are played.
 _MOST_PLAYED = 2
 
@@ -37,8 +47,8 @@ def predict(row: pd.Series, folder: Path) -> tuple[float, Run]:
     played = [micro_batches] if micro_batches <= _MOST_PLAYED else [1, _MOST_PLAYED]
     on = ["--profile", row["profile"], "--hosts", str(row["hosts"]), "--gpus-per-host", str(row["gpus_per_host"])]
     on += ["--steps", "1" if row["family"] == "MPT" else "2", "--timeout", "600 s"]
-    if row["family"] == "MPT":
-        on += ["--set", "cluster.gpu.flash_attention=1"]
+    for setting in _SETTINGS.get(row["family"], []):
+        on += ["--set", f"cluster.{setting}"]
     if row["hosts"] * row["gpus_per_host"] > 1:
         on += ["--ranks", "alike"]
     script = str(DATA / _SCRIPTS[row["family"]])
@@ -53,6 +63,8 @@ def _arguments(row: pd.Series, micro_batches: int) -> list[str]:
     batch = str(row["micro_batch"])
     if row["family"] == "ResNet-50":
         return ["--batch", batch, "--precision", row["precision"]]
+    if row["family"] == "Llama 3":
+        return ["--early", "--batch", batch, *(["--compile"] if "compiled" in row["precision"] else [])]
     given = ["--micro-batch", batch, "--grad-accum", str(micro_batches)]
     if row["family"] == "BERT":
         return [*given, "--precision", row["precision"]]
