@@ -37,7 +37,7 @@ for _ in range(3):
 """
 CHANGED = {
     *("as it is", "GPUs twice as fast", "network twice as fast", "links within hosts twice as fast"),
-    *("no latency of links", "CUDA graphs", "no faults", "twice the hosts"),
+    *("no latency of links", "CUDA graphs with fixed numbers of ids", "no faults", "twice the hosts"),
     *("work perfectly balanced", "twice the batch per rank"),
     *("no skew of ids", "dense part in bfloat16 (autocast)", "gradients by PowerSGD of rank 4"),
     *("embeddings exchanged in 16 bits", "torch.compile"),

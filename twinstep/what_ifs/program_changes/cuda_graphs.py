@@ -12,8 +12,9 @@ from twinstep.what_ifs.counterfactuals import Counterfactual
 from twinstep.what_ifs.program_changes.kernels import OF_LIBRARIES, Step, tables_of
 
 _NAME = "CUDA graphs"
-# Only scripts are barred: a ready program's host reads how many ids it exchanges, which capture would fix.
-_SCRIPT = "script"
+# A graph repeats its sizes, so exchanges and lookups need as many ids in each step: padded to a capacity, as HugeCTR's.
+_OF_TABLES = "CUDA graphs with fixed numbers of ids"
+_SCRIPT = "script"  # the only program that is barred: ready programs do not wait for the GPU between kernels
 _READS = (
     "the host waits for the GPU within a step: expected no .item(), .cpu(), nonzero() or synchronize() between kernels"
 )
@@ -25,7 +26,7 @@ def proposals(scenario: Scenario, step: Step) -> Iterator[Counterfactual]:
     if "launching" not in tables_of(scenario) or scenario.workload.launching.cuda_graphs:
         return
     yield Counterfactual(
-        name=_NAME,
+        name=_OF_TABLES if scenario.workload.tables else _NAME,
         group="setting",
         values={"launching.cuda_graphs": True},
         replays=True,
