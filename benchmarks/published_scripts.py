@@ -1,8 +1,9 @@
 """`python -m benchmarks.published_scripts [ID ...]`: training steps that others published, predicted by scripts.
 
-73 whole steps of `data/published_steps.csv` (MPT by FSDP on 8 A100, Llama 3 by FSDP2 on 8 H100, ResNet-50 and BERT-large
-on A100 and V100), each by the script of its family beside it, on the profile of its GPU. MPT's attention is FlashAttention 1, as in June 2023. Of
-steps that accumulate gradients over more than two micro-batches, those of one and of two say what a further one takes.
+73 whole steps of `data/published_steps.csv` (MPT by FSDP on 8 A100, Llama 3 by FSDP2 on 8 H100, ResNet-50 and
+BERT-large on A100 and V100), each by the script of its family beside it, on the profile of its GPU. MPT's attention is
+FlashAttention 1, as in June 2023. Of steps that accumulate gradients over more than two micro-batches, those of one and
+of two say what a further one takes.
 All take one to two hours; `--every N` takes each N-th row of a family.
 """
 
