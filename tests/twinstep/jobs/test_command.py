@@ -102,7 +102,7 @@ def test_a_damaged_value_is_a_sentence(
     inside[keys[-1]] = value
     (tmp_path / "job.json").write_text(json.dumps(content))
     with pytest.raises(ReportError) as refusal:
-        job_folder.load(tmp_path)
+        load(tmp_path)
     assert str(refusal.value) == f"{tmp_path / 'job.json'}: {said}"
 
 
@@ -124,7 +124,7 @@ def test_a_damaged_frame_is_a_sentence(name: str, instead: str | None, said: str
     else:
         shutil.copy(folder / f"{instead}.parquet", frame)
     with pytest.raises(ReportError) as refusal:
-        job_folder.load(tmp_path)
+        load(tmp_path)
     assert str(refusal.value) == said.format(folder=tmp_path)
 
 
