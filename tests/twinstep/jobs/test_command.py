@@ -121,6 +121,12 @@ def test_options_without_effect_are_sentences(words: tuple[str, ...], sentence: 
         ('repair = "2 h"', "slow_speed = 0.5", "slow_speed = 0.5: expected no slow_speed without slow_part"),
         ("batch_size = 1000", "", ""),
         ('size = "1 TB", store_rate = "20 GB/s", ', "", "job.checkpoint.size: missing; expected the bytes"),
+        (
+            'interval = "30 min"',
+            'interval = "1 ns"',
+            "small_job.toml: job.checkpoint.interval = '1 ns': expected at least a step, which takes 1 s\n",
+        ),
+        ('interval = "30 min"', 'interval = "1 s"', ""),
         ("days = 7", "days = 7\nfailures.profile = 'lama3_h100'", "expected a profile such as llama3_h100"),
     ],
 )
