@@ -178,6 +178,7 @@ def _run(job: Job, options: argparse.Namespace) -> int:
     from real.emulate.cli import hosts_for
     from real.launch.launcher import launch
 
+    _check_devices(job.scenario)
     if options.program is None:
         job.build()  # reports a plan that fits nowhere, once
 
@@ -185,6 +186,13 @@ def _run(job: Job, options: argparse.Namespace) -> int:
         launch(job, hosts=hosts)
     _show(job.out, options)
     return 0
+
+
+def _check_devices(scenario: Scenario) -> None:
+    """Raise ScenarioError if this machine lacks devices for the ranks, before the program is built in seconds."""
+    from real.libraries import library_of
+
+    library_of(scenario.run.library).check_devices(scenario.cluster.world_size)
 
 
 def _serve(job: Job, here: Place, options: argparse.Namespace) -> int:
@@ -214,6 +222,7 @@ def measured_run(scenario: Scenario) -> Run:
     """Run a scenario on processes of this machine; the run is in memory only.
 
     Raises:
+        ScenarioError: this machine lacks devices for the ranks.
         ProgramError: the run ended early, such as by a lost rank; or this process is a rank of torchrun or srun.
     """
     from real.launch.launcher import RunEnded, job_of, launch
@@ -225,6 +234,7 @@ def measured_run(scenario: Scenario) -> Run:
 
     if place() is not None:
         raise ProgramError("twinstep.measure: expected without torchrun or srun, as it starts the ranks itself")
+    _check_devices(scenario)
     build(scenario)  # reports what does not fit the cluster before anything starts
     with scratch_folder() as folder:
         job = job_of(scenario, folder / "run")

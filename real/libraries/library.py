@@ -45,6 +45,10 @@ class DeviceLibrary:
         self.starts = _starts_of(self)
 
     @classmethod
+    def check_devices(cls, ranks: int) -> None:
+        """Raise ScenarioError if this machine lacks devices for all ranks; CPUs are on every machine."""
+
+    @classmethod
     def at(cls, local_rank: int) -> DeviceLibrary:
         """Return the library for one rank of this machine; ScenarioError if the machine has no device for it."""
         raise NotImplementedError

@@ -48,6 +48,11 @@ class Nccl(DeviceLibrary):
         self._streams: list[CudaLane] = []
 
     @classmethod
+    def check_devices(cls, ranks: int) -> None:
+        """Raise ScenarioError if this machine lacks a CUDA device for each rank."""
+        _count_devices(ranks - 1)
+
+    @classmethod
     def at(cls, local_rank: int) -> Nccl:
         """Return the library for one rank of this machine, on its own CUDA device, which becomes the current one.
 
@@ -153,17 +158,23 @@ class Nccl(DeviceLibrary):
 def _cuda_device(index: int) -> torch.device:
     for name, value in CONNECTIONS.items():
         os.environ.setdefault(name, value)  # the driver reads it at initialization
+    count = _count_devices(index)
+    device = torch.device("cuda", 0 if count == 1 else index)
+    torch.cuda.set_device(device)
+    return device
+
+
+def _count_devices(last: int) -> int:
+    """Return the number of CUDA devices of this machine; ScenarioError if it has none, or too few for rank `last`."""
     count = torch.cuda.device_count()
     if count == 0:
         raise ScenarioError("library = 'nccl': expected CUDA devices, this machine has none; 'gloo' needs none")
     # Under `srun --gpus-per-task=1` a process sees only its own GPU, as number 0.
-    if 1 < count <= index:
+    if 1 < count <= last:
         raise ScenarioError(
             f"library = 'nccl': expected at most {count} ranks on this machine, one for each CUDA device"
         )
-    device = torch.device("cuda", 0 if count == 1 else index)
-    torch.cuda.set_device(device)
-    return device
+    return count
 
 
 LIBRARY = Nccl

@@ -35,6 +35,8 @@ def whole_folder(folder: Path, drafts: Path | None = None) -> Iterator[Path]:
             sync_one(folder.parent)
         except OSError as error:
             raise ReportError(f"{folder}: could not be written: {error.strerror or error}") from error
+        except ReportError as error:  # of a file in it, which nobody finds by the draft's name
+            raise type(error)(str(error).replace(str(partial), str(folder))) from error
 
 
 def check_free(folder: Path) -> list[Path]:
@@ -57,8 +59,10 @@ def check_free(folder: Path) -> list[Path]:
 
 
 def _is_draft(path: Path) -> bool:
-    """Return whether a folder is a draft of a run, and not another program's folder of such a name."""
-    return path.is_dir() and (not any(path.iterdir()) or (path / SPANS_FILE).is_file())
+    """Return whether a folder is a draft of a run, or of a job with its step's run, and no other program's folder."""
+    return path.is_dir() and (
+        not any(path.iterdir()) or any(path.glob(SPANS_FILE)) or any(path.glob(f"*/{SPANS_FILE}"))
+    )
 
 
 @contextmanager

@@ -15,14 +15,18 @@ from reports.errors import ReportError
 
 @contextmanager
 def replace_file(path: Path) -> Iterator[Path]:
-    """Yield a hidden sibling to fill, which then takes the file's place; an error leaves the older file unchanged.
+    """Yield a hidden sibling to fill, which then takes the file's place.
+
+    An error leaves the older file unchanged, and no folder that was made for the file.
 
     Raises:
         ReportError: an OSError came up.
     """
     # A random name: two processes that replace one file must not share a draft.
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+    made: list[Path] = []
     try:
+        made += [folder for folder in path.parents if not folder.exists()]
         path.parent.mkdir(parents=True, exist_ok=True)
         yield draft
         # Atomic within one folder: readers see the old file or the new one, never a part.
@@ -34,6 +38,8 @@ def replace_file(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
+            for folder in made:
+                folder.rmdir()  # refused, and thus kept, where a file lies in it
 
 
 def check_free(path: Path) -> None:

@@ -265,8 +265,7 @@ def _checked_info(path: Path, content: Any) -> RunInfo:
     for name in ("library", "payload", "fidelity"):
         if not isinstance(word := content["scenario"].get(name, ""), str):
             raise ReportError(f"{path}: scenario.{name} = {word!r}: expected a word")
-    if not isinstance(cluster := content["scenario"].get("cluster", {}), dict):
-        raise ReportError(f"{path}: scenario.cluster = {cluster!r}: expected an object")
+    _check_cluster(path, content["scenario"])
     if content["world_size"] < 1:
         raise ReportError(f"{path}: world_size = {content['world_size']}: expected at least 1")
     known = {name: content[name] for name in fields if name in content}
@@ -278,6 +277,31 @@ def _checked_info(path: Path, content: Any) -> RunInfo:
         "rank_classes": _rank_classes(path, content.get("rank_classes", [])),
     }
     return RunInfo(**{**known, **tuples})
+
+
+def _check_cluster(path: Path, scenario: dict[str, Any]) -> None:
+    """Check the kinds of a cluster's parts, which reports look into; a part may be absent."""
+    # Each table after the one that it lies in.
+    for name in ("cluster", "cluster.host", "cluster.host.gpu", "cluster.network", "cluster.faults"):
+        *parents, last = name.split(".")
+        table = scenario
+        for each in parents:
+            table = table.get(each, {})
+        kind, words = (list, "a list") if last == "faults" else (dict, "a table")
+        if not isinstance(table.get(last, kind()), kind):
+            raise ReportError(f"{path}: scenario.{name} = {table[last]!r}: expected {words}")
+    for fault in scenario.get("cluster", {}).get("faults", ()):
+        if not _is_fault(fault):
+            raise ReportError(f"{path}: scenario.cluster.faults: {fault!r}: expected part, speed, begin_ns and end_ns")
+
+
+def _is_fault(content: Any) -> bool:
+    if not (isinstance(content, dict) and content.keys() >= {"part", "speed", "begin_ns", "end_ns"}):
+        return False
+    part, end_ns = content["part"], content["end_ns"]
+    is_part = isinstance(part, dict) and set(part) in ({"leaf"}, {"host", "gpu"}, {"host", "nic"})
+    numbers = content["speed"], content["begin_ns"], 0 if end_ns is None else end_ns
+    return is_part and all(isinstance(one, int | float) for one in numbers)
 
 
 def _advice(path: Path, content: Any) -> Advice:

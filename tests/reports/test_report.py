@@ -55,6 +55,17 @@ def test_where_nothing_can_be_written_is_one_sentence(folder):
         report.write(store.load(folder), report.folder_of(folder))
 
 
+def test_a_page_that_cannot_be_written_leaves_no_folder(folder, tmp_path, monkeypatch):
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    (tmp_path / "out").mkdir()
+    monkeypatch.setattr("reports.store.replace.os.replace", fail)
+    with pytest.raises(ReportError, match=r"report\.html: could not be written: No space left on device"):
+        report.write(store.load(folder), tmp_path / "out" / "deep" / "report")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
 def test_pieces_of_work_are_reported_to_the_progress_line(folder):
     told = []
     report.write(store.load(folder), report.folder_of(folder), tell=lambda *words: told.append(words))

@@ -267,13 +267,17 @@ def test_the_second_of_two_runs_into_one_folder_is_refused_before_it_begins(
 def test_leftovers_of_a_killed_prediction_are_named_and_removed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    left, of_others = tmp_path / ".other.partial", tmp_path / ".download.partial"
+    left, of_a_job, of_others = (tmp_path / f".{name}.partial" for name in ("other", "job", "download"))
+    (of_a_job / ".step.partial").mkdir(parents=True)
     for path in (left, of_others):
         path.mkdir()
     (left / "spans.parquet").touch()
+    (of_a_job / ".step.partial" / "spans.parquet").touch()
     (of_others / "film").touch()
     assert main([str(FILE), "--out", str(tmp_path / "run"), "--quiet"]) == 0
-    assert f"note: {left}: left by a command that was killed; removed\n" in unfold(capsys.readouterr().err)
+    said = unfold(capsys.readouterr().err)
+    for path in (left, of_a_job):
+        assert f"note: {path}: left by a command that was killed; removed\n" in said
     assert sorted(os.listdir(tmp_path)) == [of_others.name, "run"]
 
 

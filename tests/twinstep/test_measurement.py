@@ -8,9 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
+import twinstep
 from real.launch.rank_process import leave
 from real.machine import allow_open_files
+from scenarios.seam.errors import ScenarioError
 from tests.commands import unfold
 from tests.small import cluster
 from twinstep.measurement import main
@@ -60,6 +63,27 @@ def test_too_few_open_files_are_said_before_a_run_begins(
     said = capsys.readouterr().err
     assert said == ("a process may have 16 open files (ulimit -n), too few for 4 ranks: expected a limit of 356\n")
     assert [path.name for path in tmp_path.iterdir()] == ["fast.toml"]
+
+
+@pytest.mark.parametrize(
+    ("devices", "expected"),
+    [
+        (0, "CUDA devices, this machine has none; 'gloo' needs none"),
+        (4, "at most 4 ranks on this machine, one for each CUDA device"),
+    ],
+)
+def test_missing_gpus_are_said_before_the_program_is_built(
+    devices: int, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: devices)
+    monkeypatch.setattr("real.launch.job.Job.build", lambda job: pytest.fail("it is built"))
+    monkeypatch.setattr("scenarios.workloads.build.build", lambda scenario: pytest.fail("it is built"))
+    sentence = f"library = 'nccl': expected {expected}"
+    assert main(["criteo_dlrm_2x4", "--quiet", "--out", str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err == f"{sentence}\n"
+    with pytest.raises(ScenarioError, match=f"^{re.escape(sentence)}$"):
+        twinstep.measure("criteo_dlrm_2x4")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 
 def predict_job(options: argparse.Namespace, scenario: Scenario, job: TrainingJob, phases: Phases) -> int:
-    """Predict the job, write its folder and show it; return the exit code.
+    """Predict the job, write its folder, whole or not at all, and show it; return the exit code.
 
     Raises:
+        Interrupted: a signal came; nothing was written.
         ScenarioError: the scenario lacks what its job needs.
         ProgramError: the step's program failed.
         ReportError: the folder cannot be written.
@@ -32,19 +33,25 @@ def predict_job(options: argparse.Namespace, scenario: Scenario, job: TrainingJo
         from reports.sections.job.report import JOB, JOB_SUMMARY
         from reports.sections.run.summary import next_line
         from reports.store import run_folder as store
+        from reports.store.drafts import whole_folder
         from reports.terminal.present import check_free
+        from scenarios.interruption import NOTHING, Interrupted
         from scenarios.progress_line import ProgressLine
         from twinstep.jobs.job_prediction import play_job
 
     folder: Path = options.out or store.fresh_folder("runs", f"{scenario.name}-job")
     check_free(folder)
     job = dataclasses.replace(job, draws=options.draws or job.draws)
-    steps = _steps(options, scenario, job, folder / job_folder.STEP, phases)
-    phases.begin("simulating jobs")
-    with ProgressLine(quiet=options.json or options.quiet, first_s=1.0) as line:
-        found = play_job(scenario, job, steps, line.show)
-    folder.mkdir(parents=True, exist_ok=True)
-    job_folder.write(found, folder)
+    try:
+        with whole_folder(folder) as partial:
+            steps = _steps(options, scenario, job, partial / job_folder.STEP, phases)
+            phases.begin("simulating jobs")
+            with ProgressLine(quiet=options.json or options.quiet, first_s=1.0) as line:
+                found = play_job(scenario, job, steps, line.show)
+            job_folder.write(found, partial)
+    except KeyboardInterrupt as interruption:
+        # The step's own sentence says what its run folder has, which is removed with the job's.
+        raise Interrupted.of(interruption, NOTHING) from None
     show_job(options, (JOB_SUMMARY, JOB), found, folder, f"{next_line(str(folder))}\n")
     return 0
 
@@ -71,7 +78,6 @@ def _steps(options: argparse.Namespace, scenario: Scenario, job: TrainingJob, fo
 
     if job.step_ns is not None:
         return given_steps(scenario, job)
-    folder.parent.mkdir(parents=True, exist_ok=True)
     draws, options.draws = options.draws, 0  # those of the job
     planned = plan_job(options, scenario, folder, phases)
     options.draws = draws

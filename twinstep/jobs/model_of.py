@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from scenarios.config.scenario import Scenario, TrainingJob
+from scenarios.config.units import format_ns
 from scenarios.seam.errors import ScenarioError
 from sim.job.model import CheckpointTimes, Interruption, JobModel, JobStep
 from twinstep.jobs.checkpoint import JobCheckpoints
@@ -37,7 +38,8 @@ def model_of(
     Its interval is that of [job.checkpoint], else one step, in whose place the caller puts the best one.
 
     Raises:
-        ScenarioError: the goal needs samples of a step, or a price, that the scenario lacks.
+        ScenarioError: the goal needs samples of a step, or a price, that the scenario lacks; the interval is shorter
+            than a step.
     """
     cluster = scenario.cluster
     count = hosts or cluster.hosts
@@ -57,7 +59,7 @@ def model_of(
         restart_s=job.recovery.restart_ns(gpus) / 1e9,
         replacement_s=0.0 if job.standby == "hot" else job.recovery.replacement_ns / 1e9,
     )
-    return model.with_interval(_given_interval(job, model))
+    return model.with_interval(_given_interval(scenario, job, model))
 
 
 def _by_hosts(steps: JobSteps, own: int, count: int) -> Mapping[int, JobStep]:
@@ -114,9 +116,14 @@ def gives_interval(job: TrainingJob) -> bool:
     return job.checkpoint.interval_ns is not None or job.checkpoint.interval_steps is not None
 
 
-def _given_interval(job: TrainingJob, model: JobModel) -> int:
+def _given_interval(scenario: Scenario, job: TrainingJob, model: JobModel) -> int:
     """Return the steps between two checkpoints that [job.checkpoint] states; 1 where it leaves them open."""
-    given = job.checkpoint
-    if given.interval_ns is not None:
-        return max(round(given.interval_ns / 1e9 / model.fed_step_s), 1)
-    return given.interval_steps or 1
+    given, step_ns = job.checkpoint, model.fed_step_s * 1e9
+    if given.interval_ns is None:
+        return given.interval_steps or 1
+    if given.interval_ns < math.floor(step_ns):
+        raise ScenarioError(
+            f"{scenario.path}: job.checkpoint.interval = '{format_ns(given.interval_ns)}': expected at least a step,"
+            f" which takes {format_ns(step_ns)}"
+        )
+    return max(round(given.interval_ns / step_ns), 1)

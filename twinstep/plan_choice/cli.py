@@ -119,10 +119,12 @@ def _plan(options: argparse.Namespace, of_script: Sequence[str] | None) -> int:
     quiet = options.json or options.quiet
     with ProgressLine(quiet=quiet, first_s=1.0, plain_s=10.0) as line:
         view = replace(asked.compare(options.seconds, line, file, options.moves), full=options.full)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    replacing.write_text(view.best_json, file)
+    if options.out is not None:
+        replacing.check_free(file)  # the search took its time
     about = ["Simulated plans of the job's tables; the best one is in the file beside this page."]
-    write(Page(title=f"{asked.name}: plans", about=about, sections=draw_sections(PLANS, view)), page)
+    with replacing.replace_file(file) as draft:  # not there without its page
+        draft.write_text(view.best_json, encoding="utf-8", newline="")
+        write(Page(title=f"{asked.name}: plans", about=about, sections=draw_sections(PLANS, view)), page)
     with output():
         if options.quiet:
             print(file)

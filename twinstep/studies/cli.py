@@ -26,7 +26,7 @@ from scenarios.seam.errors import ScenarioError
 from scenarios.versions import version_of
 from twinstep.options import add_jobs, add_outputs, impossible
 from twinstep.studies.goals import GOALS
-from twinstep.studies.points import as_it_is, check, points_of
+from twinstep.studies.points import BASELINE, as_it_is, check, points_of
 from twinstep.studies.progress import SweepBar
 from twinstep.studies.study_file import MOST_POINTS, Study, read_study
 
@@ -35,7 +35,10 @@ if TYPE_CHECKING:
 
 
 def sweep_command(arguments: Sequence[str], prog: str, *, search: bool = False) -> int:
-    """Run the command; return 0 whatever points ended with, 2 for a mistake or a full disk, or 128 + n for signal n."""
+    """Run the command and return its exit code.
+
+    Exit codes: 0 a varied point has a result, 1 none has, 2 a mistake or a full disk, 128 + n for signal n.
+    """
     options = _parser(prog, search=search).parse_args(arguments)
     with report_mistakes():
         study = _study(options.study, search=search, trials=options.trials if search else None)
@@ -56,7 +59,13 @@ def sweep_command(arguments: Sequence[str], prog: str, *, search: bool = False) 
         return 2
     with output():
         _show(folder, options)
-    return 0
+    frame = study_frame(folder)
+    varied = frame[(frame["index"] > BASELINE).to_numpy(bool)]
+    if (varied["status"] == "done").any():
+        return 0
+    why = f"all {len(varied):,} failed" if len(varied) else "skip leaves out all of them"
+    print(f"{study.file}: no point has a result: {why}", file=sys.stderr)
+    return 1
 
 
 def _parser(prog: str, *, search: bool) -> argparse.ArgumentParser:

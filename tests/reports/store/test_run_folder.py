@@ -48,6 +48,7 @@ from tests.reports.recordings import (
 )
 from tests.reports.refusals import refusal
 
+FAULT = {"part": {"host": 1, "nic": 0}, "speed": 0.5, "begin_ns": 0, "end_ns": None}
 ADVICE: dict[str, Any] = {"change": "pad", "made_by": "zeros", "saved_ns": 1.5, "share": 0.1}
 
 
@@ -302,7 +303,19 @@ def test_fields_missing_in_earlier_releases_have_defaults(tmp_path):
         ({"plan_notes": [1]}, "plan_notes = [1]: expected sentences"),
         ({"hosts": ["host-a", 2]}, "hosts = ['host-a', 2]: expected names"),
         ({"scenario": {"library": ["gloo"]}}, "scenario.library = ['gloo']: expected a word"),
-        ({"scenario": {"cluster": [None]}}, "scenario.cluster = [None]: expected an object"),
+        ({"scenario": {"cluster": None}}, "scenario.cluster = None: expected a table"),
+        ({"scenario": {"cluster": {"host": "x"}}}, "scenario.cluster.host = 'x': expected a table"),
+        ({"scenario": {"cluster": {"host": {"gpu": [1]}}}}, "scenario.cluster.host.gpu = [1]: expected a table"),
+        ({"scenario": {"cluster": {"network": "x"}}}, "scenario.cluster.network = 'x': expected a table"),
+        ({"scenario": {"cluster": {"faults": "x"}}}, "scenario.cluster.faults = 'x': expected a list"),
+        (
+            {"scenario": {"cluster": {"faults": [{**FAULT, "begin_ns": "x"}]}}},
+            f"scenario.cluster.faults: {FAULT | {'begin_ns': 'x'}!r}: expected part, speed, begin_ns and end_ns",
+        ),
+        (
+            {"scenario": {"cluster": {"faults": [{**FAULT, "part": {"host": 1}}]}}},
+            f"scenario.cluster.faults: {FAULT | {'part': {'host': 1}}!r}: expected part, speed, begin_ns and end_ns",
+        ),
         ({"rank_classes": [[4, "4"]]}, "rank_classes: [4, '4']: expected a rank, how many are like it, and which"),
         ({"advice": [{**ADVICE, "share": "x"}]}, "advice: share = 'x': expected words or a number"),
         ({"advice": [{"change": "pad"}]}, "advice: {'change': 'pad'}: expected change, made_by, saved_ns, share"),

@@ -6,9 +6,9 @@ import copy
 import json
 import math
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -176,6 +176,12 @@ def test_options_without_effect_are_sentences(words: tuple[str, ...], sentence: 
         ('repair = "2 h"', "slow_speed = 0.5", "slow_speed = 0.5: expected no slow_speed without slow_part"),
         ("batch_size = 1000", "", ""),
         ('size = "1 TB", store_rate = "20 GB/s", ', "", "job.checkpoint.size: missing; expected the bytes"),
+        (
+            'interval = "30 min"',
+            'interval = "1 ns"',
+            "small_job.toml: job.checkpoint.interval = '1 ns': expected at least a step, which takes 1 s\n",
+        ),
+        ('interval = "30 min"', 'interval = "1 s"', ""),
         ("days = 7", "days = 7\nfailures.profile = 'lama3_h100'", "expected a profile such as llama3_h100"),
     ],
 )
@@ -228,6 +234,37 @@ def test_a_checkpoint_of_unknown_bytes_is_said_before_the_step_is_simulated(
         main(["predict", "all_to_all_4x2", "--days", "1", *profile])
     assert "job.checkpoint.size: missing; expected the bytes of a checkpoint" in capsys.readouterr().err
     assert not list(tmp_path.glob("runs/*/step/*"))
+
+
+def fail_to_replace(error: BaseException) -> Callable[..., NoReturn]:
+    """Return an os.replace that fails."""
+
+    def fail(*_: object) -> NoReturn:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (
+            OSError(28, "No space left on device"),
+            2,
+            "{out}/draws.parquet: could not be written: No space left on device",
+        ),
+        (KeyboardInterrupt(), 130, "interrupted; nothing was written"),
+    ],
+)
+def test_a_job_that_cannot_be_written_leaves_nothing(
+    error: BaseException, code: int, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = 'program = "powersgd"\ncluster = {profile = "dgx_h100", hosts = 2}\ngradients.shapes = [[64, 64], [64]]\n'
+    file, out = write(tmp_path, small), tmp_path / "out"
+    monkeypatch.setattr("reports.store.replace.os.replace", fail_to_replace(error))
+    done = command("sim", file, "--days", "30", "--draws", "2", "--out", out)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (code, words.format(out=out))
+    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_changes_of_incremental_checkpoints_have_their_own_best_intervals(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 import twinstep
 from reports.analysis.step_breakdown import step_time_ns, typical_step
+from reports.errors import ReportError
 from reports.sections.plans import BEST, PLANNERS, YOURS, PlansView, verdict
 from reports.terminal import text
 from scenarios.config.load import load
@@ -234,6 +235,19 @@ def test_mistakes_are_sentences(tmp_path: Path) -> None:
         done = command("twinstep", "plan", *words)
         assert (done.returncode, done.stdout) == (2, "")
         assert sentence in done.stderr
+
+
+def test_a_page_that_cannot_be_written_leaves_the_plans_name_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ReportError("page.html: could not be written: No space left on device")
+
+    file = few_of(tmp_path)
+    monkeypatch.setattr("reports.page.render.write", fail)
+    done = command("twinstep", "plan", file, "--steps", 3, "--seconds", 5, "--out", tmp_path / "best.json")
+    assert (done.returncode, done.stderr) == (2, "page.html: could not be written: No space left on device\n")
+    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_plans_are_simulated_on_the_ranks_that_the_scenario_chooses(tmp_path: Path) -> None:

@@ -153,6 +153,24 @@ def test_a_search_looks_at_no_more_points_than_its_trials(tmp_path: Path, monkey
     assert len(twinstep.study(out)) == 1 + 3
 
 
+@pytest.mark.parametrize("search", [False, True])
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (STUDY.replace('["1 MiB", "2 MiB", "2048 KiB", "wrong"]', '["wrong"]'), "all 4 failed"),
+        (STUDY + '[[skip]]\n"run.steps" = [2, 4, 6, 8]\n', "skip leaves out all of them"),
+    ],
+)
+def test_a_study_without_a_result_is_said_with_an_exit_code(
+    text: str, why: str, search: bool, study: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    play_in_this_process(monkeypatch)
+    study.write_text(text)
+    words = [str(study), "--out", str(study.parent / "out"), "--quiet"]
+    assert sweep_command(words, "sweep", search=search) == 1
+    assert capsys.readouterr().err == f"{study}: no point has a result: {why}\n"
+
+
 @pytest.mark.parametrize(
     ("settings", "size", "all_of_them"),
     [
