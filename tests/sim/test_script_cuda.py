@@ -45,7 +45,7 @@ def test_the_documentation_has_the_table() -> None:
 
 
 @pytest.mark.supports("`torch.cuda`, `torch.accelerator`: every public name", "GPUs")
-@pytest.mark.supports("pickles, `deepcopy`, distributed checkpoints, object collectives of GPU tensors", "GPUs")
+@pytest.mark.supports("pickles, `deepcopy`, object collectives of GPU tensors", "GPUs")
 def test_torch_cuda_reports_the_simulated_gpu(tmp_path: Path) -> None:
     """The script asserts it; the object that it gathers takes as many bytes as its pickle."""
     count = tmp_path / "bytes"

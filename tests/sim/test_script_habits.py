@@ -148,7 +148,7 @@ for _ in range(4):
 
 
 @pytest.mark.parametrize("profile", ["dgx_h100", "cpu_local"])
-@pytest.mark.supports("`torch.save`, `torch.load`", "CPUs", "GPUs")
+@pytest.mark.supports("`torch.save`, `torch.load`, torch.distributed.checkpoint", "CPUs", "GPUs")
 def test_existing_checkpoints_are_not_overwritten(profile: str, tmp_path: Path) -> None:
     """What a script saves it loads again; the file stays what it was."""
     (file := tmp_path / "model.pt").write_text("mine")
@@ -157,7 +157,7 @@ def test_existing_checkpoints_are_not_overwritten(profile: str, tmp_path: Path) 
     assert [each.name for each in tmp_path.iterdir()] == ["model.pt"]
 
 
-@pytest.mark.supports("`torch.save`, `torch.load`", "CPUs", "GPUs")
+@pytest.mark.supports("`torch.save`, `torch.load`, torch.distributed.checkpoint", "CPUs", "GPUs")
 def test_saved_files_are_renamed_copied_removed_and_found(tmp_path: Path) -> None:
     """Checkpoints are often saved beside their path and renamed, and the best one is copied; no real file changes."""
     (tmp_path / "best.pt").write_text("mine")
@@ -191,6 +191,64 @@ for step in range(3):
     assert (tmp_path / "best.pt").read_text() == "mine"
     assert sorted(each.name for each in tmp_path.iterdir()) == ["best.pt", "kept", "saves.py"]
     assert not list((tmp_path / "kept").iterdir())
+
+
+@pytest.mark.parametrize("profile", ["cpu_local", "dgx_h100"])
+@pytest.mark.supports("`torch.save`, `torch.load`, torch.distributed.checkpoint", "CPUs", "GPUs")
+def test_distributed_checkpoints_change_no_real_file(profile: str, tmp_path: Path) -> None:
+    """A user's checkpoint stays, although the script saves over it, renames its own and removes it."""
+    (mine := tmp_path / "mine").mkdir()
+    for name in (".metadata", "__0_0.distcp"):
+        (mine / name).write_text("mine")
+    (file := tmp_path / "saves.py").write_text(
+        """import os, shutil, sys
+from pathlib import Path
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+dist.init_process_group("cpu:gloo,cuda:nccl")
+device = torch.device("cuda", dist.get_rank()) if torch.cuda.is_available() else torch.device("cpu")
+folder = Path(sys.argv[1])
+model = torch.nn.Linear(400, 400).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def load(place):
+    found = {"model": {key: torch.empty_like(value) for key, value in model.state_dict().items()}, "step": -1}
+    dcp.load(found, checkpoint_id=place)
+    assert found["step"] == step and found["model"].keys() == model.state_dict().keys()
+    if device.type == "cpu":
+        assert all(torch.equal(found["model"][key], value) for key, value in model.state_dict().items())
+
+
+for step in range(3):
+    model(torch.ones(2, 400, device=device)).sum().backward()
+    optimizer.step()
+    state = {"model": model.state_dict(), "step": step}
+    dcp.save(state, checkpoint_id=folder / "mine")
+    load(folder / "mine")
+    dcp.save(state, storage_writer=dcp.FileSystemWriter(folder / "new", thread_count=2), checkpoint_id=None)
+    load(str(folder / "new"))
+    dcp.async_save(state, checkpoint_id=folder / "later").result()
+    load(folder / "later")
+    dcp.save(state, checkpoint_id=f"file://{folder}/mine")  # by fsspec
+    load(f"file://{folder}/mine")
+    dist.barrier()
+    if dist.get_rank() == 0:
+        torch.save({"step": step}, folder / "new" / "extra.pt")
+        os.rename(folder / "new", folder / str(step))
+        shutil.rmtree(folder / "later")
+    dist.barrier()
+    assert (folder / str(step)).is_dir() and (folder / str(step) / ".metadata").is_file()
+    assert not (folder / "new").exists() and not (folder / "later").exists()
+    assert sorted(os.listdir(folder)) == sorted(["mine", "saves.py", *map(str, range(step + 1))])
+    assert torch.load(folder / str(step) / "extra.pt") == {"step": step}
+    load(folder / str(step))
+""",
+    )
+    play_script(file, str(tmp_path), profile=profile, ranks=(1, 2))
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["mine", "saves.py"]
+    assert [each.read_text() for each in mine.iterdir()] == ["mine", "mine"]
 
 
 @pytest.mark.supports("`torch.cuda.memory_*`, `OutOfMemoryError`", "GPUs")

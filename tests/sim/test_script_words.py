@@ -174,6 +174,9 @@ def test_an_argument_parser_that_gives_up_is_named(tmp_path: Path) -> None:
 def test_a_warning_of_all_ranks_is_shown_once_with_the_number_of_the_others(tmp_path: Path) -> None:
     """Ranks write to the stderr of the process that their server was forked from, so the command has its own."""
     body = "import logging, warnings\nwarnings.warn('this model is old')\nlogging.warning('of the script')\n"
+    # As torch warns of arguments of a function that the simulation replaces: it names the replacement's line.
+    replacing = "__import__('sys').modules['scenarios.workloads.script.process.gradients'].__file__"
+    body += f"warnings.warn_explicit('of a caller', FutureWarning, {replacing}, 27)\n"
     body += "logging.getLogger('torch.x').warning('of torch')\nfor _ in range(3):\n    step()\n    sgd.step()\n"
     words = ["--hosts", "1", "--gpus-per-host", "2", "--profile", "emulated_200mbit", "--steps", "3", "--quiet"]
     done = subprocess.run(
@@ -184,7 +187,8 @@ def test_a_warning_of_all_ranks_is_shown_once_with_the_number_of_the_others(tmp_
         check=True,
     )
     said = unfold(done.stderr)
-    assert [said.count(words) for words in ("UserWarning: this", "of torch", "root:of the script")] == [1, 1, 2]
+    shown = ("UserWarning: this", "of torch", "root:of the script", "train.py:12: FutureWarning: of a caller")
+    assert [said.count(words) for words in shown] == [1, 1, 2, 1]
     for kind in ("UserWarning", "warning"):
         assert re.search(rf"\nnote: .*train.py:\d+: {kind}: also given by 1 other rank\n", said)
 

@@ -23,6 +23,8 @@ SHARED = frozenset({"fbgemm_gpu", "numpy", "pandas", "torch", "torchrec"})
 # Modules that a package imports only at first use, in each rank: torch's compiler by an optimizer's first step (1 s,
 # also where nothing is compiled), torch's TorchScript optimizers by TorchRec (0.2 s).
 LATE = {"torch": "torch._dynamo", "torchrec": "torch.distributed.optim"}
+# Modules of torch.distributed.checkpoint, in which each rank replaces `FileSystem` (20 ms to load each).
+CHECKPOINTS = ("torch.distributed.checkpoint.filesystem", "torch.distributed.checkpoint._fsspec_filesystem")
 # The environment variable that names the modules for the server to load.
 MODULES = "TWINSTEP_MODULES"
 # Ids of servers that have loaded torch's compiler and other needs of GPUs: forked from another server, each rank would
@@ -38,7 +40,7 @@ def start_loading(scenario: Scenario, script: Script) -> None:
     of_gpus = [f"{__package__}.gpu.play"] if is_on_gpu else []
     shared = shared_modules(script.path)
     late = [module for package, module in LATE.items() if any(each.split(".")[0] == package for each in shared)]
-    loaded = [f"{__package__}.process.subprocess_player", *of_gpus, *shared, *late]
+    loaded = [f"{__package__}.process.subprocess_player", *CHECKPOINTS, *of_gpus, *shared, *late]
     multiprocessing.get_context("forkserver").set_forkserver_preload(["twinstep", f"{__package__}.process.loaded"])
     # torch warns on each rank, from C++, such as of tensors without values, for which its reducer has no timer.
     quiet = {"TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR")}

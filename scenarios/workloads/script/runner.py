@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from scenarios.config.scenario import Scenario
-from scenarios.owned_folder import scratch
+from scenarios.owned_folder import Owned, scratch
 from scenarios.seam.errors import ProgramError, ScriptError
 from scenarios.seam.program import Program
 from scenarios.seam.rank import Rank
@@ -28,6 +28,7 @@ from scenarios.workloads.script.forking import start_loading, without_main
 from scenarios.workloads.script.gpu.cuda.properties import SeenGpu
 from scenarios.workloads.script.outcome import describe_end
 from scenarios.workloads.script.process.children import STANDS, allow_children, end, line_of
+from scenarios.workloads.script.process.saved_files import remove_made
 from scenarios.workloads.script.process.subprocess_player import main
 
 # How long a process may take to report its current line, and the interval at which the report is checked.
@@ -41,10 +42,11 @@ class ProcessStart:
 
     Attributes:
         called_s: when any process last made a request that is no sleep.
+        running: how many processes run; the last one's end removes directories that they made for checkpoints.
     """
 
     def __init__(self, scenario: Scenario, script: Script) -> None:
-        self.called_s = 0.0
+        self.called_s, self.running = 0.0, 0
         self.context = multiprocessing.get_context("forkserver")
         allow_children()  # workers of a study are daemons
         start_loading(scenario, script)
@@ -53,8 +55,14 @@ class ProcessStart:
     def folder(self) -> Path:
         """The folder for the processes' files: created at first access, removed with this object."""
         owned = scratch()
-        weakref.finalize(self, owned.remove)
+        weakref.finalize(self, _clean_up, owned)
         return owned.path
+
+
+def _clean_up(owned: Owned) -> None:
+    """Remove the folder; of interrupted processes also the directories that they made."""
+    remove_made(owned.path)
+    owned.remove()
 
 
 class Doing:
@@ -100,6 +108,7 @@ class LivePlayer:
         self._process = start.context.Process(target=main, args=given, daemon=True)
         with without_main():
             self._process.start()
+        start.running += 1
         # The child has the only other copy, so its death ends the connection.
         other.close()
         self.answer()
@@ -155,6 +164,9 @@ class LivePlayer:
     def close(self) -> None:
         end(self._process)
         self._connection.close()
+        self._start.running -= 1
+        if not self._start.running:
+            remove_made(self._start.folder)
 
 
 def comes_in_time(

@@ -11,7 +11,8 @@ from types import FrameType
 # A part of the paths of installed packages.
 INSTALLED = f"{os.sep}site-packages{os.sep}"
 _ROOMS = ("scenarios/seam", "scenarios/workloads", "scenarios/modules", "real", "twinstep")
-_OTHERS = (*(f"{Path(__file__).parents[3] / room}{os.sep}" for room in _ROOMS), sysconfig.get_paths()["stdlib"], "<")
+_OWN = tuple(f"{Path(__file__).parents[3] / room}{os.sep}" for room in _ROOMS)
+_OTHERS = (*_OWN, sysconfig.get_paths()["stdlib"], "<")
 
 
 @cache
@@ -20,14 +21,22 @@ def is_users_file(name: str) -> bool:
     return not name.startswith(_OTHERS) and INSTALLED not in name
 
 
+def is_own_file(name: str) -> bool:
+    """Return whether a file is of this project's parts that scripts call."""
+    return name.startswith(_OWN)
+
+
+def users_frame(frame: FrameType | None) -> FrameType | None:
+    """Return the innermost frame of the user's that leads to this frame; None if there is none."""
+    while frame is not None and not is_users_file(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
 def users_line(frame: FrameType | None) -> str:
     """Return the innermost line of the user's that leads to this frame, as "train.py:31"; "" if there is none."""
-    while frame is not None:
-        name = frame.f_code.co_filename
-        if is_users_file(name):
-            return f"{_base(name)}:{frame.f_lineno}"
-        frame = frame.f_back
-    return ""
+    found = users_frame(frame)
+    return "" if found is None else f"{_base(found.f_code.co_filename)}:{found.f_lineno}"
 
 
 _base = cache(os.path.basename)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import sys
 import warnings
 from pathlib import Path
 from typing import TextIO
 
 from scenarios.progress_line import print_notes
+from scenarios.workloads.script.users_lines import is_own_file, users_frame
 
 _PREFIX = "warning-"
 # Packages whose log is no output of the script's own.
@@ -41,6 +43,9 @@ def show_once(folder: Path, rank: str) -> None:
         file: TextIO | None = None,
         line: str | None = None,
     ) -> None:
+        # torch names the caller of its function, which is a function that replaces torch's if the user calls that.
+        if is_own_file(filename) and (users := users_frame(sys._getframe())) is not None:
+            filename, lineno = users.f_code.co_filename, users.f_lineno
         if is_shown(f"{filename}:{lineno}: {category.__name__}", str(message)):
             show(message, category, filename, lineno, file, line)
 

@@ -16,7 +16,7 @@ import pytest
 
 from scenarios.config.gpu import DEVICES
 from scenarios.workloads.script import forking
-from scenarios.workloads.script.forking import LATE, MODULES, SHARED, _leave, shared_modules, start_loading
+from scenarios.workloads.script.forking import CHECKPOINTS, LATE, MODULES, SHARED, _leave, shared_modules, start_loading
 from scenarios.workloads.script.process.subprocess_player import main
 
 # Notes what a package asks of the environment and of torch.cuda while it is imported, and by which file.
@@ -44,7 +44,7 @@ for what, file in sorted(asked):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("package", sorted({*SHARED, *LATE.values()}))
+@pytest.mark.parametrize("package", sorted({*SHARED, *LATE.values(), *CHECKPOINTS}))
 def test_a_shared_package_asks_for_no_rank_and_no_gpu_while_it_is_imported(package: str) -> None:
     if find_spec(package.partition(".")[0]) is None:
         pytest.skip(f"{package} is not installed")
