@@ -40,4 +40,4 @@ def test_a_further_micro_batch_takes_what_the_second_one_does(monkeypatch: pytes
 
 def test_rows_are_chosen_by_family() -> None:
     rows: Any = published_scripts.choose([], 4)
-    assert dict(rows.groupby("family").size()) == {"BERT": 2, "MPT": 15, "ResNet-50": 2}
+    assert dict(rows.groupby("family").size()) == {"BERT": 2, "Llama 3": 1, "MPT": 15, "ResNet-50": 2}

@@ -143,7 +143,7 @@ def test_a_prediction_uses_the_compute_times_of_a_real_run(tmp_path: Path, capsy
     assert done.returncode == 0, done.stderr
     assert reports(["times", str(folder), "--csv", str(csv)]) == 0
     assert re.search(
-        r"steps?\s+0(-\d+)? left out", capsys.readouterr().err
+        r"steps?\s+0(-\d+)?\s+left out", capsys.readouterr().err
     )  # all that warms up, on a busy machine more
 
     timed = load(file, {"compute_times": str(csv)})

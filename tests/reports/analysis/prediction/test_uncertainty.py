@@ -139,11 +139,13 @@ def test_a_range_is_as_wide_as_four_of_five_steps_like_it_need() -> None:
 
 
 def test_most_measured_steps_are_inside_the_ranges_that_others_give() -> None:
-    """Nine of ten, and half of the ranges are no wider than 15 %."""
+    """Nine of ten; half of the ranges are no wider than 15 %, those of language models on H100 no narrower than 25 %."""
     found = add_range(pd.read_csv(FILE, comment="#"))
     own = found[~found["fitted"]]
     assert 0.8 <= own["inside"].mean() <= 0.95
-    assert found["half_width"].median() <= 0.15
+    is_wide = found["source"].isin(["Llama 3", "MPT"])  # predicted 8 to 30 % too fast
+    assert found["half_width"][~is_wide].median() <= 0.15
+    assert found["half_width"][is_wide].between(0.25, 0.4).all()
 
 
 def test_residuals_count_by_their_groups_share_of_the_critical_path() -> None:
