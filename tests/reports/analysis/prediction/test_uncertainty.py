@@ -139,7 +139,7 @@ def test_a_range_is_as_wide_as_four_of_five_steps_like_it_need() -> None:
 
 
 def test_most_measured_steps_are_inside_the_ranges_that_others_give() -> None:
-    """Nine of ten; half of the ranges are no wider than 15 %, those of language models on H100 no narrower than 25 %."""
+    """Nine of ten; half of the ranges are at most 15 % wide, those of language models on H100 at least 25 %."""
     found = add_range(pd.read_csv(FILE, comment="#"))
     own = found[~found["fitted"]]
     assert 0.8 <= own["inside"].mean() <= 0.95
