@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from mmap import mmap
@@ -53,12 +54,17 @@ class _Workers:
         self._running: dict[int, tuple[IO[str], mmap]] = {}
 
     def fork(self, config: pytest.Config) -> mmap | None:
-        """Start a worker; return the memory for its test's name in the worker, None in the process that started it."""
+        """Start a worker; return the memory for its test's name in the worker, None in the process that started it.
+
+        An interruption of this process waits for `fail`, which prints what the workers have found.
+        """
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         parent, output, name = os.getpid(), tempfile.TemporaryFile("w+", buffering=1), mmap(-1, NAME_BYTES)  # noqa: SIM115
         pid = os.fork()
         if pid:
             self._running[pid] = output, name
             return None
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         die_with(parent)
         for other, _ in self._running.values():
             other.close()
@@ -69,6 +75,7 @@ class _Workers:
         """Wait for all workers, print what they printed, and return how many failed."""
         failed = 0
         try:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
             while self._running:
                 failed += self._has_failed(next(iter(self._running)))
         except KeyboardInterrupt:  # Ctrl-C reaches the workers, too: what they have found is worth a look

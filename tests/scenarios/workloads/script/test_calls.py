@@ -80,9 +80,10 @@ def measured() -> Any:
 
 
 def test_a_loop_takes_its_turns(measured: Any) -> None:
-    found, calls = measured(loop, 100 * LOOP_TURNS)
-    assert turns_of(found["loop"]) == pytest.approx(100 * LOOP_TURNS, rel=0.5)
-    assert calls < 10
+    found, calls = zip(*(measured(loop, 100 * LOOP_TURNS) for _ in range(3)), strict=True)
+    # The quickest: the processor may slow down after a turn has been timed.
+    assert turns_of(min(each["loop"] for each in found)) == pytest.approx(100 * LOOP_TURNS, rel=0.5)
+    assert max(calls) < 10
 
 
 def test_calls_that_are_counted_are_not_measured(measured: Any) -> None:
