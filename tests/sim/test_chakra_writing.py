@@ -142,12 +142,13 @@ def test_messages_of_a_script_are_written_from_its_recording(tmp_path: Path) -> 
     path = tmp_path / "again.toml"
     groups = f'groups = "{tmp_path / "traces" / GROUPS}"'
     path.write_text(f'{CLUSTER}traces = "traces"\n{groups}\n')
-    # A script's step begins while the GPU still runs the end of the previous one, which is not in the traces.
+    # Ranks begin a script's step at different times, which are not in its traces.
     run, found = store.load(tmp_path / "run"), play(path, steps=1)
-    for rank in range(2):
-        rows: list[Any] = list(run.spans.itertuples())
-        expected = next(one for one in rows if (one.kind, one.step, one.rank) == ("step", 1, rank))
-        assert ns(by_label(found, rank)["step 0"]) == pytest.approx(expected.end_ns - expected.start_ns, rel=0.02)
+    rows: list[Any] = [one for one in run.spans.itertuples() if (one.kind, one.step) == ("step", 1)]
+    apart_ns = abs(rows[0].start_ns - rows[1].start_ns)
+    for one in rows:
+        took_ns = one.end_ns - one.start_ns
+        assert abs(ns(by_label(found, one.rank)["step 0"]) - took_ns) <= apart_ns + 0.002 * took_ns
 
 
 def _end(node: TraceNode) -> object:

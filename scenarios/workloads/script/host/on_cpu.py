@@ -29,6 +29,9 @@ _LEAST_NS = 20_000
 # Least ns to count: a line's measured work (or a batch's loading) per step, a stretch, and a stretch in torch or in
 # Python's library. Less may be noise of a busy machine; torch's C++ does other work for tensors without values.
 _LEAST_MEASURED_NS, _LEAST_STRETCH_NS, _LEAST_ELSEWHERE_NS = 200_000, 50_000, 1_000_000
+# What a line takes in a step beyond this many times the most of its earlier steps may be noise of a virtual machine,
+# whose CPU time includes what the host takes from it; from this many ns on it counts, as a checkpoint's would.
+_MOST_OF_EARLIER, _LEAST_ONCE_NS = 2, 10_000_000
 _OF_TORCH = ("/site-packages/torch", "/site-packages/fbgemm_gpu")  # also torchrec's
 _USUAL = Eager()
 # Freeing memory takes up to this share of the CPU time of operators and copies (page by page), and this many ns per
@@ -48,7 +51,7 @@ class OnCpu:
         self._is_told = os.environ["RANK"] == "0"
         self._since: dict[tuple[str, str], HostWork] = {}
         self._freeing = Freeing()
-        self._measured_ns = defaultdict[tuple[str, int], float](float)  # since the last step, by line
+        self._recurring = Recurring()
         self._loading: list[float] | None = None  # stretches while the data loader works in this process
         link.on_cpu, link.staged, link.measured = self.run, self.stage, self.count_measured
 
@@ -57,8 +60,9 @@ class OnCpu:
         if self._since:
             self._link.ask(NoteCpuWork([[*key, work] for key, work in self._since.items()]))
             self._since = {}
+        if self._is_counting:
+            self._recurring.end_step()
         self._is_counting = True
-        self._measured_ns.clear()
         self._freeing.end_step(self._link.host.all_dispatches)
 
     def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -82,15 +86,11 @@ class OnCpu:
 
     def _counted_ns(self, cpu_ns: float, frame: FrameType | None) -> float:
         """Return the ns to count now for a line: once the line passes the threshold, also its work before."""
-        if frame is None or not _is_opaque(frame.f_code.co_filename):
-            return cpu_ns if cpu_ns >= _LEAST_ELSEWHERE_NS else 0
-        cpu_ns = self._freeing.beyond(cpu_ns, self._link.host.all_dispatches)
-        key = frame.f_code.co_filename, frame.f_lineno
-        before_ns = self._measured_ns[key]
-        self._measured_ns[key] += cpu_ns
-        if self._measured_ns[key] < _LEAST_MEASURED_NS:
+        if frame is not None and _is_opaque(frame.f_code.co_filename):
+            cpu_ns = self._freeing.beyond(cpu_ns, self._link.host.all_dispatches)
+        elif cpu_ns < _LEAST_ELSEWHERE_NS:
             return 0
-        return cpu_ns if before_ns >= _LEAST_MEASURED_NS else self._measured_ns[key]
+        return self._recurring.add(("", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno), cpu_ns)
 
     @contextmanager
     def loading(self) -> Iterator[None]:
@@ -104,8 +104,8 @@ class OnCpu:
         finally:
             measured_ns, self._loading = sum(self._loading), None
             if self._is_counting:
-                turns = turns_of(measured_ns) if measured_ns >= _LEAST_MEASURED_NS else 0
-                self._link.host.count_work(HostWork(turns=turns))
+                counted_ns = self._recurring.add((LOADING, 0), measured_ns)
+                self._link.host.count_work(HostWork(turns=turns_of(counted_ns)))
                 after = self._link.host.counts()
                 spent = HostWork(*(max(0, now - then) for now, then in zip(after, before, strict=True)))
                 self._name(LOADING, users_line(sys._getframe()), spent)
@@ -134,6 +134,37 @@ def _is_opaque(file: str) -> bool:
     """Return whether a file belongs to the script or to a package other than torch and Python's library."""
     is_packages = INSTALLED in file and not any(each in file for each in _OF_TORCH)
     return is_packages or is_users_file(file)
+
+
+class Recurring:
+    """The measured work of lines in a step, limited by that of earlier steps: a busy machine's noise does not recur.
+
+    All work of the first step counts.
+    """
+
+    def __init__(self) -> None:
+        self._now_ns = defaultdict[tuple[str, int], float](float)
+        self._counted_ns = defaultdict[tuple[str, int], float](float)
+        self._most_ns: dict[tuple[str, int], float] | None = None  # by line, of earlier steps; None: there are none
+
+    def add(self, line: tuple[str, int], cpu_ns: float) -> float:
+        """Add a stretch to a line, and return the ns to count now: once the line has enough, also its work before."""
+        now_ns = self._now_ns[line] = self._now_ns[line] + cpu_ns
+        if now_ns < _LEAST_MEASURED_NS:
+            return 0
+        if self._most_ns is not None and now_ns < _LEAST_ONCE_NS:
+            now_ns = min(now_ns, _MOST_OF_EARLIER * self._most_ns.get(line, 0.0))
+        due_ns = now_ns - self._counted_ns[line]
+        self._counted_ns[line] = now_ns
+        return due_ns
+
+    def end_step(self) -> None:
+        """Begin a step, for which all work so far is that of earlier steps."""
+        self._most_ns = self._most_ns or {}
+        for line, took_ns in self._now_ns.items():
+            self._most_ns[line] = max(took_ns, self._most_ns.get(line, 0.0))
+        self._now_ns.clear()
+        self._counted_ns.clear()
 
 
 class Freeing:

@@ -1,0 +1,40 @@
+"""Measured work of a script's lines: what a busy machine adds to a step does not count."""
+
+from __future__ import annotations
+
+from scenarios.workloads.script.host.on_cpu import Recurring
+
+HERE, THERE = ("train.py", 7), ("train.py", 9)
+
+
+def test_work_counts_from_a_least_time_on_with_what_was_before() -> None:
+    recurring = Recurring()
+    assert [recurring.add(HERE, 150_000), recurring.add(HERE, 100_000), recurring.add(HERE, 60_000)] == [
+        0,
+        250_000,
+        60_000,
+    ]
+    assert recurring.add(THERE, 150_000) == 0
+
+
+def test_a_line_counts_up_to_twice_the_most_of_its_earlier_steps() -> None:
+    recurring = Recurring()
+    recurring.add(HERE, 300_000)
+    recurring.end_step()
+    assert [recurring.add(HERE, 500_000), recurring.add(HERE, 900_000)] == [500_000, 100_000]
+    recurring.end_step()
+    assert recurring.add(HERE, 2_000_000) == 2_000_000
+
+
+def test_a_line_without_earlier_work_counts_once_it_recurs() -> None:
+    recurring = Recurring()
+    recurring.add(HERE, 300_000)
+    for counted_ns in (0, 4_000_000):
+        recurring.end_step()
+        assert recurring.add(THERE, 4_000_000) == counted_ns
+
+
+def test_long_work_counts_though_it_never_recurs() -> None:
+    recurring = Recurring()
+    recurring.end_step()
+    assert [recurring.add(HERE, 9_000_000), recurring.add(HERE, 9_000_000)] == [0, 18_000_000]
