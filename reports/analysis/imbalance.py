@@ -44,7 +44,7 @@ def imbalance(plan: pd.DataFrame, world_size: int) -> pd.DataFrame:
     `max_over_mean` is 1 when all ranks carry equal loads. A measure that the plan does not state has no row.
     """
     load = rank_load(plan, world_size)
-    measures = [name for name in MEASURES if load[name].any()]
+    measures = [name for name in MEASURES if load[name].mean()]
     worst = np.array([load[name].max() for name in measures])
     mean = np.array([load[name].mean() for name in measures])
     columns = {

@@ -122,7 +122,7 @@ def autocast_on_meta(is_of_gpu: Callable[[Tensor], bool]) -> Iterator[None]:
 
     place = _Place(key=DispatchKey.AutocastCUDA, device_type="cuda", cast=cast)
     rules: dict[Cast, str] = {
-        _lower: f"{_LOWER} {_LOWER_ALIKE}",
+        _lower: f"{_LOWER} {_LOWER_ALIKE} _cudnn_rnn",
         _wide: f"{_WIDE} {_WIDE_ALIKE}",
         _sum: _SUMS,
         _widest: _WIDEST,

@@ -17,7 +17,7 @@ from scenarios.seam.operations.attention import Attention
 from scenarios.seam.operations.convolution import Convolution
 from scenarios.seam.operations.normalisations import BatchNorm, RowNorm, Softmax
 from scenarios.seam.operations.operation import Operation
-from scenarios.seam.operations.products import FULL_ALIGNMENT, Product
+from scenarios.seam.operations.products import FULL_ALIGNMENT, Product, Recurrence
 
 _LEADS = frozenset({"gemm", "convolution", "elementwise", "optimizer"})
 POINTWISE = frozenset({"elementwise", "optimizer"})
@@ -101,6 +101,8 @@ def fused_kernel(operators: Sequence[Operator]) -> Kernel:
     """Return a group as one kernel, which reads outside inputs once and writes results that others need once."""
     lead = operators[0].kernel
     operations = tuple(map(_pad, filter(_is_library_call, lead.operations)))
+    if _holds(operators[0], Recurrence):  # all of it is cuDNN's
+        operations = lead.operations
     if len(operators) == 1:
         return replace(lead, operations=operations)
     inside = {operator.number for operator in operators}

@@ -16,6 +16,7 @@ from scenarios.modules.precision import rounds_to_tf32
 from scenarios.seam.arguments import dtype_name
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.operations.operation import Operation
+from scenarios.seam.operations.products import Product, Recurrence
 
 # Operators without work besides views: new names, uninitialized memory, and notes for profilers.
 _FREE = frozenset(
@@ -28,7 +29,8 @@ _FREE = frozenset(
     }
 )
 _KINDS = {
-    "gemm": "mm addmm addmm_ bmm baddbmm mv addmv dot vdot _scaled_mm _grouped_mm _int_mm addbmm addr ger _trilinear",
+    "gemm": "mm addmm addmm_ bmm baddbmm mv addmv dot vdot _scaled_mm _grouped_mm _int_mm addbmm addr ger _trilinear"
+    " _cudnn_rnn _cudnn_rnn_backward",
     "convolution": "convolution _convolution convolution_backward convolution_overrideable cudnn_convolution"
     " mkldnn_convolution _slow_conv2d_forward",
     "attention": "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward"
@@ -78,6 +80,8 @@ _FILLED = frozenset(
 )
 # Namespaces in which the names of these tables are valid; in other libraries a name may mean anything.
 TORCHS = frozenset({"aten", "prims", "prim", "fsdp", "fbgemm", "c10d", "_c10d_functional"})
+# Recurrent layers, whose float32 products follow convolutions' setting for TF32.
+_OF_CUDNN = "_cudnn_rnn"
 _ATTENTION, _BACK = "_scaled_dot_product_", "_backward"
 
 
@@ -102,14 +106,14 @@ def price(
     is_known = kind is not None or (is_torchs and _is_pointwise(name))
     read, written = _bytes(name, operands, results)
     operand = _operand(args, results)
-    dtype = _arithmetic(kind, operand, on_gpu=on_gpu)
+    dtype = _arithmetic("convolution" if name.startswith(_OF_CUDNN) else kind, operand, on_gpu=on_gpu)
     operations: tuple[Operation, ...] = ()
     if on_gpu and is_torchs:
         call = OperatorCall(func, args, kwargs, read=operands, results=results, dtype=dtype)
         operations = describe(call, is_pointwise=kind == "elementwise" or (kind is None and is_known))
     kernel = Kernel(
         kind=kind or "elementwise",
-        flops=float(_flops(func, args, kwargs, result)),
+        flops=float(_flops(func, args, kwargs, result)) or _flops_of_cudnn(name, operations),
         bytes_read=float(read),
         bytes_written=float(written),
         dtype=dtype,
@@ -239,6 +243,12 @@ def _flops(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) 
         return int(sdpa_flop_count(*(each.shape for each in args[:3])))
     count = flop_registry.get(packet)
     return 0 if count is None else int(count(*args, **kwargs, out_val=result))
+
+
+def _flops_of_cudnn(name: str, operations: Iterable[Operation]) -> float:
+    """Return the flops of recurrent layers, which `torch.utils.flop_counter` does not know."""
+    products = (each for each in operations if name.startswith(_OF_CUDNN) and isinstance(each, Product | Recurrence))
+    return sum(each.flops for each in products)
 
 
 def _operand(args: Sequence[Any], results: list[Tensor]) -> Tensor:

@@ -187,7 +187,7 @@ class KernelRow:
     operator: str  # torch's name or the description's; else the kernel's kind, or the label of a measured computation
     shapes: str
     # "law", "table" (a law with measured operators), "roofline" or "measured" (`run.compute_times`, or a row of
-    # `cluster.gpu.kernel_table` that describes the operator itself).
+    # `cluster.gpu.kernel_table` that describes the operator itself), "recurrence": a less certain law.
     priced_by: str
     predicted_us: float  # of one call
     count: float  # calls per step, on average

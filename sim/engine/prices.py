@@ -7,6 +7,7 @@ import dataclasses
 from scenarios.config.gpu import Gpu
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.operations.operation import Operation
+from scenarios.seam.operations.products import Recurrence
 from sim.engine.roofline import KernelCost, cost, together, with_host, without_host
 from sim.operators.chip import START_S
 from sim.operators.laws import seconds
@@ -48,10 +49,12 @@ class Prices:
         return self._peaks is not None
 
     def source_of_price(self, operation: Operation) -> str:
-        """Return the source of an operator's price ("roofline", "measured", "table" or "law"), as in KernelRow."""
+        """Return the source of an operator's price ("roofline", "measured", "table", ...), as in KernelRow."""
         if not self.has_laws:
             return "roofline"
         _, found = self._price(operation)
+        if isinstance(operation, Recurrence):
+            return "recurrence"
         return "measured" if found.is_measured else "table" if found.log_factor else "law"
 
     def seconds(self, operation: Operation) -> float:

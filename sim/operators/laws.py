@@ -34,6 +34,7 @@ from sim.operators.chip import chip_of
 
 _LAWS: dict[type[Operation], Callable[..., float]] = {
     products.Product: products_law.seconds,
+    products.Recurrence: products_law.recurrence_seconds,
     attention.Attention: attention_law.seconds,
     convolution.Convolution: convolution_law.seconds,
     pointwise.Pointwise: pointwise_law.seconds,

@@ -15,7 +15,15 @@ import math
 from collections.abc import Iterable
 
 from scenarios.seam.kernel import ELEMENT_BYTES
-from scenarios.seam.operations.products import FULL_ALIGNMENT, Product
+from scenarios.seam.operations.pointwise import contiguous
+from scenarios.seam.operations.products import (
+    FULL_ALIGNMENT,
+    Product,
+    Recurrence,
+    linear,
+    linear_input_gradient,
+)
+from sim.operators import pointwise as pointwise_law
 from sim.operators.chip import Chip, Generation, hit_rate, overlap
 
 # Types with twice the rate of bfloat16 by the data sheet, from this compute capability on.
@@ -109,6 +117,20 @@ _COLD_LANE_S = 3.9e-6
 # As above, for older tensor-core kernels: TF32 and unaligned operands.
 _COLD_TENSOR_S = 2.3e-6
 
+# Recurrent layers, fitted on nn.RNN and nn.LSTM by cuDNN 8.2 on a GPU that is not named, taken for an A100
+# (xwang233/code-snippet on GitHub, cudnn-rnn-bench-62143). cuDNN 7.6 takes half as long again on a V100 (DeepBench,
+# 208 rows that were not fitted: 29 to 36 % too quick in the median).
+# Seconds of a step beyond those of its product and its cell, forward and backward: within 15 % in the mean of 80 rows
+# each.
+_STEP_S = (2.0e-6, 4.9e-6)
+# Largest hidden sizes that torch gives to cuDNN's kernel for small ones, forward and backward, "" for cells with gates
+# (aten/native/cudnn/RNN.cpp, `use_rnn_persist_small_h`).
+_SMALL = {"rnn": (384, 256), "": (192, 128)}
+# Microseconds of a step of that kernel: at least, for each 10,000 weights, and for as many of 8 further samples; within
+# 40 and 22 % in the mean of 80 and 52 rows.
+_SMALL_US = ((0.22, 0.26, 0.045), (0.88, 0.145, 0.145))
+_SMALL_SAMPLES = 8
+
 
 def seconds(product: Product, chip: Chip, *, is_cold: bool = False) -> float:
     """Return the time of `product` on `chip` in seconds, without the host; `is_cold`: all caches are empty."""
@@ -117,6 +139,22 @@ def seconds(product: Product, chip: Chip, *, is_cold: bool = False) -> float:
     busy_s, memory_s = busy_seconds(product, chip), _memory_s(product, chip, is_cold=is_cold)
     both_s = overlap(busy_s, memory_s, _OVERLAP if is_on_tensor_cores(product, chip) else _LANE_OVERLAP)
     return start_seconds(product, chip, is_cold=is_cold) + both_s
+
+
+def recurrence_seconds(layer: Recurrence, chip: Chip) -> float:
+    """Return the time of the steps of `layer` on `chip` in seconds, one after the other."""
+    weights = layer.gates * layer.hidden * layer.state
+    if not layer.is_packed and layer.hidden == layer.state <= _SMALL.get(layer.cell, _SMALL[""])[layer.is_backward]:
+        least_us, weights_us, samples_us = _SMALL_US[layer.is_backward]
+        further = math.ceil(layer.batch / _SMALL_SAMPLES) - 1
+        return layer.steps * 1e-6 * (least_us + 1e-4 * weights * (weights_us + samples_us * further))
+    size = ELEMENT_BYTES.get(layer.dtype, 4)
+    make = linear_input_gradient if layer.is_backward else linear
+    # Products of one sample are padded, and stay on tensor cores.
+    step = make(max(2, layer.batch), layer.state, layer.gates * layer.hidden, layer.dtype, element_bytes=size)
+    elements, dtype = layer.batch * layer.gates * layer.hidden, "float32" if layer.dtype == "tf32" else layer.dtype
+    cell_s = pointwise_law.seconds(contiguous("tanh", elements, dtype), chip)
+    return layer.steps * (seconds(step, chip) + cell_s + _STEP_S[layer.is_backward])
 
 
 def start_seconds(product: Product, chip: Chip, *, is_cold: bool) -> float:

@@ -14,11 +14,11 @@ from reports.analysis.frames import COMPUTE
 from reports.analysis.step_breakdown import typical_step
 from reports.run import Run
 
-TABLES, LAWS, ROOFLINES, MEASURED = "table", "law", "roofline", "measured"
+TABLES, LAWS, ROOFLINES, MEASURED, RECURRENCES = "table", "law", "roofline", "measured", "recurrence"
 HOSTS, WITHIN, BETWEEN = "host", "within", "between"
 # Kernels by how the simulator prices them: measured one by one, corrected by measured ones near them, by a law, by a
-# roofline; then work of the host, then collectives within one host and between hosts.
-GROUNDS = (MEASURED, TABLES, LAWS, ROOFLINES, HOSTS, WITHIN, BETWEEN)
+# roofline, by the law of recurrent layers; then work of the host, then collectives within one host and between hosts.
+GROUNDS = (MEASURED, TABLES, LAWS, ROOFLINES, RECURRENCES, HOSTS, WITHIN, BETWEEN)
 
 
 def grounds(run: Run) -> dict[str, float] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from scenarios.modules.describing import pointwise, products, reductions, rows
+from scenarios.modules.describing import pointwise, products, recurrent, reductions, rows
 from scenarios.modules.describing.call import Operations, OperatorCall
 from scenarios.seam.operations.operation import Operation
 
@@ -12,6 +12,8 @@ _BY_NAMES: dict[Callable[[OperatorCall], Operations], str] = {
     products.product: "mm addmm addmm_ bmm baddbmm mv dot vdot",
     products.convolution: "convolution _convolution cudnn_convolution convolution_overrideable",
     products.convolution_backward: "convolution_backward",
+    recurrent.forward: "_cudnn_rnn",
+    recurrent.backward: "_cudnn_rnn_backward",
     pointwise.insertion: "select_backward slice_backward diagonal_backward constant_pad_nd",
     pointwise.loss: "mse_loss smooth_l1_loss huber_loss binary_cross_entropy binary_cross_entropy_with_logits",
     pointwise.cat: "cat stack",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
-from scenarios.seam.operations.operation import DescribedOperator, Words
+from scenarios.seam.operations.operation import DescribedOperator, Words, back, by
 
 # Alignment, in bytes, beyond which wider loads gain nothing.
 FULL_ALIGNMENT = 16
@@ -46,6 +47,45 @@ class Product(DescribedOperator):
         batch = f"{self.batch} of " if self.batch > 1 else ""
         shapes = f"{batch}{self.rows}x{self.inner}{left} x {self.columns}{right}, {self.dtype}"
         return "linear" if is_linear else "bmm" if self.batch > 1 else "mm", shapes
+
+
+# Cells of recurrent layers, with the products of each step, which are computed as one.
+GATES = {"lstm": 4, "gru": 3, "rnn": 1}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recurrence(DescribedOperator):
+    """The steps of a recurrent layer in one direction, without the products of all steps' inputs.
+
+    Each step multiplies a state [batch, state] by [state, gates * hidden], or back, and applies the cell to the result.
+
+    Attributes:
+        batch: samples of a step; their mean where sequences differ in length.
+        state: size of the state between steps: `hidden`, or a projection of it.
+        is_packed: sequences may differ in length.
+    """
+
+    cell: Literal["lstm", "gru", "rnn"]
+    steps: int
+    batch: int
+    hidden: int
+    state: int
+    dtype: str
+    is_packed: bool = False
+    is_backward: bool = False
+
+    @property
+    def gates(self) -> int:
+        """Number of products of each step."""
+        return GATES[self.cell]
+
+    @property
+    def flops(self) -> float:
+        """Floating-point operations of the products."""
+        return 2.0 * self.steps * self.batch * self.state * self.gates * self.hidden
+
+    def words(self) -> Words:
+        return back(self.cell, self.is_backward), f"{self.steps} steps of {by(self.batch, self.hidden)}, {self.dtype}"
 
 
 def alignment(contiguous: int, element_bytes: int) -> int:

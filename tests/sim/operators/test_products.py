@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scenarios.config.gpu import Gpu
-from scenarios.seam.operations.products import Product, alignment, linear, linear_weight_gradient
+from scenarios.seam.operations.products import Product, Recurrence, alignment, linear, linear_weight_gradient
 from sim.operators.laws import seconds
-from tests.sim.operators.rows import DATA, H200, gpu_of, mean_error, rows
+from tests.sim.operators.rows import A100_SXM, DATA, H200, PUBLISHED, gpu_of, mean_error, rows
+from twinstep.published.operators.predict import predict
 
 SIZE = {"float32": 4, "tf32": 4, "bfloat16": 2}
 SIZES = st.integers(1, 5000)
@@ -124,3 +125,26 @@ def test_batched_tiles_of_an_a100_have_128_rows() -> None:
     few, many = (Product(batch=512, rows=rows, columns=1024, inner=1024, dtype="float32") for rows in (64, 128))
     assert seconds(few, gpu_of("a100_pcie_40gb")) > 0.9 * seconds(many, gpu_of("a100_pcie_40gb"))
     assert seconds(few, H200) < 0.7 * seconds(many, H200)
+
+
+@pytest.mark.parametrize(
+    ("kernels", "forward", "backward"), [("standard", 0.155, 0.15), ("small", 0.41, 0.23)], ids=["standard", "small"]
+)
+def test_recurrent_layers_are_as_far_off_as_the_law_says(kernels: str, forward: float, backward: float) -> None:
+    found = rows(PUBLISHED / "recurrent.csv")
+    for is_backward, most in ((False, forward), (True, backward)):
+        own = [
+            row
+            for row in found
+            if row["op"].endswith(f"{kernels} kernels") and ("backward" in row["op"]) == is_backward
+        ]
+        pairs = [(predict("gpus", row).law_us, float(row["value_us"])) for row in own]
+        assert len(pairs) >= 50
+        assert mean_error(pairs) < most
+
+
+def test_a_recurrent_layer_of_one_sample_stays_on_tensor_cores() -> None:
+    one, two = (
+        Recurrence(cell="lstm", steps=100, batch=batch, hidden=512, state=512, dtype="tf32") for batch in (1, 2)
+    )
+    assert seconds(one, A100_SXM) == pytest.approx(seconds(two, A100_SXM), rel=0.02)

@@ -1,5 +1,5 @@
-"""Operators that a GPU runs as one kernel (attention, dropout, SyncBatchNorm), as selective checkpoints see them, and
-the layout of convolutions' results.
+"""Operators that a GPU runs as one call (attention, dropout, SyncBatchNorm, recurrent layers), as selective checkpoints
+see them, and the layout of convolutions' results.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from torch.utils import checkpoint
 from torch.utils._pytree import tree_map_only
 
 from scenarios.do_nothing import do_nothing
+from scenarios.workloads.script.gpu import recurrent
 from scenarios.workloads.script.gpu.known_values import wraps
 
 _aten = torch.ops.aten
@@ -34,9 +35,11 @@ def kernels_of_gpus() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # torch warns that its own kernels are overridden
         for operator, run in FUSED.items():
-            library.impl(operator.overloadpacket.__name__, run, "AutogradMeta")
+            library.impl(operator.name().removeprefix("aten::"), run, "AutogradMeta")
         for name, shape in _OF_SHAPES.items():
             library.impl(name, shape, "Meta")
+        for name, compute in recurrent.ON_CPU.items():
+            library.impl(name, compute, "CPU")
     try:
         yield
     finally:
@@ -84,9 +87,10 @@ def _drop(input: Tensor, p: float, train: bool) -> Tensor:
     return made
 
 
-FUSED: dict[Any, Callable[..., Tensor]] = {
+FUSED: dict[Any, Callable[..., Any]] = {
     _aten.scaled_dot_product_attention.default: _attend,
     _aten.dropout.default: _drop,
+    **recurrent.LAYERS,
 }
 
 
@@ -109,6 +113,7 @@ def _reduce_gradients(_grad: Tensor, _input: Tensor, mean: Tensor, *_: Any) -> t
 # batch norm's.
 _OF_SHAPES: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("_fused_sgd_", "_fused_sgd_.tensor_lr"), do_nothing),
+    **recurrent.SHAPES,
     "batch_norm_stats": _statistics,
     "batch_norm_gather_stats_with_counts": _gather_statistics,
     "batch_norm_elemt": lambda input, *_, **__: torch.empty_like(input),

@@ -58,6 +58,7 @@ BY_HAND = {
     "table": 0.1625,
     "law": 0.4875,
     "roofline": 0.0,
+    "recurrence": 0.0,
     "host": 0.0,
     "within": 0.0,
     "between": 0.35,
@@ -196,3 +197,13 @@ def test_measurements_and_runs_of_earlier_releases_have_none() -> None:
     assert uncertainty(run_with({}, GPUS, world="real")) is None
     assert uncertainty(Run.of(by_hand())) is None
     assert not any("uncertainty" in line for line in headline(Run.of(by_hand())))
+
+
+def test_recurrent_layers_have_an_error_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = measure(0.02, 0.02, table=0.1625, recurrence=0.4875, between=0.35)
+    monkeypatch.setattr("reports.analysis.prediction.uncertainty.measured_steps", lambda: steps)
+    found = of_hardware(with_kernels(GPUS, most="recurrence"))
+    squares = (0.1625 * 0.05) ** 2 + (0.4875 * 0.25) ** 2 + (0.35 * 0.1) ** 2 + 0.05**2
+    more = 0.12  # the run's GPU has no name
+    assert found.share == pytest.approx(1.645 * math.sqrt(squares + more**2))
+    assert "48.8 % of the step is recurrent layers' steps" in found.words
