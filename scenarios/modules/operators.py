@@ -66,6 +66,7 @@ _KINDS = {
     " linspace eye one_hot addcmul_ addcdiv_ lerp_ where masked_fill masked_fill_ _foreach_add_ glu glu_backward"
     " log_sigmoid_forward log_sigmoid_backward rrelu_with_noise _prelu_kernel"
     " _prelu_kernel_backward binary_cross_entropy binary_cross_entropy_backward binary_cross_entropy_with_logits"
+    " _thnn_fused_lstm_cell _thnn_fused_lstm_cell_backward_impl _thnn_fused_gru_cell _thnn_fused_gru_cell_backward"
     " tril_indices triu_indices _amp_foreach_non_finite_check_and_unscale_",
 }
 _KIND_OF = {name: kind for kind, names in _KINDS.items() for name in names.split()}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from functools import partial
+
 import pytest
 
 from scenarios.seam.trace import Recording
@@ -13,6 +16,21 @@ VARIANTS = {
     "rnn, packed sequences": ["--cell", "RNN", "--packed"],
     "lstm, projected, batch first": ["--projected", "4", "--batch-first"],
 }
+
+
+def test_cells_train_as_on_cpus_and_have_one_kernel_besides_their_products() -> None:
+    run = partial(play_script, SCRIPTS / "cells.py", ranks=(1, 2))
+    live, on_cpus = (run(profile=profile, payload="values") for profile in ("dgx_h100", "emulated_200mbit"))
+    losses, expected = ([one.value for one in each.metrics] for each in (live, on_cpus))
+    assert len(losses) == len(expected) > 0
+    assert losses == pytest.approx(expected, rel=1e-5)
+    counts = Counter[str]()
+    for row in run().kernels:
+        counts[row.operator] += round(row.count)
+    # Two cells of each kind, five steps.
+    assert (counts["_thnn_fused_lstm_cell"], counts["_thnn_fused_lstm_cell_backward_impl"]) == (10, 10)
+    assert (counts["_thnn_fused_gru_cell"], counts["_thnn_fused_gru_cell_backward"]) == (10, 10)
+    assert counts["sigmoid_"] == counts["tanh"] == 0
 
 
 def play(*args: str, **how: str) -> Recording:

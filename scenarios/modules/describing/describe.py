@@ -14,6 +14,8 @@ _BY_NAMES: dict[Callable[[OperatorCall], Operations], str] = {
     products.convolution_backward: "convolution_backward",
     recurrent.forward: "_cudnn_rnn",
     recurrent.backward: "_cudnn_rnn_backward",
+    recurrent.cell: "_thnn_fused_lstm_cell _thnn_fused_lstm_cell_backward_impl _thnn_fused_gru_cell"
+    " _thnn_fused_gru_cell_backward",
     pointwise.insertion: "select_backward slice_backward diagonal_backward constant_pad_nd",
     pointwise.loss: "mse_loss smooth_l1_loss huber_loss binary_cross_entropy binary_cross_entropy_with_logits",
     pointwise.cat: "cat stack",

@@ -1,4 +1,4 @@
-"""Describes cuDNN's recurrent layers: products of all steps' inputs, and steps one after the other."""
+"""Describes cuDNN's recurrent layers (products of all inputs, and steps one after the other), and torch's cells."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from scenarios.modules.describing.call import Operations, OperatorCall
 from scenarios.seam.arguments import dtype_name
 from scenarios.seam.operations.operation import Operation
-from scenarios.seam.operations.pointwise import contiguous
+from scenarios.seam.operations.pointwise import contiguous, stream_call
 from scenarios.seam.operations.products import (
     GATES,
     Product,
@@ -18,6 +18,7 @@ from scenarios.seam.operations.products import (
     linear_input_gradient,
     linear_weight_gradient,
 )
+from scenarios.seam.operations.reductions import Reduction
 
 # By torch's number of a mode (aten/native/cudnn/RNN.cpp).
 CELLS = ("rnn", "rnn", "lstm", "gru")
@@ -59,13 +60,25 @@ def backward(call: OperatorCall) -> Operations:
     return tuple(found)
 
 
+def cell(call: OperatorCall) -> Operations:
+    """Return the kernel of a cell's gates, and the sums of its biases' gradients."""
+    read, written = (sum(each.numel() for each in some) for some in (call.read, call.results))
+    dtype = dtype_name(call.results[0])
+    found: list[Operation] = [stream_call(call.name, dtype, read=read, written=written)]
+    if call.get("has_bias"):
+        rows, columns = call.results[0].shape
+        total = Reduction(name="sum", dtype=dtype, outer=1, reduced=rows, inner=columns)
+        found += [total] * (2 if "gru" in call.name else 1)
+    return tuple(found)
+
+
 def _layers(call: OperatorCall, *, is_backward: bool) -> Iterator[_Layer]:
     given, hidden = call["input"], int(call["hidden_size"])
     state, directions = int(call["proj_size"]) or hidden, 1 + bool(call["bidirectional"])
-    cell, sizes = CELLS[call["mode"]], call["batch_sizes"]
+    kind, sizes = CELLS[call["mode"]], call["batch_sizes"]
     steps, rows = (len(sizes), given.shape[0]) if sizes else (_steps(call), given.shape[0] * given.shape[1])
     recurrence = Recurrence(
-        cell=cell,  # type: ignore[arg-type]
+        cell=kind,  # type: ignore[arg-type]
         steps=steps,
         batch=round(rows / steps),
         hidden=hidden,
@@ -76,7 +89,7 @@ def _layers(call: OperatorCall, *, is_backward: bool) -> Iterator[_Layer]:
     )
     for layer, direction in product(range(call["num_layers"]), range(directions)):
         inputs = directions * state if layer else given.shape[-1]
-        yield _Layer(layer, direction, rows, inputs, GATES[cell] * hidden, recurrence)
+        yield _Layer(layer, direction, rows, inputs, GATES[kind] * hidden, recurrence)
 
 
 def _steps(call: OperatorCall) -> int:

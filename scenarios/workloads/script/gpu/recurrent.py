@@ -1,6 +1,7 @@
-"""Recurrent layers as a GPU's cuDNN runs them: nn.LSTM, nn.GRU and nn.RNN as one call each.
+"""Recurrent layers and cells as GPUs run them: nn.LSTM, nn.GRU and nn.RNN as one call of cuDNN each, and what follows
+the products of nn.LSTMCell and nn.GRUCell as one kernel.
 
-On other devices torch runs them as a loop of operators over the time steps.
+On other devices torch runs them as many operators.
 """
 
 from __future__ import annotations
@@ -86,11 +87,100 @@ def _compute_gradients(input: Tensor, weights: Sequence[Tensor], of_layer: int, 
     ] else []
 
 
+def _lstm_cell(input: Tensor, state: Sequence[Tensor], of_input: Tensor, of_state: Tensor, *biases: Any) -> Any:
+    gates = input.matmul(of_input.t()), state[0].matmul(of_state.t())
+    return _aten._thnn_fused_lstm_cell(*gates, state[1], *biases)[:2]
+
+
+def _gru_cell(input: Tensor, state: Tensor, of_input: Tensor, of_state: Tensor, *biases: Any) -> Any:
+    gates = input.matmul(of_input.t()), state.matmul(of_state.t())
+    return _aten._thnn_fused_gru_cell(*gates, state, *biases)[0]
+
+
+def _lstm_shapes(gates: Tensor, _state_gates: Any, cells: Tensor, *_: Any) -> Any:
+    """Return results of `_thnn_fused_lstm_cell` without values; torch's own function requires biases."""
+    return gates.new_empty(cells.shape), torch.empty_like(cells), torch.empty_like(gates)
+
+
+def _gru_shapes(_input_gates: Any, _state_gates: Any, state: Tensor, *_: Any) -> Any:
+    """Return results of `_thnn_fused_gru_cell` without values: the state, and what the backward pass needs."""
+    return torch.empty_like(state), state.new_empty(state.shape[0], 5 * state.shape[1])
+
+
+def _gru_gradient_shapes(gradient: Tensor, kept: Tensor, has_bias: bool) -> Any:
+    gates = [kept.new_empty(gradient.shape[0], 3 * gradient.shape[1]) for _ in range(2)]
+    biases = [kept.new_empty(3 * gradient.shape[1]) if has_bias else None for _ in range(2)]
+    return *gates, torch.empty_like(gradient), *biases
+
+
+def _compute_lstm_cell(input_gates: Tensor, state_gates: Tensor, cells: Tensor, *biases: Any) -> Any:
+    """Return results of `_thnn_fused_lstm_cell` on the CPU; the third has the gates, which the backward pass needs."""
+    gates = sum((each for each in biases if each is not None), input_gates + state_gates)
+    admit, forget, made, shown = gates.chunk(4, 1)
+    admit, forget, made, shown = admit.sigmoid(), forget.sigmoid(), made.tanh(), shown.sigmoid()
+    last = forget * cells + admit * made
+    return shown * last.tanh(), last, torch.cat([admit, forget, made, shown], 1)
+
+
+def _compute_lstm_gradients(
+    gradient: Tensor | None, of_last: Tensor | None, cells: Tensor, last: Tensor, kept: Tensor, has_bias: bool
+) -> Any:
+    """Return results of `_thnn_fused_lstm_cell_backward_impl` on the CPU."""
+    admit, forget, made, shown = kept.chunk(4, 1)
+    given, of_cells = (torch.zeros_like(cells) if each is None else each for each in (gradient, of_last))
+    of_cells = of_cells + given * shown * (1 - last.tanh() ** 2)
+    gates = torch.cat(
+        [
+            of_cells * made * admit * (1 - admit),
+            of_cells * cells * forget * (1 - forget),
+            of_cells * admit * (1 - made**2),
+            given * last.tanh() * shown * (1 - shown),
+        ],
+        1,
+    )
+    return gates, of_cells * forget, gates.sum(0) if has_bias else None
+
+
+def _compute_gru_cell(input_gates: Tensor, state_gates: Tensor, state: Tensor, *biases: Any) -> Any:
+    """Return results of `_thnn_fused_gru_cell` on the CPU."""
+    of_input, of_state = (
+        gates if bias is None else gates + bias
+        for gates, bias in zip((input_gates, state_gates), biases or (None, None), strict=True)
+    )
+    (reset, update, new), (own_reset, own_update, own_new) = of_input.chunk(3, 1), of_state.chunk(3, 1)
+    reset, update = (reset + own_reset).sigmoid(), (update + own_update).sigmoid()
+    new = (new + reset * own_new).tanh()
+    return new + update * (state - new), torch.cat([reset, update, new, state, own_new], 1)
+
+
+def _compute_gru_gradients(gradient: Tensor, kept: Tensor, has_bias: bool) -> Any:
+    """Return results of `_thnn_fused_gru_cell_backward` on the CPU."""
+    reset, update, new, state, own_new = kept.chunk(5, 1)
+    of_new = gradient * (1 - update) * (1 - new**2)
+    of_reset = of_new * own_new * reset * (1 - reset)
+    of_update = gradient * (state - new) * update * (1 - update)
+    gates = [torch.cat([of_reset, of_update, each], 1) for each in (of_new, of_new * reset)]
+    return *gates, gradient * update, *(each.sum(0) if has_bias else None for each in gates)
+
+
 # Functions of GPUs in place of torch's composite operators, results without values, and results of values.
 LAYERS: dict[Any, Callable[..., Any]] = {
     getattr(getattr(_aten, name), overload): partial(_layer, mode, is_packed=overload == "data")
     for mode, name in enumerate(_NAMES)
     for overload in ("input", "data")
+} | {_aten.lstm_cell.default: _lstm_cell, _aten.gru_cell.default: _gru_cell}
+SHAPES: dict[str, Callable[..., Any]] = {
+    "_cudnn_rnn": _shapes,
+    "_cudnn_rnn_backward": _gradient_shapes,
+    "_thnn_fused_lstm_cell": _lstm_shapes,
+    "_thnn_fused_gru_cell": _gru_shapes,
+    "_thnn_fused_gru_cell_backward": _gru_gradient_shapes,
 }
-SHAPES: dict[str, Callable[..., Any]] = {"_cudnn_rnn": _shapes, "_cudnn_rnn_backward": _gradient_shapes}
-ON_CPU: dict[str, Callable[..., Any]] = {"_cudnn_rnn": _compute, "_cudnn_rnn_backward": _compute_gradients}
+ON_CPU: dict[str, Callable[..., Any]] = {
+    "_cudnn_rnn": _compute,
+    "_cudnn_rnn_backward": _compute_gradients,
+    "_thnn_fused_lstm_cell": _compute_lstm_cell,
+    "_thnn_fused_lstm_cell_backward_impl": _compute_lstm_gradients,
+    "_thnn_fused_gru_cell": _compute_gru_cell,
+    "_thnn_fused_gru_cell_backward": _compute_gru_gradients,
+}
