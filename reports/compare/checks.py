@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from reports.analysis.frames import COMPUTE, KEYS, STEP, ints
+from reports.analysis.prediction.uncertainty import on_gpus
 from reports.run import Run
 from reports.store.columns import frame_of_columns
 
@@ -99,8 +100,7 @@ def _operations_of(run: Run, other: Run, columns: Sequence[str]) -> pd.DataFrame
 
 
 def _is_gpu_script(run: Run) -> bool:
-    scenario = run.info.scenario
-    return scenario.get("program") == "script" and scenario["cluster"]["host"]["gpu"]["kind"] == "cuda"
+    return run.info.scenario.get("program") == "script" and on_gpus(run)
 
 
 def _check_bytes(predicted: Run, measured: Run) -> Check:

@@ -8,7 +8,7 @@ from typing import Any
 from reports.errors import ReportError
 from reports.job.folder import JOB_FILE, SCHEMA_VERSION, JobRun, predicted_job
 from reports.job.real_job import RealJob, real_job
-from scenarios import given_file
+from reports.store.json_file import read_json
 
 
 def load(folder: Path) -> JobRun | RealJob:
@@ -22,12 +22,7 @@ def load(folder: Path) -> JobRun | RealJob:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    try:
-        head = given_file.read_json(file)
-    except OSError as error:
-        raise ReportError(f"{file}: could not be read: {error.strerror or error}") from None
-    except ValueError as error:
-        raise ReportError(f"{file}: not JSON: {error}") from None
+    head = read_json(file)
     version = head.get("schema_version") if isinstance(head, dict) else None
     if version != SCHEMA_VERSION:
         raise ReportError(f"{file}: schema_version = {version!r}: expected {SCHEMA_VERSION}, as of a job")

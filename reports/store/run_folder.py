@@ -34,9 +34,9 @@ from reports.store.columns import (
     to_frame,
 )
 from reports.store.drafts import SPANS_FILE, refuse_name, whole_folder
+from reports.store.json_file import read_json
 from reports.store.parts import PART_ROWS, VERIFIED, Spans, SpansInFile, SpansInMemory, check_frame, unreadable
 from reports.store.replace import replace_file
-from scenarios import given_file
 from scenarios.seam.trace import SCHEMA_VERSION, Advice, ChangeRow, OperatorRow, Recording, RunInfo, Span, Thinned
 
 R = TypeVar("R")
@@ -236,13 +236,7 @@ def _load_info(folder: Path) -> RunInfo:
         raise ReportError(f"{folder}: no such run folder")
     if not path.is_file():
         raise ReportError(f"{folder}: not a run folder: it has no {RUN_FILE}{_of_plan(folder)}")
-    try:
-        content = given_file.read_json(path)
-    except OSError as error:
-        raise ReportError(f"{path}: could not be read: {error.strerror}") from error
-    except ValueError as error:
-        raise ReportError(f"{path}: not JSON: {error}") from error
-    return _checked_info(path, content)
+    return _checked_info(path, read_json(path))
 
 
 def _checked_info(path: Path, content: Any) -> RunInfo:

@@ -15,12 +15,12 @@ import pandas as pd
 from reports.analysis.repeats import Plays
 from reports.errors import ReportError
 from reports.store.columns import frame_of_columns
+from reports.store.json_file import read_json
 from reports.store.replace import replace_file
 from reports.store.run_folder import RUN_FILE
 from reports.terminal import text
 from reports.terminal.rows import records
 from reports.validation.validation import VALIDATED_OPERATIONS, Validation, errors_of
-from scenarios import given_file
 
 _SIDES = ("predicted", "measured")
 _TIMES = ("median_ns", "median_low_ns", "median_high_ns", "low_ns", "high_ns")
@@ -84,14 +84,7 @@ def _read_validated(folder: Path, content: Mapping[str, Any]) -> Validated:
 
 
 def _content(path: Path) -> dict[str, Any]:
-    try:
-        content = given_file.read_json(path)
-    except OSError as error:
-        raise ReportError(
-            f"{path}: could not be read: {error.strerror}; expected what 'twinstep validate' wrote"
-        ) from None
-    except ValueError as error:
-        raise ReportError(f"{path}: not JSON: {error}") from None
+    content = read_json(path, "; expected what 'twinstep validate' wrote")
     version = content.get("schema_version") if isinstance(content, dict) else None
     if version != SCHEMA_VERSION:
         raise ReportError(f"{path}: schema_version = {version!r}: expected {SCHEMA_VERSION}")
