@@ -60,7 +60,7 @@ class Curves:
 
 
 def curves_command(arguments: Sequence[str], prog: str) -> int:
-    """Run the command; return 0 whatever points ended with, 2 for a mistake, or 128 + n for signal n."""
+    """Run the command; return 0, 1 if no point has a result, 2 for a mistake, or 128 + n for signal n."""
     options = _parser(prog).parse_args(arguments)
     with report_mistakes():
         of = start(options.scenario, parse_values(options.sets), options.batch_key)
@@ -75,7 +75,11 @@ def curves_command(arguments: Sequence[str], prog: str) -> int:
         return 2
     with output():
         _show(folder, options)
-    return 0
+    frames = [study_frame(folder / name) for name in wanted.names if (folder / name).is_dir()]
+    if any((frame["status"] == "done").any() for frame in frames):
+        return 0
+    print(f"{options.scenario}: no point of a curve has a result", file=sys.stderr)
+    return 1
 
 
 def _parser(prog: str) -> argparse.ArgumentParser:

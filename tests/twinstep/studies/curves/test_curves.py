@@ -93,6 +93,14 @@ def test_scaling_is_measured_against_the_first_point(model: Path, capsys: pytest
     assert (strong[3]["status"], strong[3]["sentence"]) == ("scenario error", "24 is no batch")
 
 
+def test_curves_without_any_result_end_with_1(
+    model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(play, "play_point", lambda _: Result(status="scenario error", sentence="no"))
+    assert main(["curves", str(model), "--only", "scaling", "--hosts", "2"]) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == f"{model}: no point of a curve has a result"
+
+
 def test_a_batch_that_cannot_be_divided_is_left_out_and_said_so(
     model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
