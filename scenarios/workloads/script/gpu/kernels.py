@@ -87,9 +87,17 @@ def _drop(input: Tensor, p: float, train: bool) -> Tensor:
     return made
 
 
+def _ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Tensor, target_lengths: Tensor, *more: Any) -> Tensor:
+    """Run the loss with lengths as numbers of the host, as a GPU does."""
+    lengths = (each.cpu().tolist() for each in (input_lengths, target_lengths))
+    found: Tensor = _aten.ctc_loss.IntList(log_probs, targets, *lengths, *more)
+    return found
+
+
 FUSED: dict[Any, Callable[..., Any]] = {
     _aten.scaled_dot_product_attention.default: _attend,
     _aten.dropout.default: _drop,
+    _aten.ctc_loss.Tensor: _ctc_loss,
     **recurrent.LAYERS,
 }
 
@@ -114,6 +122,7 @@ def _reduce_gradients(_grad: Tensor, _input: Tensor, mean: Tensor, *_: Any) -> t
 _OF_SHAPES: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("_fused_sgd_", "_fused_sgd_.tensor_lr"), do_nothing),
     **recurrent.SHAPES,
+    "_ctc_loss_backward": lambda _, log_probs, *__: torch.empty_like(log_probs),
     "batch_norm_stats": _statistics,
     "batch_norm_gather_stats_with_counts": _gather_statistics,
     "batch_norm_elemt": lambda input, *_, **__: torch.empty_like(input),
