@@ -23,6 +23,7 @@ from scenarios.workloads.script.gpu.kernels import FUSED, as_laid_out
 from scenarios.workloads.script.gpu.known_values import META, Shadows, is_meta
 from scenarios.workloads.script.gpu.repeated import Repeated, key_of
 from scenarios.workloads.script.gpu.tensors import HostCopies, mark_pinned
+from scenarios.workloads.script.gpu.values.choices import note_choices
 from scenarios.workloads.script.gpu.values.computed import (
     EVENLY,
     NOT_KNOWN,
@@ -224,6 +225,7 @@ class OnGpu(TorchDispatchMode):
             self._computed.note(func, values, tensors_in((args, kwargs)), made)
         else:
             self._forget(func, args, kwargs, result)
+            note_choices(self._shadows, func, tensors_in((args, kwargs)), made)
         kernel, is_known = price(func, args, kwargs, result, on_gpu=True) if known is None else (known.kernel, True)
         if known is None and key is not None and failed is None:
             self._repeated.note(key, tensors_in((args, kwargs)), result, args[0] if args else None, kernel, decides)
@@ -282,6 +284,7 @@ class OnGpu(TorchDispatchMode):
             self._shadows.keep(target, values.expand(target.shape), is_guess=is_guess)
         else:
             self._shadows.forget([target])
+            note_choices(self._shadows, func, [source], [target])
         if not comes_from_gpu:
             self._transfers.to_gpu(source, is_blocking=is_blocking)
         elif (kernel := price(func, args, kwargs, target, on_gpu=True)[0]) is not None:

@@ -55,6 +55,7 @@ class Shadows:
         self._values: dict[int, torch.UntypedStorage | None] = {}
         self._indices: dict[int, int] = {}
         self._guesses = set[int]()  # storages whose values follow from unknown values
+        self._choices = set[int]()  # storages of unknown integers that are choices among unknown scores
         self._empty: set[int] = set()  # storages of the script's own meta tensors
         self.now = _Now()
 
@@ -122,6 +123,7 @@ class Shadows:
         del self._values[key], self._indices[key]
         # A storage's key is its address, which a later storage may get.
         self._guesses.discard(key)
+        self._choices.discard(key)
         self.memory.drop(key)
 
     def note_empty(self, tensors: Iterable[Tensor]) -> None:
@@ -188,6 +190,17 @@ class Shadows:
             key = tensor.untyped_storage()._cdata
             if key in self._values:
                 self._values[key] = None
+                self._choices.discard(key)
+
+    def note_choices(self, tensors: Iterable[Tensor]) -> None:
+        """Note that tensors with unknown integers hold choices among unknown scores, such as predicted classes."""
+        self._choices.update(
+            each.untyped_storage()._cdata for each in tensors if not is_data(each) and self.is_of_gpu(each)
+        )
+
+    def is_choice(self, tensor: Tensor) -> bool:
+        """Return whether a tensor's unknown integers are choices."""
+        return bool(self._choices) and self._key(tensor) in self._choices
 
 
 def wraps(tensor: Tensor) -> bool:

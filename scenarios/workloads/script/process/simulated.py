@@ -345,6 +345,9 @@ class SimulatedWork(dist.Work):
                     self._link.fill(output, part)
                 if not parts and self._link.shadows is not None:  # nobody knows what the call gave
                     self._link.shadows.forget(outputs)
+                shadows = self._link.shadows
+                if shadows is not None and any(map(shadows.is_choice, self._asked.inputs)):
+                    shadows.note_choices(outputs)
             self._link.computed.restart()
             if self._future is not None:
                 self._future.set_result(self._asked.result)

@@ -62,7 +62,9 @@ class ValueReads:
     def tensor(self, source: Tensor) -> Tensor:
         """Return the values of a tensor, for the CPU."""
         if not (source.is_floating_point() or self._shadows.knows(source)):
-            raise unknown_sizes(None)
+            if not self._shadows.is_choice(source):
+                raise unknown_sizes(None)
+            return self._choice(source)
         values = self._read(source)
         return fill_shape(source, UNKNOWN) if values is None else values
 
@@ -82,7 +84,17 @@ class ValueReads:
             self.say()
         return values
 
+    def _choice(self, source: Tensor) -> Tensor:
+        """Return substitutes for choices."""
+        self._count()
+        what = "booleans" if source.dtype == torch.bool else "integers"
+        where = users_line(sys._getframe())
+        self.say(f"{what} that the script reads in {where} are taken as {UNKNOWN:g}, as they are not computed")
+        return fill_shape(source, UNKNOWN)
+
     def _integer(self, tensor: Tensor) -> int:
+        if self._shadows.is_choice(tensor) and tensor.dtype != torch.bool:
+            return int(self._choice(tensor).item())
         if tensor.untyped_storage().nbytes() > tensor.element_size():
             raise unknown_sizes(None)
         where = users_line(sys._getframe())  # a storage of one number is rather a metric than a size
