@@ -112,6 +112,11 @@ def _gather_statistics(input: Tensor, mean: Tensor, invstd: Tensor, *_: Any) -> 
     return mean.new_empty(mean.shape[1]), invstd.new_empty(invstd.shape[1])
 
 
+def _fake_quantized(input: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+    """Return the result, and the mask of elements within range."""
+    return torch.empty_like(input), torch.empty_like(input, dtype=torch.bool)
+
+
 def _reduce_gradients(_grad: Tensor, _input: Tensor, mean: Tensor, *_: Any) -> tuple[Tensor, ...]:
     """Return sums of gradients, of gradients times centered inputs, and the gradients of weight and bias."""
     return tuple(torch.empty_like(mean) for _ in range(4))
@@ -120,7 +125,8 @@ def _reduce_gradients(_grad: Tensor, _input: Tensor, mean: Tensor, *_: Any) -> t
 # Operators that torch does not implement for meta tensors: those that only change their arguments, and result shapes of
 # batch norm's.
 _OF_SHAPES: dict[str, Callable[..., Any]] = {
-    **dict.fromkeys(("_fused_sgd_", "_fused_sgd_.tensor_lr"), do_nothing),
+    **dict.fromkeys(("_fused_sgd_", "_fused_sgd_.tensor_lr", "_fused_adagrad_"), do_nothing),
+    **dict.fromkeys(map("fake_quantize_{}_affine_cachemask".format, ("per_tensor", "per_channel")), _fake_quantized),
     **recurrent.SHAPES,
     "_ctc_loss_backward": lambda _, log_probs, *__: torch.empty_like(log_probs),
     "batch_norm_stats": _statistics,

@@ -65,6 +65,8 @@ def on_gpu(gpu: SeenGpu, link: SimulatedLink) -> Iterator[None]:
     draw_at_once(shadows)
     TritonKernels(shadows, gpu, link.launch, _say).watch()
     name_operators_of_gpus()
+    # One operator per layer of an encoder in evaluations: the operators of training price it, with padding.
+    torch.backends.mha.set_fastpath_enabled(False)
 
     @contextmanager
     def modes() -> Iterator[None]:
