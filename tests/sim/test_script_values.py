@@ -4,6 +4,7 @@ ids and sparse gradients have shapes and prices.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,16 @@ def test_simulated_gpus_report_values_as_real_ones(name: str) -> None:
 @pytest.mark.supports("values of integers; draws; sparse gradients of embeddings", "CPUs")
 def test_sparse_gradients_on_a_cpu_have_real_values() -> None:
     play_script(SCRIPTS / "sparse_gradients.py", ranks=(1, 1), steps=1000, profile="cpu_local")
+
+
+@pytest.mark.supports("products of sparse matrices (COO) with dense ones", "GPUs")
+def test_products_of_sparse_matrices_have_the_values_of_cpus() -> None:
+    run = partial(play_script, SCRIPTS / "graph_layers.py", ranks=(1, 2), steps=3)
+    live, on_cpus = (run(profile=profile, payload="values") for profile in ("dgx_h100", "emulated_200mbit"))
+    losses, expected = ([one.value for one in each.metrics] for each in (live, on_cpus))
+    assert len(losses) == len(expected) > 0
+    assert losses == pytest.approx(expected, rel=1e-5)
+    assert [span.label for span in run().spans] == [span.label for span in live.spans]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""Sparse tensors (COO) on a simulated GPU: gradients of embeddings with `sparse=True`, as optimizers use them.
+"""Sparse tensors (COO) on a simulated GPU: gradients of embeddings with `sparse=True`, as optimizers use them, and
+matrices of graphs, as products use them.
 
 A GPU's sparse tensor is a sparse meta tensor; operators on it run on its indices and values, as torch does on CUDA
 (aten/src/ATen/native/sparse/cuda), where one kernel may do the work of two here.
@@ -39,6 +40,11 @@ _OWN = {
     "_to_dense": "_to_dense",
     "zero_": "_zero",
     "copy_": "_copy",
+    **dict.fromkeys(("mm", "_sparse_mm"), "_product"),
+    **dict.fromkeys(("addmm", "_sparse_addmm"), "_add_product"),
+    "mv": "_vector_product",
+    "t": "_transposed",
+    "transpose": "_transposed",
 }
 
 
@@ -60,7 +66,14 @@ class Sparse:
         self._shadows, self._run = shadows, run
 
     def takes(self, func: Any, args: tuple[Any, ...], given: Sequence[Tensor]) -> bool:
-        """Return whether an operator creates a sparse tensor, or has one among its tensors `given`."""
+        """Return whether an operator creates a sparse tensor, or has one among its tensors `given`.
+
+        Raises:
+            RuntimeError: a tensor has another sparse layout than COO.
+        """
+        for each in given:
+            if each.layout not in (torch.strided, torch.sparse_coo, torch.jagged):
+                raise RuntimeError(f"a tensor in layout {each.layout} on a simulated GPU: expected torch.sparse_coo")
         if func is _MAKES or (func is _BAGS_BACK and args[_IS_SPARSE]):
             return True
         return any(each.layout is torch.sparse_coo for each in given)
@@ -135,6 +148,28 @@ class Sparse:
     def _copy(self, target: Tensor, source: Tensor, *_: Any) -> Tensor:
         return self._become(target, self._clone(source))
 
+    def _product(self, sparse: Tensor, dense: Tensor) -> Tensor:
+        """Return the product of a sparse matrix and a dense one: rows of the latter, weighted and added up."""
+        if not _is_sparse(sparse) or _is_sparse(dense):
+            raise RuntimeError(
+                "products with a sparse right operand have no price on simulated GPUs: expected a dense one"
+            )
+        rows, columns = _indices(sparse)
+        picked = dense.index_select(0, columns) * _values(sparse).unsqueeze(1)
+        return dense.new_zeros(sparse.shape[0], dense.shape[1]).index_add_(0, rows, picked)
+
+    def _add_product(
+        self, added: Tensor, sparse: Tensor, dense: Tensor, *, beta: float = 1, alpha: float = 1
+    ) -> Tensor:
+        product = self._product(sparse, dense)
+        return torch.add(added if beta == 1 else added * beta, product, alpha=alpha) if beta else product * alpha
+
+    def _vector_product(self, sparse: Tensor, dense: Tensor) -> Tensor:
+        return self._product(sparse, dense.unsqueeze(1)).squeeze(1)
+
+    def _transposed(self, sparse: Tensor, *_: Any) -> Tensor:
+        return _make(sparse.shape[::-1], _indices(sparse).flip(0), _values(sparse))
+
     def _become(self, tensor: Tensor, value: Tensor) -> Tensor:
         """Replace the contents of a sparse tensor by those of another one."""
         base: Any = torch._C.TensorBase
@@ -147,6 +182,9 @@ class Sparse:
         sparse = args[0]
         if name == "_to_copy" and torch.device(kwargs.get("device") or META).type == "cpu":
             raise RuntimeError("a sparse tensor of a simulated GPU has no values for the CPU: expected sparse=False")
+        if name == "_to_copy" and not self._shadows.is_of_gpu(sparse):
+            indices, values = (each.to("cuda") for each in (_indices(sparse), _values(sparse)))
+            sparse = _make_like(sparse, indices, values, sparse.is_coalesced())
         if name not in ("mul", "mul_", "div", "div_", "_to_copy") and not sparse.is_coalesced():
             sparse = self._coalesce(sparse)
         own = {key: value for key, value in kwargs.items() if key not in ("layout", "device")}
