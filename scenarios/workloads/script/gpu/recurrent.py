@@ -81,10 +81,9 @@ def _compute_gradients(input: Tensor, weights: Sequence[Tensor], of_layer: int, 
         known = [(one, by) for one, by in zip(made, gradients, strict=False) if by is not None]
         wanted = [each for each in leaves if each is not None]
         found = iter(torch.autograd.grad([one for one, _ in known], wanted, [by for _, by in known]))
-    all_ = [None if each is None else next(found) for each in leaves]
-    return *(each if is_made else None for each, is_made in zip(all_[:3], mask, strict=False)), all_[3:] if mask[
-        -1
-    ] else []
+    made_of = [None if each is None else next(found) for each in leaves]
+    by_mask = (each if is_made else None for each, is_made in zip(made_of[:3], mask, strict=False))
+    return *by_mask, made_of[3:] if mask[-1] else []
 
 
 def _lstm_cell(input: Tensor, state: Sequence[Tensor], of_input: Tensor, of_state: Tensor, *biases: Any) -> Any:
