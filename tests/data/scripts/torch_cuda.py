@@ -325,6 +325,11 @@ def streams():
     with cuda.nvtx.range("a"), cuda.profiler.profile():
         cuda.nvtx.range_push("b")
         cuda.nvtx.range_pop()
+    activities = torch.profiler.ProfilerActivity
+    for profiled in ([activities.CUDA], [activities.CPU, activities.CUDA]):
+        with torch.profiler.profile(activities=profiled) as profile:
+            (torch.ones(2, device=device) + 1).sum()
+        assert profile.profiler.profiler_kind == torch.autograd.ProfilerState.KINETO
 
 
 def operators():
