@@ -48,6 +48,8 @@ def pretend(gpu: SeenGpu, current: Current, streams: GpuStreams, memory_of: Call
     libraries.cuda.cufft_plan_cache = _PlanCache()
     libraries.cudnn.is_acceptable = lambda tensor: False  # else moving an RNN would flatten its weights by cuDNN
     cast("Any", torch.version).cuda = _CUDA
+    # The name of users: torch.distributed's own code, where this is true, needs NCCL's classes.
+    torch.distributed.is_nccl_available = lambda: True
     profiler: Any = torch.autograd.profiler
     profiler.emit_nvtx = _Nothing
     # Else a profile of CUDA would record CUDA's events at each operator, and fail slowly, as there is no CUDA.
