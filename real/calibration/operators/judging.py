@@ -126,5 +126,5 @@ _NAMES = {
     **{"HostCopy": "host copies", "OneRankCollective": "collectives of one rank", "Foreach": "lists of tensors"},
     **{"Sort": "sorts", "Scan": "scans", "PermuteSparse": "permuted ids", "BucketizeSparse": "bucketized ids"},
     **{"PermutePooled": "permuted embeddings", "BagsForward": "embedding bags"},
-    "BagsBackward": "embedding bags backward",
+    **{"BagsBackward": "embedding bags backward", "Recurrence": "recurrent layers"},
 }

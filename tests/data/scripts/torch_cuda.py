@@ -16,6 +16,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import nn
 from torch.cuda import comm
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.fsdp import fully_shard
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
@@ -325,6 +326,11 @@ def streams():
     with cuda.nvtx.range("a"), cuda.profiler.profile():
         cuda.nvtx.range_push("b")
         cuda.nvtx.range_pop()
+    activities = torch.profiler.ProfilerActivity
+    for profiled in ([activities.CUDA], [activities.CPU, activities.CUDA]):
+        with torch.profiler.profile(activities=profiled) as profile:
+            (torch.ones(2, device=device) + 1).sum()
+        assert profile.profiler.profiler_kind == torch.autograd.ProfilerState.KINETO
 
 
 def operators():
@@ -350,6 +356,7 @@ for check in (
 ):  # fmt: skip
     check()
 model = DistributedDataParallel(nn.Linear(8, 8).to(rank), device_ids=[rank])
+model.register_comm_hook(None, default_hooks.bf16_compress_hook)  # refused unless torch reports NCCL
 optimizer = torch.optim.RMSprop(model.parameters())
 for _ in range(3):
     model(torch.randn(4, 8).to(rank)).sum().backward()

@@ -15,7 +15,7 @@ from scenarios.seam.operations.normalisations import BatchNorm, NllLoss, RowNorm
 from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.optimizers import Foreach
 from scenarios.seam.operations.pointwise import Pointwise
-from scenarios.seam.operations.products import Product
+from scenarios.seam.operations.products import Product, Recurrence
 from scenarios.seam.operations.reductions import Pool, Qr, Reduction
 from scenarios.seam.operations.rows import EmbeddingBackward, Gather, Index, IndexPut, ScatterAdd
 from scenarios.seam.operations.sorting import BucketizeSparse, PermutePooled, PermuteSparse, Scan, Sort
@@ -40,8 +40,13 @@ def _one_rank(one: OneRankCollective, arena: Arena) -> Made:
     raise CannotMakeError("collectives of one rank need a process group")
 
 
+def _steps(one: Recurrence, arena: Arena) -> Made:
+    raise CannotMakeError("the steps of a recurrent layer do not run without the products of its inputs")
+
+
 _MAKERS: dict[type, Callable[[Any, Arena], Made]] = {
     Product: products.product,
+    Recurrence: _steps,
     Attention: products.attention,
     Convolution: products.convolution,
     Pointwise: elementwise.pointwise,

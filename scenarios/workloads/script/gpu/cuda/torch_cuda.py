@@ -47,7 +47,13 @@ def pretend(gpu: SeenGpu, current: Current, streams: GpuStreams, memory_of: Call
     libraries: Any = torch.backends
     libraries.cuda.cufft_plan_cache = _PlanCache()
     libraries.cudnn.is_acceptable = lambda tensor: False  # else moving an RNN would flatten its weights by cuDNN
-    cast("Any", torch.version).cuda, cast("Any", torch.autograd.profiler).emit_nvtx = _CUDA, _Nothing
+    cast("Any", torch.version).cuda = _CUDA
+    # The name of users: torch.distributed's own code, where this is true, needs NCCL's classes.
+    torch.distributed.is_nccl_available = lambda: True
+    profiler: Any = torch.autograd.profiler
+    profiler.emit_nvtx = _Nothing
+    # Else a profile of CUDA would record CUDA's events at each operator, and fail slowly, as there is no CUDA.
+    profiler._supported_activities = lambda: {torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA}
     follow_names()
     of_one_gpu()
     follow_types()

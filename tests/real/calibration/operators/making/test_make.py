@@ -23,7 +23,7 @@ from scenarios.seam.operations.normalisations import BatchNorm, NllLoss, RowNorm
 from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.optimizers import Foreach
 from scenarios.seam.operations.pointwise import Operand, Pointwise, contiguous, strided_call
-from scenarios.seam.operations.products import Product
+from scenarios.seam.operations.products import Product, Recurrence
 from scenarios.seam.operations.reductions import Pool, Qr, Reduction
 from scenarios.seam.operations.rows import EmbeddingBackward, Gather, Index, IndexPut, ScatterAdd
 from scenarios.seam.operations.sorting import BucketizeSparse, PermutePooled, PermuteSparse, Scan, Sort
@@ -204,7 +204,11 @@ BAGS: list[Operation] = [
     BagsBackward(bags=uniform(tables=3, rows=100, dim=16, bags=8, length=5), optimizer="sgd"),
 ]
 # Of which a CPU has no kernel, and copies between the host and itself.
-ON_GPUS: list[Operation] = [HostCopy(size_bytes=1000, to_gpu=True), OneRankCollective(size_bytes=1000, in_place=True)]
+ON_GPUS: list[Operation] = [
+    HostCopy(size_bytes=1000, to_gpu=True),
+    OneRankCollective(size_bytes=1000, in_place=True),
+    Recurrence(cell="lstm", steps=5, batch=4, hidden=16, state=16, dtype=F),
+]
 EVERY = [*PRODUCTS, *ELEMENTS, *STRIDED, *ROWS, *INDEXED, *LISTS]
 
 
@@ -268,6 +272,7 @@ def test_changed_tensors_are_no_inputs() -> None:
     [
         (ON_GPUS[0], "copies to and from the host need a GPU"),
         (ON_GPUS[1], "collectives of one rank need a process group"),
+        (ON_GPUS[2], "the steps of a recurrent layer do not run without the products of its inputs"),
         (Sort(elements=1000, bits=20), "torch sorts by all bits of its integers"),
         (Softmax(rows=8, dim=8, dtype=F, is_staged=False), "the softmax of torch 2.0"),
         (contiguous("frobnicate", 8, F), "torch has no operator 'frobnicate' of 1 tensors"),
