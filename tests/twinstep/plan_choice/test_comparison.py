@@ -160,9 +160,9 @@ def view_of(found: Compared) -> PlansView:
 def test_the_scenarios_own_plan_is_the_users(tmp_path: Path) -> None:
     file, own = few_of(tmp_path), tmp_path / "own.json"
     assert command("scenarios", "plan", file, "--out", own).returncode == 0
-    shown = command("twinstep", "plan", file, "--against", own, "--out", tmp_path / "1.json").stdout
+    shown = command("twinstep", "plan", file, "--seconds", 600, "--against", own, "--out", tmp_path / "1.json").stdout
     file = few_of(tmp_path, '[sharding]\nplan = "own.json"\n')
-    again = command("twinstep", "plan", file, "--out", tmp_path / "2.json").stdout
+    again = command("twinstep", "plan", file, "--seconds", 600, "--out", tmp_path / "2.json").stdout
     assert again.partition("Plan: ")[0] == shown.partition("Plan: ")[0]
     assert (tmp_path / "1.json").read_text() == (tmp_path / "2.json").read_text()
     assert (tmp_path / "1.html").read_text().count("your plan") > 1
