@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from scenarios.workloads.script.gpu.known_values import Shadows
 
-# Operators whose integer results are choices, if their values are unknown.
+# Operators whose integer results are choices among floats that are unknown.
 _CHOOSE = frozenset(
     {"argmax", "argmin", "topk", "sort", "argsort", "max", "min", "median", "mode", "kthvalue", "multinomial"}
 )
@@ -20,14 +21,25 @@ _CHOOSE = frozenset(
 _FOLLOW = frozenset(
     {
         *("cat", "stack", "clone", "index", "index_select", "gather", "take", "where", "flip", "roll", "repeat"),
-        *("_to_copy", "copy_", "_unsafe_view", "index_put_", "_index_put_impl_", "masked_fill", "masked_fill_"),
+        *("copy_", "_unsafe_view", "index_put_", "_index_put_impl_", "masked_fill", "masked_fill_"),
         *("eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not", "bitwise_and", "bitwise_or"),
     }
 )
+# Operators that compute with choices. Of masks they make counts, from which sizes may follow.
+_COMPUTE = frozenset({"_to_copy", "add", "sub", "mul", "neg", "remainder", "floor_divide", "clamp", "sum"})
+_NOTED = _CHOOSE | _FOLLOW | _COMPUTE
 
 
 def note_choices(shadows: Shadows, func: Any, given: Iterable[Tensor], made: Iterable[Tensor]) -> None:
     """Note which of an operator's unknown results `made` are choices, from its tensors `given`."""
     name = func.overloadpacket.__name__
-    if name in _CHOOSE or (name in _FOLLOW and any(map(shadows.is_choice, given))):
+    if name not in _NOTED:
+        return
+    given = list(given)
+    if name in _CHOOSE and given[0].is_floating_point():
         shadows.note_choices(made)
+    else:
+        chosen = [each for each in given if shadows.is_choice(each)]
+        counts = name in _COMPUTE and any(each.dtype == torch.bool for each in chosen)
+        if chosen and not counts:
+            shadows.note_choices(made)
