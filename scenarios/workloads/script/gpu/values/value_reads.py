@@ -87,9 +87,9 @@ class ValueReads:
     def _choice(self, source: Tensor) -> Tensor:
         """Return substitutes for choices."""
         self._count()
-        what = "booleans" if source.dtype == torch.bool else "integers"
         where = users_line(sys._getframe())
-        self.say(f"{what} that the script reads in {where} are taken as {UNKNOWN:g}, as they are not computed")
+        what, value = ("booleans", "true") if source.dtype == torch.bool else ("integers", f"{UNKNOWN:g}")
+        self.say(f"{what} that the script reads in {where} are taken as {value}, as they are not computed")
         return fill_shape(source, UNKNOWN)
 
     def _integer(self, tensor: Tensor) -> int:
