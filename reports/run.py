@@ -293,10 +293,13 @@ class Run(Printed):
 
     def _steps_of(self, outline: frames.Outline) -> pd.DataFrame:
         info = self.info
-        measured = info.world == "real"
-        sync_every = self.sync_every
         return step_times.steps(
-            outline, info.world_size, self.batch_size, info.thinned, sync_every=sync_every, measured=measured
+            outline,
+            info.world_size,
+            self.batch_size,
+            info.thinned,
+            sync_every=self.sync_every,
+            may_warm_up=info.world == "real" or info.scenario.get("program") == "script",
         )
 
     @cached_property
@@ -306,7 +309,7 @@ class Run(Printed):
 
     @cached_property
     def warm_up(self) -> list[int]:
-        """The numbers of a measured run's warm-up steps, which frames over steps leave out."""
+        """The numbers of the warm-up steps of a measured run or a script, which frames over steps leave out."""
         found: list[int] = self.steps.loc[self.steps["warm_up"].to_numpy(bool), "step"].tolist()
         return found
 

@@ -53,14 +53,14 @@ def steps(
     thinned: Thinned | None = None,
     *,
     sync_every: int = 0,
-    measured: bool = False,
+    may_warm_up: bool = False,
 ) -> pd.DataFrame:
     """Return one row per step: from the start of its first rank to the end of its last.
 
     `phase` counts from 0 and grows where a step uses other operations than the step before it (vanilla steps before
     compressed ones). `complete`: every rank ended it. `steady`: complete, or any step where none is complete, and one
     of `scenarios.seam.steady_steps.steady_steps`; averaging steps only if there are no others. `warm_up`: one of the
-    first of these, which take longer than the others in a measured run; such a step is not steady.
+    first of these, which take longer than the others if the run may warm up; such a step is not steady.
 
     Args:
         whole: the outline of the run's spans.
@@ -68,14 +68,14 @@ def steps(
         batch_size: samples per rank; without it `samples_per_s` is nan.
         thinned: what a run recorded about spans that it left out.
         sync_every: every how many steps replicas of tables are averaged.
-        measured: whether the run is real, so that it may have a warm-up.
+        may_warm_up: whether the run is real, or of a script, whose own code fills torch's caches when it is predicted.
     """
     columns = _times(whole.own, world_size, batch_size)
     numbers, took, complete = (np.asarray(columns[name]) for name in ("step", "step_ns", "complete"))
     counted = _may_be_steady(complete, numbers, sync_every)
     phase, steady = _regimes(whole, numbers, counted, thinned)
     alike = np.flatnonzero(counted)[steady]
-    settled = leading(took[alike].tolist()) if measured else 0
+    settled = leading(took[alike].tolist()) if may_warm_up else 0
     more = {
         "phase": phase,
         "steady": np.isin(numbers, numbers[alike[settled:]]),

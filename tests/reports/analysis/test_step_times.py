@@ -115,8 +115,12 @@ def test_steps_say_which_are_warm_up_and_frames_keep_their_spans(run: Run):
     assert set(run.critical_path["step"]) == set(range(8))
 
 
-def test_a_prediction_has_no_warm_up():
-    assert Run.of(recording("sim")).warm_up == []
+def test_of_predictions_those_of_scripts_have_a_warm_up():
+    """A script's own code runs, and fills torch's caches in its first steps."""
+    predicted = recording("sim")
+    assert Run.of(predicted).warm_up == []
+    script = dataclasses.replace(predicted.info, scenario={**predicted.info.scenario, "program": "script"})
+    assert Run.of(dataclasses.replace(predicted, info=script)).warm_up == [*STEPS]
 
 
 def test_frames_take_their_means_without_the_warm_up(run: Run):
