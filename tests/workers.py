@@ -84,15 +84,20 @@ class _Workers:
         return failed
 
     def _has_failed(self, pid: int) -> bool:
-        _, status = os.waitpid(pid, 0)
-        output, name = self._running.pop(pid)
-        with output:
-            output.seek(0)
-            print(output.read(), end="", flush=True)
-        test = name[:].rstrip(b"\0").decode(errors="replace")
-        if status or test:
-            print(f"a worker ended with {os.waitstatus_to_exitcode(status)}{test and f' in {test}'}", flush=True)
-        return bool(status or test)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # interrupted here, the worker can be waited for again
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            _, status = os.waitpid(pid, 0)
+            output, name = self._running.pop(pid)
+            with output:
+                output.seek(0)
+                print(output.read(), end="", flush=True)
+            test = name[:].rstrip(b"\0").decode(errors="replace")
+            if status or test:
+                print(f"a worker ended with {os.waitstatus_to_exitcode(status)}{test and f' in {test}'}", flush=True)
+            return bool(status or test)
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 @pytest.hookimpl(tryfirst=True)

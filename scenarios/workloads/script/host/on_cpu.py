@@ -30,8 +30,9 @@ _LEAST_NS = 20_000
 # Python's library. Less may be noise of a busy machine; torch's C++ does other work for tensors without values.
 _LEAST_MEASURED_NS, _LEAST_STRETCH_NS, _LEAST_ELSEWHERE_NS = 200_000, 50_000, 1_000_000
 # What a line takes in a step beyond this many times the most of its earlier steps may be noise of a virtual machine,
-# whose CPU time includes what the host takes from it; from this many ns on it counts, as a checkpoint's would.
-_MOST_OF_EARLIER, _LEAST_ONCE_NS = 2, 10_000_000
+# whose CPU time includes what the host takes from it; from this many ns on it counts, as a checkpoint's would. In the
+# first step, which has none before it, less is enough.
+_MOST_OF_EARLIER, _LEAST_ONCE_NS, _LEAST_AT_FIRST_NS = 2, 10_000_000, 1_000_000
 _OF_TORCH = ("/site-packages/torch", "/site-packages/fbgemm_gpu")  # also torchrec's
 _USUAL = Eager()
 # Freeing memory takes up to this share of the CPU time of operators and copies (page by page), and this many ns per
@@ -137,22 +138,20 @@ def _is_opaque(file: str) -> bool:
 
 
 class Recurring:
-    """The measured work of lines in a step, limited by that of earlier steps: a busy machine's noise does not recur.
-
-    All work of the first step counts.
-    """
+    """The measured work of lines in a step, limited by that of earlier steps: a busy machine's noise does not recur."""
 
     def __init__(self) -> None:
         self._now_ns = defaultdict[tuple[str, int], float](float)
         self._counted_ns = defaultdict[tuple[str, int], float](float)
-        self._most_ns: dict[tuple[str, int], float] | None = None  # by line, of earlier steps; None: there are none
+        self._most_ns: dict[tuple[str, int], float] = {}  # by line, of earlier steps
+        self._least_once_ns = _LEAST_AT_FIRST_NS
 
     def add(self, line: tuple[str, int], cpu_ns: float) -> float:
         """Add a stretch to a line, and return the ns to count now: once the line has enough, also its work before."""
         now_ns = self._now_ns[line] = self._now_ns[line] + cpu_ns
         if now_ns < _LEAST_MEASURED_NS:
             return 0
-        if self._most_ns is not None and now_ns < _LEAST_ONCE_NS:
+        if now_ns < self._least_once_ns:
             now_ns = min(now_ns, _MOST_OF_EARLIER * self._most_ns.get(line, 0.0))
         due_ns = now_ns - self._counted_ns[line]
         self._counted_ns[line] = now_ns
@@ -160,7 +159,7 @@ class Recurring:
 
     def end_step(self) -> None:
         """Begin a step, for which all work so far is that of earlier steps."""
-        self._most_ns = self._most_ns or {}
+        self._least_once_ns = _LEAST_ONCE_NS
         for line, took_ns in self._now_ns.items():
             self._most_ns[line] = max(took_ns, self._most_ns.get(line, 0.0))
         self._now_ns.clear()

@@ -7,21 +7,17 @@ from scenarios.workloads.script.host.on_cpu import Recurring
 HERE, THERE = ("train.py", 7), ("train.py", 9)
 
 
-def test_work_counts_from_a_least_time_on_with_what_was_before() -> None:
+def test_work_of_the_first_step_counts_from_1_ms_on_with_what_was_before() -> None:
     recurring = Recurring()
-    assert [recurring.add(HERE, 150_000), recurring.add(HERE, 100_000), recurring.add(HERE, 60_000)] == [
-        0,
-        250_000,
-        60_000,
-    ]
-    assert recurring.add(THERE, 150_000) == 0
+    assert [recurring.add(HERE, each) for each in (700_000, 400_000, 60_000)] == [0, 1_100_000, 60_000]
+    assert recurring.add(THERE, 900_000) == 0
 
 
-def test_a_line_counts_up_to_twice_the_most_of_its_earlier_steps() -> None:
+def test_a_line_counts_from_a_least_time_up_to_twice_the_most_of_its_earlier_steps() -> None:
     recurring = Recurring()
     recurring.add(HERE, 300_000)
     recurring.end_step()
-    assert [recurring.add(HERE, 500_000), recurring.add(HERE, 900_000)] == [500_000, 100_000]
+    assert [recurring.add(HERE, each) for each in (150_000, 350_000, 900_000)] == [0, 500_000, 100_000]
     recurring.end_step()
     assert recurring.add(HERE, 2_000_000) == 2_000_000
 
