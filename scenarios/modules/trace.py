@@ -14,7 +14,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map_on
 
 from scenarios.modules.fake import build_fake, explain_error, fake
 from scenarios.modules.fully_sharded.units import Mark, Unit, UnitMarks
-from scenarios.modules.fusion import fused_kernel, fusing_groups
+from scenarios.modules.fusion import fused_kernel, fusing_groups, recompute
 from scenarios.modules.late_arguments import Needs
 from scenarios.modules.recorder import Operator, Recorder
 from scenarios.seam.host_work import total
@@ -216,8 +216,10 @@ def trace(
         recorder = Recorder(on_gpu=on_gpu)
         recorder.knows(there)
         with recorder:
-            traced = _passes(recorder, module, given, gradients=gradients, late=late, units=units)
-    return replace(traced, fuses=fuses)
+            traced, outputs = _passes(recorder, module, given, gradients=gradients, late=late, units=units)
+    if not fuses:
+        return traced
+    return replace(traced, fuses=True, backward=recompute(traced.forward, traced.backward, outputs))
 
 
 def _passes(
@@ -228,8 +230,8 @@ def _passes(
     gradients: Sequence[bool | None] | None,
     late: Sequence[int],
     units: Sequence[Unit],
-) -> Trace:
-    """Run both passes under the recorder, on tensors without values."""
+) -> tuple[Trace, set[int]]:
+    """Run both passes under the recorder, on tensors without values; also return the numbers of the outputs."""
     needs: list[Need] = []
     state_bytes = size_of(state(module))
     marks = UnitMarks(recorder, trainable(module), units, needs)
@@ -247,7 +249,7 @@ def _passes(
     recorder.settle()
     arrived = {each.parameter for each in ready}
     leaves, layout = tree_flatten(result)
-    return Trace(
+    traced = Trace(
         forward=forward,
         backward=tuple(recorder.operators[len(forward) :]),
         outputs=tuple(_spec(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves),
@@ -266,6 +268,7 @@ def _passes(
         marks=(tuple(marks.forward), tuple(marks.backward)),
         numbers=tuple(recorder.number_of(each) for each in parameters) if units else (),
     )
+    return traced, set(map(recorder.number_of, outputs))
 
 
 def _forward(

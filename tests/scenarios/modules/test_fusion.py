@@ -36,13 +36,14 @@ def test_intermediate_results_of_fused_operators_are_not_written() -> None:
     assert move(found.forward) == [("elementwise", 2 * SIZE, SIZE)]
 
 
-def test_a_product_absorbs_elementwise_operators_on_its_result() -> None:
+def test_a_product_is_a_kernel_of_its_own() -> None:
+    """A library writes it; what follows reads it."""
     weight = torch.empty(WIDTH, WIDTH)
     found = trace_function(lambda x, w: (x @ w).relu(), rows(), weight)
-    assert move(found.forward) == [("gemm", SIZE + 4 * WIDTH**2, SIZE)]
+    assert move(found.forward) == [("gemm", SIZE + 4 * WIDTH**2, SIZE), ("elementwise", SIZE, SIZE)]
 
 
-def test_fused_kernels_write_tensors_kept_for_the_backward_pass() -> None:
+def test_fused_kernels_write_what_is_kept_for_the_backward_pass() -> None:
     """Of tanh its result, of the product both factors: x, and sin(x), which is made on the way."""
     found = trace_function(lambda x: (x.tanh() * x.sin()).sum(), rows(wants=True))
     ((kind, read, written),) = move(found.forward)
@@ -50,8 +51,37 @@ def test_fused_kernels_write_tensors_kept_for_the_backward_pass() -> None:
     assert written == 2 * SIZE + 4, "x itself is there anyway"
 
 
-def test_a_sum_ends_it() -> None:
+def test_what_the_backward_pass_can_recompute_is_not_kept() -> None:
+    """tanh and sin are computed again from x, which is there anyway."""
+    found = trace(lambda: lambda x: (x.tanh() * x.sin()).sum(), "f", ((rows(wants=True),), {}), on_gpu=True, fuses=True)
+    assert move(found.forward) == [("elementwise", SIZE, 4)]
+    assert move(found.backward) == [("elementwise", SIZE, SIZE)]
+
+
+def test_a_loss_keeps_logits_in_half_precision() -> None:
+    """Neither the float32 copy nor its log-softmax is written, and back only the logits' gradient in bfloat16 is."""
+
+    def loss(x: Tensor, target: Tensor) -> Tensor:
+        return functional.cross_entropy((x * 1).float(), target)
+
+    half, target = (
+        torch.empty(ROWS, WIDTH, dtype=torch.bfloat16, requires_grad=True),
+        torch.empty(ROWS, dtype=torch.int64),
+    )
+    found = trace(lambda: loss, "f", ((half, target), {}), on_gpu=True, fuses=True)
+    (read,) = {one.bytes_read for one in fuse_operators(found.forward)}
+    assert read == SIZE / 2 + 8 * ROWS
+    assert [one.bytes_written for one in fuse_operators(found.backward)] == [SIZE / 2]
+
+
+def test_a_sum_over_rows_stays_within_its_kernel() -> None:
     found = trace_function(lambda x: (x * 2).sum(1, keepdim=True) + x, rows())
+    assert move(found.forward) == [("elementwise", SIZE, SIZE)]
+
+
+@pytest.mark.parametrize("dim", [0, None])
+def test_another_sum_ends_its_kernel(dim: int | None) -> None:
+    found = trace_function(lambda x: (x * 2).sum(dim) + x, rows())
     assert [one.launches for one in fuse_operators(found.forward)] == [1, 1]
 
 
@@ -112,7 +142,7 @@ def test_fusion_never_adds_bytes_or_kernels(name: str) -> None:
 
 
 def test_a_linear_layer_saves_as_a_compiler_does() -> None:
-    """Bias and activation in the product's kernel; back, the activation's and the bias's gradients in one."""
+    """A product with its bias, then the activation; back, the activation's and the bias's gradients are one kernel."""
 
     class Layer(nn.Module):
         def __init__(self) -> None:
@@ -123,5 +153,5 @@ def test_a_linear_layer_saves_as_a_compiler_does() -> None:
             return functional.relu(self.layer(x))
 
     found = trace(Layer, "layer", ((rows(wants=True),), {}), on_gpu=True)
-    assert [one.kind for one in fuse_operators(found.forward)] == ["gemm"]
+    assert [one.kind for one in fuse_operators(found.forward)] == ["gemm", "elementwise"]
     assert [one.kind for one in fuse_operators(found.backward)] == ["elementwise", "gemm", "gemm"]

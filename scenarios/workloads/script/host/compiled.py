@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import weakref
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from scenarios.modules.fusion import fuse_operators
+from scenarios.modules.fusion import Runs, fuse_operators
 from scenarios.modules.operators import size_bytes, tensors_in, touched_tensors
 from scenarios.modules.recorder import Operator
 from scenarios.seam.host_work import NO_WORK, HostWork
 from scenarios.seam.kernel import Kernel
 from scenarios.workloads.recording.events.work import GradientReady, Label, Launched, LaunchKernel, OnStream
 from scenarios.workloads.script.gpu.memory.memory import DeviceMemory
-from scenarios.workloads.script.host.compiled_memory import CompiledMemory
+from scenarios.workloads.script.host.compiled_memory import CompiledMemory, Kept
 
 # A call: operator, positional arguments, keyword arguments, result.
 Call = tuple[Any, tuple[Any, ...], dict[str, Any], Any]
@@ -30,9 +30,9 @@ _MOST_RANGES = 1 << 12
 class Compiled:
     """A buffer of the operators that compiled code has run since the last launch.
 
-    A backward operator belongs to compiled code if compiled code made its autograd node. Other launches in between,
-    such as copies of gradients into buckets, are put behind the buffer. `launch(kernel, work)` launches a kernel after
-    the host's work.
+    A backward operator belongs to compiled code if compiled code made its autograd node. It reads, of tensors that a
+    compiler recomputes, what these are recomputed from. Other launches in between, such as copies of gradients into
+    buckets, are put behind the buffer. `launch(kernel, work)` launches a kernel after the host's work.
     """
 
     def __init__(self, launch: Callable[[Kernel, HostWork], None]) -> None:
@@ -43,6 +43,9 @@ class Compiled:
         self._ends: list[int] = []  # and where it ends
         self._after: list[Callable[[], None]] = []
         self._memory: CompiledMemory | None = None
+        # By storage: what is read instead of recomputed tensors, with its bytes; and the numbers of what is read.
+        self._recomputed: dict[int, dict[int, int]] = {}
+        self._kept: dict[int, int] = {}
         self._clear()
 
     def takes(self, memory: DeviceMemory) -> None:
@@ -120,8 +123,8 @@ class Compiled:
     def _flush(self, outputs: frozenset[int] | None) -> None:
         # Taken before anything is launched: a launch may buffer again, or flush.
         operators, after = self._operators, self._after
-        if self._memory is not None:
-            self._memory.end(operators, self._numbers, outputs)
+        if operators or self._memory is not None:
+            self._keep(Runs(operators), outputs)
         if not operators:
             return
         entry = _OF_ENTRY if self._is_entered else NO_WORK
@@ -134,6 +137,22 @@ class Compiled:
         for launch in after:
             launch()
 
+    def _keep(self, runs: Runs, outputs: frozenset[int] | None) -> None:
+        """Find what the forward pass keeps for the backward pass, and count its memory."""
+        kept: Kept | None = None
+        if outputs is not None:
+            given = {number for key, number in self._numbers.items() if key in outputs}
+            kept = Kept(given, runs.recomputed(set(self._numbers.values()), given))
+            self._freed.update(kept.recomputed)  # as if they did not exist
+            roots = set[int]().union(*kept.recomputed.values())
+            for key, number in self._numbers.items():
+                if number in kept.recomputed:
+                    self._recomputed[key] = dict(kept.recomputed[number])
+                elif number in roots:
+                    self._kept[key] = number
+        if self._memory is not None:
+            self._memory.end(runs, self._numbers, kept)
+
     def _clear(self) -> None:
         self._operators: list[Operator] = []
         self._uses: dict[int, list[Operator]] = {}
@@ -143,24 +162,29 @@ class Compiled:
     def _sizes(self, tensors: Sequence[Tensor]) -> dict[int, int]:
         sizes: dict[int, int] = {}
         for tensor in tensors:
-            number = self._number(tensor.untyped_storage())
-            sizes[number] = max(size_bytes(tensor), sizes.get(number, 0))
+            storage = tensor.untyped_storage()
+            number = self._number(storage)
+            for each, size in self._recomputed.get(storage._cdata, {number: size_bytes(tensor)}).items():
+                sizes[each] = max(size, sizes.get(each, 0))
         return sizes
 
     def _number(self, storage: Any) -> int:
         key = storage._cdata
         if key not in self._numbers:
-            self._numbered += 1
-            self._numbers[key] = self._numbered
-            weakref.finalize(storage, _mark_freed, self._numbers, self._freed, key)
+            if key not in self._kept:
+                self._numbered += 1
+            self._numbers[key] = self._kept.get(key, self._numbered)
+            weakref.finalize(storage, _forget, key, self._numbers, self._freed, (self._recomputed, self._kept))
         return self._numbers[key]
 
 
-def _mark_freed(numbers: dict[int, int], freed: set[int], key: int) -> None:
+def _forget(key: int, numbers: dict[int, int], freed: set[int], kept: Iterable[dict[int, Any]]) -> None:
     """Mark a tensor's number as freed once no one holds its storage."""
     number = numbers.pop(key, None)
     if number is not None:
         freed.add(number)
+    for each in kept:
+        each.pop(key, None)
 
 
 class AsCompiled:
