@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from scenarios.modules.recorder import Operator
 from scenarios.seam.kernel import Kernel
@@ -27,7 +28,11 @@ from scenarios.seam.operations.operation import Operation
 from scenarios.seam.operations.products import FULL_ALIGNMENT, Product, Recurrence
 from scenarios.seam.operations.reductions import Reduction
 
+# How a step's operators are fused: not at all, as by torch.compile, or with what follows products in their kernels.
+Fusion = Literal["", "compiled", "epilogues"]
+
 _POINTWISE = frozenset({"elementwise", "optimizer"})
+_PRODUCTS = frozenset({"gemm", "convolution"})
 # Operators of kind "permute" that keep their own kernel: those that read or write rows by index, and FSDP2's.
 _BY_INDEX = frozenset(
     {
@@ -48,19 +53,25 @@ class _Group:
     operators: list[Operator] = field(default_factory=list)
     rows: int = 0
     is_open: bool = False
+    is_product: bool = False
 
     def takes(self, rows: int | None) -> bool:
         """Return whether an operator joins: with sums over so many rows, 0: no sums, or None: over anything else."""
+        if self.is_product:
+            return not rows
         return self.is_open and (rows == 0 or not self.rows or rows == self.rows)
 
 
-def fuse_operators(operators: Sequence[Operator]) -> list[Kernel]:
-    """Return the kernels that result from fusing the operators, which are in their order."""
-    return [fused_kernel(group) for group in fusing_groups(operators)]
+def fuse_operators(operators: Sequence[Operator], *, epilogues: bool = False) -> list[Kernel]:
+    """Return the kernels that result from fusing the operators, which are in their order; as `fusing_groups`."""
+    return [fused_kernel(group) for group in fusing_groups(operators, epilogues=epilogues)]
 
 
-def fusing_groups(operators: Sequence[Operator]) -> list[list[Operator]]:
-    """Return the operators, which are in their order, in groups that become one kernel each."""
+def fusing_groups(operators: Sequence[Operator], *, epilogues: bool = False) -> list[list[Operator]]:
+    """Return the operators, which are in their order, in groups that become one kernel each.
+
+    With `epilogues`, a product's kernel also contains the elementwise operators on its result.
+    """
     groups: list[_Group] = []
     writer: dict[int, int] = {}  # tensor -> the group that wrote it last
     user: dict[int, int] = {}  # tensor -> the last group that read or wrote it
@@ -70,7 +81,8 @@ def fusing_groups(operators: Sequence[Operator]) -> list[list[Operator]]:
         rows = _summed_rows(operator) if can_fuse else 0
         place = _place(operator, rows, groups, writer, user, summed) if can_fuse else len(groups)
         if place == len(groups):
-            groups.append(_Group(is_open=can_fuse and rows is not None))
+            is_product = epilogues and operator.kernel.kind in _PRODUCTS
+            groups.append(_Group(is_product=is_product, is_open=is_product or (can_fuse and rows is not None)))
         groups[place].operators.append(operator)
         groups[place].rows = groups[place].rows or rows or 0
         for tensor in operator.writes:
@@ -122,6 +134,8 @@ def _place(
         is_there = place > producer or (place == producer and not has_sums)
         if place < 0 or not is_there or not groups[place].takes(rows):
             continue
+        if groups[place].is_product and all(writer.get(tensor) != place for tensor in operator.reads):
+            continue
         if all(user.get(tensor, -1) <= place for tensor in operator.writes):
             return place
     return len(groups)
@@ -132,7 +146,7 @@ def recompute(forward: Sequence[Operator], backward: Sequence[Operator], outputs
 
     The forward operators no longer write what is recomputed. `outputs` are the tensors that the forward pass returns.
     """
-    found = Runs(forward).recomputed({tensor for each in backward for tensor in each.reads}, outputs)
+    found = FusedRuns(forward).recomputed({tensor for each in backward for tensor in each.reads}, outputs)
     for tensor in found:
         maker = next(each for each in forward if tensor in each.writes)
         maker.freed.add(tensor)
@@ -213,7 +227,7 @@ class _Maker:
     run: int | None
 
 
-class Runs:
+class FusedRuns:
     """Operators cut into runs that a compiler fuses, each between two operators of libraries.
 
     Attributes:

@@ -21,6 +21,7 @@ from scenarios.modules.fake import build_fake, explain_error, fake
 from scenarios.modules.fully_sharded.replica import ShardedReplica, check_windows
 from scenarios.modules.fully_sharded.shards import check_elementwise, shard_like
 from scenarios.modules.fully_sharded.units import Unit, units_of
+from scenarios.modules.fusion import Fusion
 from scenarios.modules.memory import parts_of
 from scenarios.modules.precision import LossScaler, LossScaling, rounding_to_tf32, rounds_to_tf32
 from scenarios.modules.recorder import Recorder
@@ -144,9 +145,10 @@ class Module:
         return self._cluster.host.gpu.device.is_launched
 
     @property
-    def fuses(self) -> bool:
-        """True if a compiler fuses the module's operators."""
-        return self._on_gpu and self._launching.fusion
+    def fuses(self) -> Fusion:
+        """How the module's operators are fused in costs."""
+        fusion = self._on_gpu and self._launching.fusion
+        return "compiled" if fusion is True else fusion or ""
 
     def on(self, rank: Rank) -> Replica:
         """Return this rank's copy or shards, and open gradient streams; every rank calls this, in the same order."""

@@ -14,7 +14,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map_on
 
 from scenarios.modules.fake import build_fake, explain_error, fake
 from scenarios.modules.fully_sharded.units import Mark, Unit, UnitMarks
-from scenarios.modules.fusion import fused_kernel, fusing_groups, recompute
+from scenarios.modules.fusion import Fusion, fused_kernel, fusing_groups, recompute
 from scenarios.modules.late_arguments import Needs
 from scenarios.modules.recorder import Operator, Recorder
 from scenarios.seam.host_work import total
@@ -89,7 +89,7 @@ class Trace:
         kept_bytes: bytes that the forward pass keeps for the backward pass, by the module that created them.
         forward_peak_bytes: the forward pass's peak of tensors other than parameters and inputs.
         held_at_peak: bytes at the backward pass's peak: of `kept_bytes`, and of GRADIENTS and TEMPORARIES.
-        fuses: whether costs are those of a compiler that fuses operators.
+        fuses: how operators are fused in costs.
         marks: positions of both passes at units of a fully sharded module; else empty.
         numbers: tensor numbers of the parameters' storages, as operators use them.
     """
@@ -109,7 +109,7 @@ class Trace:
     kept_bytes: dict[str, int]
     forward_peak_bytes: int
     held_at_peak: dict[str, int]
-    fuses: bool = False
+    fuses: Fusion = ""
     marks: tuple[tuple[Mark, ...], tuple[Mark, ...]] = ((), ())
     numbers: tuple[int, ...] = ()
     _segments: dict[frozenset[Ready], tuple[BackwardSegment, ...]] = field(default_factory=dict, repr=False)
@@ -156,13 +156,13 @@ class Trace:
             yield BackwardSegment(kernel=cost_of(self.backward[begin:], fuses=self.fuses), ready=None)
 
 
-def cost_of(operators: Sequence[Operator], *, fuses: bool = False) -> Kernel:
+def cost_of(operators: Sequence[Operator], *, fuses: Fusion = "") -> Kernel:
     """Return all operators as one computation, fused or not; fused code leaves the host no work per operator.
 
     A fused kernel belongs to the module of its first operator.
     """
     if fuses:
-        groups = fusing_groups(operators)
+        groups = fusing_groups(operators, epilogues=fuses == "epilogues")
         return together(map(fused_kernel, groups), [_layer(group[0]) for group in groups])
     kernel = together((each.kernel for each in operators), list(map(_layer, operators)))
     return replace(kernel, host=total(each.host for each in operators))
@@ -182,7 +182,7 @@ def trace(
     gradients: Sequence[bool | None] | None = None,
     accumulates: bool = False,
     late: Sequence[int] = (),
-    fuses: bool = False,
+    fuses: Fusion = "",
     units: Sequence[Unit] = (),
 ) -> Trace:
     """Trace a forward and backward pass of the module or function that `make` builds.
@@ -199,7 +199,7 @@ def trace(
             are none, gradients of all outputs are given.
         accumulates: whether gradients are added to existing ones.
         late: indices, among all tensors of the call, of those that may arrive during the forward pass.
-        fuses: whether costs are those of operators that a compiler fuses.
+        fuses: how operators are fused in costs.
         units: of a fully sharded module.
 
     Raises:
@@ -217,9 +217,9 @@ def trace(
         recorder.knows(there)
         with recorder:
             traced, outputs = _passes(recorder, module, given, gradients=gradients, late=late, units=units)
-    if not fuses:
-        return traced
-    return replace(traced, fuses=True, backward=recompute(traced.forward, traced.backward, outputs))
+    if fuses == "compiled":
+        traced = replace(traced, backward=recompute(traced.forward, traced.backward, outputs))
+    return replace(traced, fuses=fuses)
 
 
 def _passes(

@@ -294,8 +294,9 @@ class Launching:
         " GPUs. Default false.",
     ] = False
     fusion: Annotated[
-        bool,
-        "Whether elementwise operators are fused with the operator before them, as torch.compile does. Only for"
+        bool | Literal["epilogues"],
+        "Whether elementwise operators and sums over rows are fused with each other, as torch.compile does."
+        " 'epilogues': also with the matrix product before them, and nothing is recomputed, as in HugeCTR. Only for"
         " predictions on GPUs. Default false.",
     ] = False
     grouped_all_reduce: Annotated[

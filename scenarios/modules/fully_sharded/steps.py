@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from scenarios.modules.fully_sharded.schedule import Action, Schedule
 from scenarios.modules.fully_sharded.units import Mark
+from scenarios.modules.fusion import Fusion
 from scenarios.modules.recorder import Operator
 from scenarios.modules.trace import Ready, Trace, cost_of
 from scenarios.seam.kernel import Kernel
@@ -28,7 +29,7 @@ class PassStep:
 @dataclass(slots=True)
 class _Cutter:
     operators: Sequence[Operator]
-    fuses: bool
+    fuses: Fusion
     begin: int = 0
 
     def up_to(self, after: int) -> Kernel | None:

@@ -43,6 +43,12 @@ def test_a_product_is_a_kernel_of_its_own() -> None:
     assert move(found.forward) == [("gemm", SIZE + 4 * WIDTH**2, SIZE), ("elementwise", SIZE, SIZE)]
 
 
+def test_a_products_epilogue_has_the_elementwise_operators_on_its_result() -> None:
+    found = trace_function(lambda x, w: ((x @ w).relu() + 1, w + 1), rows(), torch.empty(WIDTH, WIDTH))
+    kernels = fuse_operators(found.forward, epilogues=True)
+    assert [(one.kind, one.bytes_written) for one in kernels] == [("gemm", SIZE), ("elementwise", 4 * WIDTH**2)]
+
+
 def test_fused_kernels_write_what_is_kept_for_the_backward_pass() -> None:
     """Of tanh its result, of the product both factors: x, and sin(x), which is made on the way."""
     found = trace_function(lambda x: (x.tanh() * x.sin()).sum(), rows(wants=True))
@@ -53,7 +59,9 @@ def test_fused_kernels_write_what_is_kept_for_the_backward_pass() -> None:
 
 def test_what_the_backward_pass_can_recompute_is_not_kept() -> None:
     """tanh and sin are computed again from x, which is there anyway."""
-    found = trace(lambda: lambda x: (x.tanh() * x.sin()).sum(), "f", ((rows(wants=True),), {}), on_gpu=True, fuses=True)
+    found = trace(
+        lambda: lambda x: (x.tanh() * x.sin()).sum(), "f", ((rows(wants=True),), {}), on_gpu=True, fuses="compiled"
+    )
     assert move(found.forward) == [("elementwise", SIZE, 4)]
     assert move(found.backward) == [("elementwise", SIZE, SIZE)]
 
@@ -68,7 +76,7 @@ def test_a_loss_keeps_logits_in_half_precision() -> None:
         torch.empty(ROWS, WIDTH, dtype=torch.bfloat16, requires_grad=True),
         torch.empty(ROWS, dtype=torch.int64),
     )
-    found = trace(lambda: loss, "f", ((half, target), {}), on_gpu=True, fuses=True)
+    found = trace(lambda: loss, "f", ((half, target), {}), on_gpu=True, fuses="compiled")
     (read,) = {one.bytes_read for one in fuse_operators(found.forward)}
     assert read == SIZE / 2 + 8 * ROWS
     assert [one.bytes_written for one in fuse_operators(found.backward)] == [SIZE / 2]

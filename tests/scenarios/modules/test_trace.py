@@ -151,7 +151,7 @@ def test_operators_belong_to_the_module_that_calls_them_in_both_passes() -> None
 def test_a_pass_has_the_modules_of_its_operators_fused_or_not() -> None:
     case = ZOO["transformer"]
     found = trace_case(case, case.arguments())
-    for kernel in (cost_of(found.forward), cost_of(found.forward, fuses=True)):
+    for kernel in (cost_of(found.forward), cost_of(found.forward, fuses="compiled")):
         runs = {layer: sum(dict(each).values()) for layer, each in kernel.layers}
         inner = {layer.removeprefix("layers.layers.0.") for layer in runs if layer.startswith("layers.layers.0.")}
         assert {"linear1", "linear2", "self_attn"} <= inner

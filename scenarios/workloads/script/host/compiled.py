@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from scenarios.modules.fusion import Runs, fuse_operators
+from scenarios.modules.fusion import FusedRuns, fuse_operators
 from scenarios.modules.operators import size_bytes, tensors_in, touched_tensors
 from scenarios.modules.recorder import Operator
 from scenarios.seam.host_work import NO_WORK, HostWork
@@ -124,7 +124,7 @@ class Compiled:
         # Taken before anything is launched: a launch may buffer again, or flush.
         operators, after = self._operators, self._after
         if operators or self._memory is not None:
-            self._keep(Runs(operators), outputs)
+            self._keep(FusedRuns(operators), outputs)
         if not operators:
             return
         entry = _OF_ENTRY if self._is_entered else NO_WORK
@@ -137,7 +137,7 @@ class Compiled:
         for launch in after:
             launch()
 
-    def _keep(self, runs: Runs, outputs: frozenset[int] | None) -> None:
+    def _keep(self, runs: FusedRuns, outputs: frozenset[int] | None) -> None:
         """Find what the forward pass keeps for the backward pass, and count its memory."""
         kept: Kept | None = None
         if outputs is not None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from scenarios.modules.fusion import Runs
+from scenarios.modules.fusion import FusedRuns
 from scenarios.workloads.script.gpu.memory.memory import DeviceMemory, JournalStorage, StorageJournal
 
 
@@ -46,7 +46,7 @@ class CompiledMemory:
             if storage is not None and storage.number is None:
                 storage.number = number
 
-    def end(self, runs: Runs, numbers: Mapping[int, int], kept: Kept | None) -> None:
+    def end(self, runs: FusedRuns, numbers: Mapping[int, int], kept: Kept | None) -> None:
         """Count the deferred allocations and frees.
 
         Args:
@@ -79,7 +79,7 @@ class CompiledMemory:
             self._memory.hold(keys[number], 0)
 
     def _replay(
-        self, journal: StorageJournal, runs: Runs, unwritten: set[int], users: Mapping[int, set[Hashable]]
+        self, journal: StorageJournal, runs: FusedRuns, unwritten: set[int], users: Mapping[int, set[Hashable]]
     ) -> None:
         """Count written storages in the memory, and the peak after each run: results may overwrite last-read operands.
 
