@@ -1,9 +1,10 @@
 """Fuses operators as torch.compile's Inductor does, and finds which results it writes, keeps and recomputes.
 
 Products, attention, convolutions and other operators of libraries are kernels of their own. Elementwise operators and
-copies between them absorb each other, sums over whole rows, and what reads these sums; a sum over columns or over
-everything is complete only at the end of its kernel. Tensors that only the fused operators use are neither written nor
-read. A batch norm needs all of its input, twice.
+copies between them absorb each other, sums over whole rows, and what reads these sums; a sum over everything is
+complete only at the end of its kernel. Sums over columns, such as gradients of biases and of a norm's weights, are
+kernels of their own, as other threads sum. Tensors that only the fused operators use are neither written nor read. A
+batch norm needs all of its input, twice.
 
 A compiler writes results of elementwise operators and reductions only where a product (or attention, a convolution, any
 other operator of a library) or code after the next product reads them. Autograd keeps some of the others for the
@@ -64,7 +65,7 @@ class _Group:
 
 def fuse_operators(operators: Sequence[Operator], *, epilogues: bool = False) -> list[Kernel]:
     """Return the kernels that result from fusing the operators, which are in their order; as `fusing_groups`."""
-    return [fused_kernel(group) for group in fusing_groups(operators, epilogues=epilogues)]
+    return [kernel for group in fusing_groups(operators, epilogues=epilogues) for kernel in fused_kernels(group)]
 
 
 def fusing_groups(operators: Sequence[Operator], *, epilogues: bool = False) -> list[list[Operator]]:
@@ -77,7 +78,7 @@ def fusing_groups(operators: Sequence[Operator], *, epilogues: bool = False) -> 
     user: dict[int, int] = {}  # tensor -> the last group that read or wrote it
     summed: set[int] = set()  # results of sums that are complete only at the end of their kernel
     for operator in operators:
-        can_fuse = fuses(operator) and not _holds(operator, BatchNorm)
+        can_fuse = fuses(operator) and not _holds(operator, BatchNorm) and (epilogues or not _sums_columns(operator))
         rows = _summed_rows(operator) if can_fuse else 0
         place = _place(operator, rows, groups, writer, user, summed) if can_fuse else len(groups)
         if place == len(groups):
@@ -112,6 +113,10 @@ def _summed_rows(operator: Operator) -> int | None:
         if isinstance(each, Reduction) and each.inner == 1 and each.outer > 1:
             return each.outer
     return None
+
+
+def _sums_columns(operator: Operator) -> bool:
+    return any(isinstance(each, Reduction) and each.inner > 1 for each in operator.kernel.operations)
 
 
 def _place(
@@ -171,7 +176,19 @@ def _holds(operator: Operator, *kinds: type[Operation]) -> bool:
     return any(isinstance(each, kinds) for each in operator.kernel.operations)
 
 
-def fused_kernel(operators: Sequence[Operator]) -> Kernel:
+def fused_kernels(operators: Sequence[Operator]) -> list[Kernel]:
+    """Return a group as one kernel, and one more for each norm in it whose weights get gradients."""
+    sums = []
+    for each in operators:
+        for norm in each.kernel.operations:
+            if isinstance(norm, RowNorm) and norm.backward and norm.weights:
+                # The gradient and the input are read again; bytes count them once, as those of eager norms do.
+                summed = Reduction(name="sum", dtype=norm.dtype, outer=1, reduced=2 * norm.rows, inner=norm.dim)
+                sums.append(Kernel(kind="reduction", dtype=norm.dtype, operations=(summed,)))
+    return [_fused_kernel(operators), *sums]
+
+
+def _fused_kernel(operators: Sequence[Operator]) -> Kernel:
     """Return a group as one kernel, which reads outside inputs once and writes results that others need once."""
     lead = operators[0].kernel
     operations = tuple(map(_pad, filter(_is_library_call, lead.operations)))
@@ -201,7 +218,8 @@ def fused_kernel(operators: Sequence[Operator]) -> Kernel:
 
 def _is_library_call(operation: Operation) -> bool:
     """Return whether an operator keeps its law in a compiled step: a library runs it, or its memory passes stay."""
-    return isinstance(operation, (Product, Attention, Convolution, BatchNorm))
+    is_of_columns = isinstance(operation, Reduction) and operation.inner > 1
+    return is_of_columns or isinstance(operation, (Product, Attention, Convolution, BatchNorm))
 
 
 def _pad(operation: Operation) -> Operation:

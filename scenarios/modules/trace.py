@@ -14,7 +14,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_map_on
 
 from scenarios.modules.fake import build_fake, explain_error, fake
 from scenarios.modules.fully_sharded.units import Mark, Unit, UnitMarks
-from scenarios.modules.fusion import Fusion, fused_kernel, fusing_groups, recompute
+from scenarios.modules.fusion import Fusion, fused_kernels, fusing_groups, recompute
 from scenarios.modules.late_arguments import Needs
 from scenarios.modules.recorder import Operator, Recorder
 from scenarios.seam.host_work import total
@@ -163,7 +163,8 @@ def cost_of(operators: Sequence[Operator], *, fuses: Fusion = "") -> Kernel:
     """
     if fuses:
         groups = fusing_groups(operators, epilogues=fuses == "epilogues")
-        return together(map(fused_kernel, groups), [_layer(group[0]) for group in groups])
+        made = [(kernel, _layer(group[0])) for group in groups for kernel in fused_kernels(group)]
+        return together((kernel for kernel, _ in made), [layer for _, layer in made])
     kernel = together((each.kernel for each in operators), list(map(_layer, operators)))
     return replace(kernel, host=total(each.host for each in operators))
 

@@ -156,8 +156,8 @@ class _Replica:
         scenario = program.scenario
         self._scenario, self._model, self._groups = scenario, program.model, program.groups
         self._rank, self._dense, self._reduces_each = rank, program.dense.on(rank), program.dense.reduces_each
-        fuses, joins = program.dense.fuses, program.joins_dense
-        self._sparse = SparsePart(scenario, program.placed, rank, dense=self._dense, fuses=bool(fuses), joins_dense=joins)
+        fuses, joins = bool(program.dense.fuses), program.joins_dense
+        self._sparse = SparsePart(scenario, program.placed, rank, dense=self._dense, fuses=fuses, joins_dense=joins)
         self._columns, self._dtype = program.columns, getattr(torch, self._model.dtype)
         self._micro_batches = Recommender.of(scenario.workload).pipeline.accumulation
         self._losses: list[dict[str, Tensor]] = []  # by micro-batch of this step

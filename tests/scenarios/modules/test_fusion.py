@@ -13,6 +13,7 @@ from scenarios.modules.fusion import fuse_operators
 from scenarios.modules.recorder import Operator
 from scenarios.modules.trace import Trace, trace
 from scenarios.seam.operations.normalisations import BatchNorm
+from scenarios.seam.operations.reductions import Reduction
 from tests.scenarios.modules.zoo import ZOO
 
 ROWS, WIDTH = 64, 32
@@ -23,8 +24,9 @@ def trace_function(function: object, *arguments: Tensor) -> Trace:
     return trace(lambda: function, "f", (arguments, {}), on_gpu=True)
 
 
-def move(operators: Sequence[Operator]) -> list[tuple[str, float, float]]:
-    return [(one.kind, one.bytes_read, one.bytes_written) for one in fuse_operators(operators)]
+def move(operators: Sequence[Operator], *, epilogues: bool = False) -> list[tuple[str, float, float]]:
+    made = fuse_operators(operators, epilogues=epilogues)
+    return [(one.kind, one.bytes_read, one.bytes_written) for one in made]
 
 
 def rows(*, wants: bool = False) -> Tensor:
@@ -87,10 +89,24 @@ def test_a_sum_over_rows_stays_within_its_kernel() -> None:
     assert move(found.forward) == [("elementwise", SIZE, SIZE)]
 
 
-@pytest.mark.parametrize("dim", [0, None])
-def test_another_sum_ends_its_kernel(dim: int | None) -> None:
-    found = trace_function(lambda x: (x * 2).sum(dim) + x, rows())
-    assert [one.launches for one in fuse_operators(found.forward)] == [1, 1]
+def test_a_sum_over_everything_ends_its_kernel() -> None:
+    found = trace_function(lambda x: (x * 2).sum() + x, rows())
+    assert move(found.forward) == [("elementwise", SIZE, 4), ("elementwise", SIZE + 4, SIZE)]
+
+
+def test_a_sum_over_columns_is_a_kernel_of_its_own() -> None:
+    found = trace_function(lambda x: (x * 2).sum(0), rows())
+    assert move(found.forward) == [("elementwise", SIZE, SIZE), ("reduction", SIZE, 4 * WIDTH)]
+    assert move(found.forward, epilogues=True) == [("elementwise", SIZE, 4 * WIDTH)]
+
+
+def test_gradients_of_a_norms_weights_are_sums_over_columns() -> None:
+    found = trace(lambda: nn.LayerNorm(WIDTH), "norm", ((rows(wants=True),), {}), on_gpu=True, fuses="compiled")
+    *_, row_wise, column_wise = fuse_operators(found.backward)
+    assert not row_wise.operations
+    [summed] = column_wise.operations
+    assert isinstance(summed, Reduction)
+    assert (summed.reduced, summed.inner) == (2 * ROWS, WIDTH), "of the gradient and of the input"
 
 
 @pytest.mark.parametrize(
@@ -150,7 +166,7 @@ def test_fusion_never_adds_bytes_or_kernels(name: str) -> None:
 
 
 def test_a_linear_layer_saves_as_a_compiler_does() -> None:
-    """A product with its bias, then the activation; back, the activation's and the bias's gradients are one kernel."""
+    """A product with its bias, then the activation; back, the activation's gradient, products, and the bias's."""
 
     class Layer(nn.Module):
         def __init__(self) -> None:
@@ -162,4 +178,4 @@ def test_a_linear_layer_saves_as_a_compiler_does() -> None:
 
     found = trace(Layer, "layer", ((rows(wants=True),), {}), on_gpu=True)
     assert [one.kind for one in fuse_operators(found.forward)] == ["gemm", "elementwise"]
-    assert [one.kind for one in fuse_operators(found.backward)] == ["elementwise", "gemm", "gemm"]
+    assert [one.kind for one in fuse_operators(found.backward)] == ["elementwise", "gemm", "gemm", "reduction"]
