@@ -44,14 +44,18 @@ def predict(name: str, folder: Path, trace: Path | None = None) -> Run:
     return play([str(SCRIPT), name], (*_ON, *kernels), folder / name)
 
 
-def play(script: Sequence[str], on: Sequence[str], out: Path) -> Run:
+def play(script: Sequence[str], on: Sequence[str], out: Path, *, inside: Path | None = None) -> Run:
     """Return the predicted run of a script with its arguments; `on` are options of `python -m sim`.
+
+    The script runs in the folder `inside`, by default this process's.
 
     Raises:
         subprocess.CalledProcessError: it cannot be predicted; what was said is on stderr.
     """
     command = [sys.executable, "-m", "sim", *on, "--out", str(out), *script]
-    ended = subprocess.run(command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    ended = subprocess.run(
+        command, check=False, cwd=inside, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
     sys.stderr.write(ended.stderr)
     ended.check_returncode()
     return store.load(out)

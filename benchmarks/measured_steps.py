@@ -3,7 +3,8 @@
 MLPerf's recommenders of `tests/data/published/steps.csv`, by configuration, published scripts, and the scripts of
 `benchmarks.eager_steps`, which need `make .venv-benchmarks/.installed` and that environment's Python. Errors of scripts
 to which the host's prices were fitted are those of prices fitted to the others; `--fit` fits them. `--write` renews
-`reports/analysis/prediction/measured_steps.csv`, from which the range of every prediction follows. `--table` puts how
+`reports/analysis/prediction/measured_steps.csv`, from which the range of every prediction follows; `--records CLONE`
+also the steps of `benchmarks.records`. `--table` puts how
 far off they are by kind, with published memory (`benchmarks.published_memory`), into README.md and
 docs/accuracy/index.md, and by GPU into the latter.
 """
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchmarks import eager_steps, mpt_worlds, published_memory, published_scripts
+from benchmarks import eager_steps, mpt_worlds, published_memory, published_scripts, records
 from benchmarks.eager_steps import step_ms
 from reports.analysis.prediction.measured_steps import FILE, GROUNDS, grounds, measured_steps
 from reports.analysis.prediction.uncertainty import half_width
@@ -53,6 +54,7 @@ _SOURCES = {
     "ResNet-50": "step time: ResNet-50, one GPU",
     "Llama 3": "step time: Llama 3 8B by FSDP2, 8 H100 of 500 W",
     "MPT": "step time: MPT of 1 to 7 billion parameters, 128 H100",
+    "speedrun": "step time: GPT-2 under torch.compile, 8 H100",
 }
 _ABOUT = "# Written by python -m benchmarks.measured_steps --write\n"
 _KEYS = ["scenario", "gpu", "nodes", "gpus"]
@@ -180,6 +182,17 @@ def of_worlds() -> Iterator[dict[str, Any]]:
             yield _row(f"MPT-{model} {_MPT_RANKS // 8}x8", "MPT", "H100 SXM 80 GB", measured_ms, run)
 
 
+def of_records(clone: Path | None) -> Iterator[dict[str, Any]]:
+    """Yield a row for each record of `benchmarks.records` in a clone; without one, as the file has them."""
+    if clone is None:
+        rows = pd.read_csv(FILE, comment="#")
+        yield from rows[rows["source"] == "speedrun"].to_dict("records")
+        return
+    for record in records.read(clone):
+        with TemporaryDirectory() as folder:
+            yield _row(record.name, "speedrun", "H100 SXM 80 GB", record.step_ms, record.predict(Path(folder)))
+
+
 def _row(step: str, source: str, gpu: str, measured_ms: float, run: Run, *, fitted: bool = False) -> dict[str, Any]:
     predicted_ms = step_ms(run)
     by = grounds(run)
@@ -260,6 +273,7 @@ def main() -> None:
     """Print the steps with their ranges, and how many of those to which nothing was fitted are inside."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--write", action="store_true", help=f"predict all anew and write {FILE.name}; minutes")
+    parser.add_argument("--records", metavar="CLONE", type=Path, help="with --write: a clone of modded-nanogpt")
     parser.add_argument("--fit", action="store_true", help="fit the host's prices and print them, only; minutes")
     parser.add_argument("--table", action="store_true", help="put the tables of errors into README.md and docs, only")
     options = parser.parse_args()
@@ -272,7 +286,7 @@ def main() -> None:
             page.write_text(f"{before}{text()}{after}", encoding="utf-8")
         return
     if options.write:
-        found = pd.DataFrame([*of_mlperf(), *of_scripts(), *of_published(), *of_worlds()])
+        found = pd.DataFrame([*of_mlperf(), *of_scripts(), *of_published(), *of_worlds(), *of_records(options.records)])
         FILE.write_text(_ABOUT + found.to_csv(index=False))
     frame = add_range(pd.read_csv(FILE, comment="#"))
     shown = ["step", "gpu", "measured_ms", "predicted_ms", "error", "fitted", "half_width", "inside"]
