@@ -140,13 +140,13 @@ def test_a_range_is_as_wide_as_four_of_five_steps_like_it_need() -> None:
 
 
 def test_most_measured_steps_are_inside_the_ranges_that_others_give() -> None:
-    """Nine of ten; half of the ranges are at most 15 % wide, those of language models on H100 at least 25 %."""
+    """Nine of ten; half of the ranges are at most 15 % wide, those of language models on H100 at least 18 %."""
     found = add_range(pd.read_csv(FILE, comment="#"))
     own = found[~found["fitted"]]
     assert 0.8 <= own["inside"].mean() <= 0.95
     is_wide = found["source"].isin(["Llama 3", "MPT"])  # predicted 8 to 30 % too fast
     assert found["half_width"][~is_wide].median() <= 0.15
-    assert found["half_width"][is_wide].between(0.25, 0.4).all()
+    assert found["half_width"][is_wide].between(0.18, 0.4).all()
 
 
 def test_residuals_count_by_their_groups_share_of_the_critical_path() -> None:
