@@ -63,8 +63,9 @@ class OnCpu:
             self._since = {}
         if self._is_counting:
             self._recurring.end_step()
-        self._is_counting = True
-        self._freeing.end_step(self._link.host.all_dispatches)
+            self._freeing.end_step(self._link.host.all_dispatches)
+        else:
+            self._is_counting, self._freeing = True, Freeing(self._link.host.all_dispatches)
 
     def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call an operator on CPU tensors, and count its work on a core unless the simulation itself called it."""
@@ -167,11 +168,14 @@ class Recurring:
 
 
 class Freeing:
-    """A budget of CPU time for freeing the results of this and the last step; only work beyond the budget counts."""
+    """A budget of CPU time for freeing the results of this and the last step; only work beyond the budget counts.
 
-    def __init__(self) -> None:
+    `dispatched`: operators dispatched before the first step, by set-up and evaluations; they add nothing to the budget.
+    """
+
+    def __init__(self, dispatched: int = 0) -> None:
         self._last_ns = self._now_ns = 0.0
-        self._dispatched = 0
+        self._dispatched = dispatched
 
     def add(self, computed_ns: float) -> None:
         """Extend the budget for operators and copies that took `computed_ns`."""
