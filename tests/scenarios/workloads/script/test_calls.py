@@ -9,7 +9,10 @@ from contextlib import nullcontext
 from types import FrameType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from torch.overrides import BaseTorchFunctionMode
 from torch.utils.data import DataLoader, Dataset, _utils, dataloader
 
 from scenarios.config.host_costs import LOOP_TURNS
@@ -35,6 +38,13 @@ def append(count: int) -> list[int]:
 def call(count: int) -> None:
     for _ in range(count):
         loop(1)
+
+
+def index(count: int) -> None:
+    places = np.zeros(count, int)
+    with BaseTorchFunctionMode():
+        for _ in range(5):
+            torch.zeros(1)[places]
 
 
 def collected_elsewhere(threads: int) -> None:
@@ -97,6 +107,12 @@ def test_seeing_calls_of_c_functions_is_not_what_they_take(measured: Any) -> Non
     count = 50 * LOOP_TURNS
     found, _ = measured(append, count)
     assert 0.5 * count < turns_of(found["append"]) < 15 * count
+
+
+def test_indexing_by_arrays_does_not_take_what_function_modes_add(measured: Any) -> None:
+    """Torch reads their elements one by one where such a mode, as the simulation's, is on."""
+    found, _ = measured(index, LOOP_TURNS)
+    assert turns_of(found.get("index", 0)) < 5 * 5 * LOOP_TURNS
 
 
 def test_garbage_collected_in_another_thread_is_not_measured(measured: Any) -> None:
