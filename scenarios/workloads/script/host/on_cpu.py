@@ -112,6 +112,11 @@ class OnCpu:
                 spent = HostWork(*(max(0, now - then) for now, then in zip(after, before, strict=True)))
                 self._name(LOADING, users_line(sys._getframe()), spent)
 
+    def count_loaded(self, cpu_ns: int) -> None:
+        """Count a batch that the data loader took in this process in `cpu_ns`, measured without the simulation."""
+        if self._is_counting:
+            self._link.host.count_work(HostWork(turns=turns_of(cpu_ns)))
+
     def _add(self, what: str, work: HostWork, frame: FrameType | None = None) -> None:
         if not any(work):
             return
