@@ -56,6 +56,27 @@ def test_unpredicted_time_is_named_next_to_the_step_time(tmp_path: Path) -> None
     assert "not predicted: time of DataLoader workers" in " ".join(done.stdout.split())
 
 
+@pytest.mark.parametrize("profile", ["dgx_h100", "emulated_200mbit"])
+def test_processes_that_fill_a_queue_are_named_as_not_predicted(profile: str, tmp_path: Path) -> None:
+    body = """
+import multiprocessing
+def fill(queue):
+    while True:
+        queue.put([1.0])
+queue = multiprocessing.Queue(4)
+multiprocessing.Process(target=fill, args=(queue,), daemon=True).start()
+model = torch.nn.Linear(1, 1, device=DEVICE)
+sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(5):
+    dist.all_reduce(model(torch.tensor(queue.get(), device=DEVICE)))
+    model(torch.ones(1, device=DEVICE)).sum().backward()
+    sgd.step()
+"""
+    body = body.replace("DEVICE", "'cuda'" if profile == "dgx_h100" else "'cpu'")
+    done = run(tmp_path, script(tmp_path, body, head=ON_CPU), profile=profile)
+    assert "not predicted: time of processes that fill a queue (train.py:" in " ".join(done.stdout.split()), done.stderr
+
+
 def test_complete_predictions_have_no_note(tmp_path: Path) -> None:
     body = "gpu = torch.nn.Linear(512, 512, device='cuda')\nadam = torch.optim.Adam(gpu.parameters())\n"
     body += "for _ in range(6):\n    gpu(torch.randn(64, 512, device='cuda')).sum().backward()\n    adam.step()\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import sys
 import threading
@@ -9,6 +10,8 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
+from multiprocessing.queues import Queue
+from pathlib import Path
 from typing import Any
 
 from torch._utils import ExceptionWrapper
@@ -27,6 +30,7 @@ _WORK: Any = _utils.worker._worker_loop  # torch's own, before `watch_loaders` r
 # Values that a worker hands over in place of a batch.
 _SIGNALS = (ExceptionWrapper, _utils.worker._IterableDatasetStopIteration)
 _OURS = "scenarios."  # modules of the simulation's modes
+_ROOM = f"{Path(__file__).parents[4] / 'scenarios'}/"
 
 
 class Timed:
@@ -116,6 +120,25 @@ def watch_loaders(link: SimulatedLink, on_cpu: OnCpu) -> None:
     for fetcher in (_utils.fetch._MapDatasetFetcher, _utils.fetch._IterableDatasetFetcher):
         _time_fetches(fetcher, link, on_cpu)
     _utils.worker._worker_loop = work  # type: ignore[assignment]
+
+
+def watch_queues(link: SimulatedLink) -> None:
+    """Report once that a step takes from a queue that the script's own processes fill, whose time is not predicted."""
+    usual, pid, is_noted = Queue.get, os.getpid(), os.environ["RANK"] != "0"
+
+    @passes_through
+    def get(queue: Any, *given: Any, **more: Any) -> Any:
+        nonlocal is_noted
+        if not is_noted and link.step() and os.getpid() == pid and multiprocessing.active_children():
+            frame = sys._getframe(1)
+            while frame.f_back is not None and frame.f_code.co_filename.startswith(_ROOM):  # other watchers' own
+                frame = frame.f_back
+            if frame.f_globals.get("__name__") != dataloader.__name__:  # whose workers are predicted
+                is_noted = True
+                link.ask(NoteLeftOut([f"time of processes that fill a queue ({users_line(frame)})"]))
+        return usual(queue, *given, **more)
+
+    Queue.get = get  # type: ignore[method-assign]
 
 
 def _time_fetches(fetcher: Any, link: SimulatedLink, on_cpu: OnCpu) -> None:
