@@ -124,7 +124,8 @@ def watch_loaders(link: SimulatedLink, on_cpu: OnCpu) -> None:
 
 def watch_queues(link: SimulatedLink) -> None:
     """Report once that a step takes from a queue that the script's own processes fill, whose time is not predicted."""
-    usual, pid, is_noted = Queue.get, os.getpid(), os.environ["RANK"] != "0"
+    kind: Any = Queue
+    usual, pid, is_noted = kind.get, os.getpid(), os.environ["RANK"] != "0"
 
     @passes_through
     def get(queue: Any, *given: Any, **more: Any) -> Any:
@@ -138,7 +139,7 @@ def watch_queues(link: SimulatedLink) -> None:
                 link.ask(NoteLeftOut([f"time of processes that fill a queue ({users_line(frame)})"]))
         return usual(queue, *given, **more)
 
-    Queue.get = get  # type: ignore[method-assign]
+    kind.get = get
 
 
 def _time_fetches(fetcher: Any, link: SimulatedLink, on_cpu: OnCpu) -> None:
