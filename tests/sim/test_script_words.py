@@ -132,6 +132,16 @@ def loads(x):
 """
 
 
+def test_an_error_after_steps_says_how_to_predict_these(tmp_path: Path) -> None:
+    body = "for _ in range(4):\n    step()\n    sgd.step()\nraise ValueError('no validation set')\n"
+    file = script(tmp_path, body, head=ON_CPU)
+    done = run(tmp_path, file, steps=9)
+    assert done.returncode == 1
+    assert "ValueError: no validation set" in done.stderr
+    assert "(--steps 3 predicts the steps before)" in done.stderr
+    assert run(tmp_path, file, "--out", tmp_path / "again", steps=3).returncode == 0
+
+
 @pytest.mark.parametrize("is_elsewhere", [False, True])
 def test_an_error_shows_the_scripts_own_frames(
     is_elsewhere: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
