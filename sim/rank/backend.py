@@ -255,9 +255,8 @@ class SimBackend:
         else:
             met = call.for_group(group)
         payload = COLLECTIVES[call.op].payload(call, issue)
-        issued_ns = (
-            self._launch(world.scenario.cluster.host.gpu.eager.collective_ns, 1)[1] if self._launches_eagerly else 0
-        )
+        issuing_ns = world.scenario.cluster.host.gpu.eager.collective_ns if self._launches_eagerly else 0
+        issued_ns = self._launch(issuing_ns, 1)[1] if self._is_launched else 0
 
         def begin() -> None:
             late_ns = issued_ns - self.clock.now_ns
@@ -325,9 +324,15 @@ class SimBackend:
 
     def host_work(self, work: HostWork) -> int:
         """Count host work, as `Backend.host_work` does."""
-        if not self._launches_eagerly:
+        if not self._is_launched:
             return self.clock.now_ns
-        return self._launch(self.shared.scenario.cluster.host.gpu.eager.takes_ns(work), 1)[1]
+        return self._launch(self._host_ns(work), 1)[1]
+
+    def _host_ns(self, work: HostWork) -> int:
+        """Return the time of the rank's host for `work`; with CUDA graphs it only computes, and waits for threads."""
+        if not self._launches_eagerly:
+            work = work.own_work._replace(waits_ns=work.waits_ns)
+        return self.shared.scenario.cluster.host.gpu.eager.takes_ns(work)
 
     def _launch_kernel(
         self, priced: PricedComputation, *, is_pause: bool
@@ -338,7 +343,10 @@ class SimBackend:
         if self._launches_eagerly and not is_pause:
             price = priced.price or self.shared.machine.cost(priced.kernel)
             return price, self._launch(price.launch_ns, max(priced.kernel.launches, 1))
-        return priced.price, (0, 0) if self._is_launched else None  # with its graph, before the step
+        if is_pause or not self._is_launched:
+            return priced.price, (0, 0) if self._is_launched else None
+        # With its graph, before the step; but not before what the host computes.
+        return priced.price, self._launch(self._host_ns(priced.kernel.host), 1)
 
     def _launch(self, takes_ns: int, launches: int) -> tuple[int, int]:
         """Occupy the rank's host for `takes_ns` with `launches` launches; return when the first and the last are done.

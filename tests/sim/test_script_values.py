@@ -136,6 +136,31 @@ for _ in range(4):
     assert write(sparse=True) < 2 * (1 << 20) < (1 << 20) * 64 * 4 < write(sparse=False)
 
 
+def test_a_product_sorts_a_matrix_that_is_not_coalesced(tmp_path: Path) -> None:
+    """A backward pass transposes the matrix, which is not coalesced then."""
+
+    def moved(product: str) -> float:
+        step = step_of(
+            f"""import torch
+import torch.distributed as dist
+dist.init_process_group("nccl")
+edges = torch.randint(0, 1000, (2, 5000), device="cuda")
+graph = torch.sparse_coo_tensor(edges, torch.ones(5000, device="cuda"), (1000, 1000)).coalesce()
+rows = torch.nn.Parameter(torch.randn(1000, 64, device="cuda"))
+optimizer = torch.optim.SGD([rows], lr=0.1)
+for _ in range(4):
+    dist.all_reduce(torch.ones(1, device="cuda"))
+    ({product}).sum().backward()
+    optimizer.step()
+""",
+            tmp_path,
+        )
+        return sum(span.bytes_read + span.bytes_written for span in step if span.kind == "compute")
+
+    assert moved("graph @ rows") == moved("graph.coalesce() @ rows")
+    assert moved("graph.t() @ rows.detach() + rows") == moved("graph.t().coalesce() @ rows.detach() + rows")
+
+
 @pytest.mark.supports("sparse gradients under DistributedDataParallel, over gloo", "CPUs", "GPUs")
 @pytest.mark.parametrize("profile", ["emulated_200mbit", "dgx_h100"])
 def test_sparse_gradients_of_replicas_travel_as_indices_and_values(profile: str) -> None:

@@ -34,11 +34,12 @@ def test_cpu_work_is_printed_next_to_the_step_time(tmp_path: Path) -> None:
         rf"data loading of {number} per batch in 1 worker {line}, measured here,"
         rf" (hidden|for which a step waits {number})"
     )
-    assert re.search(rf"CPU work of the hosts: {on_cpu}; {loading}", text)
+    said = f"({on_cpu}; {loading}|{loading}; {on_cpu})"  # the longer one first
+    assert re.search(f"CPU work of the hosts: {said}", text)
     shown = command("reports", "show", tmp_path / "sim", "--full").stdout
-    assert re.search(f"CPU work of the hosts: {on_cpu}", " ".join(shown.split()))
+    assert re.search(f"CPU work of the hosts: {said}", " ".join(shown.split()))
     again = command("sim", "--json", "--out", tmp_path / "again", tmp_path / "sim")
-    assert re.fullmatch(f"{on_cpu}; {loading}", "; ".join(json.loads(again.stdout)["on_cpu"]))
+    assert re.fullmatch(said, "; ".join(json.loads(again.stdout)["on_cpu"]))
 
 
 def test_unpredicted_time_is_named_next_to_the_step_time(tmp_path: Path) -> None:
@@ -53,6 +54,27 @@ def test_unpredicted_time_is_named_next_to_the_step_time(tmp_path: Path) -> None
     on_cpus.mkdir()
     done = run(on_cpus, script(on_cpus, body, head=ON_CPU))
     assert "not predicted: time of DataLoader workers" in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize("profile", ["dgx_h100", "emulated_200mbit"])
+def test_processes_that_fill_a_queue_are_named_as_not_predicted(profile: str, tmp_path: Path) -> None:
+    body = """
+import multiprocessing
+def fill(queue):
+    while True:
+        queue.put([1.0])
+queue = multiprocessing.Queue(4)
+multiprocessing.Process(target=fill, args=(queue,), daemon=True).start()
+model = torch.nn.Linear(1, 1, device=DEVICE)
+sgd = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(5):
+    dist.all_reduce(model(torch.tensor(queue.get(), device=DEVICE)))
+    model(torch.ones(1, device=DEVICE)).sum().backward()
+    sgd.step()
+"""
+    body = body.replace("DEVICE", "'cuda'" if profile == "dgx_h100" else "'cpu'")
+    done = run(tmp_path, script(tmp_path, body, head=ON_CPU), profile=profile)
+    assert "not predicted: time of processes that fill a queue (train.py:" in " ".join(done.stdout.split()), done.stderr
 
 
 def test_complete_predictions_have_no_note(tmp_path: Path) -> None:
@@ -108,6 +130,16 @@ def loads(x):
     except KeyError as error:
         torch.nn.functional.linear(x, torch.ones(3, 3))
 """
+
+
+def test_an_error_after_steps_says_how_to_predict_these(tmp_path: Path) -> None:
+    body = "for _ in range(4):\n    step()\n    sgd.step()\nraise ValueError('no validation set')\n"
+    file = script(tmp_path, body, head=ON_CPU)
+    done = run(tmp_path, file, steps=9)
+    assert done.returncode == 1
+    assert "ValueError: no validation set" in done.stderr
+    assert "(--steps 3 predicts the steps before)" in done.stderr
+    assert run(tmp_path, file, "--out", tmp_path / "again", steps=3).returncode == 0
 
 
 @pytest.mark.parametrize("is_elsewhere", [False, True])

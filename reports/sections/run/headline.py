@@ -37,6 +37,8 @@ OF_SEARCH = "plan: the fastest of "
 # The share of a step with the GPU waiting for launches, from which the host is called its bound.
 _BOUND = 0.25
 _MOST_ADVICE = 2
+# The end of the words on data loading that no step waits for.
+HIDDEN = ", hidden"
 # A smaller share would be printed as 0.0 %.
 _LEAST_DIGIT = 0.0005
 

@@ -21,6 +21,7 @@ from reports.sections.run import changes
 from reports.sections.run.causes import largest_part, launching, timed_faults, waiting
 from reports.sections.run.glance import memory_facts, path_bar, time_facts
 from reports.sections.run.headline import (
+    HIDDEN,
     OF_SEARCH,
     bound_by_host,
     ended_early,
@@ -134,9 +135,11 @@ def _limits(view: RunView) -> Iterator[Fact]:
         return
     share = launching(view.run, view.step)
     host = f"launching of operations: {text.percent(share)} of the step" if share >= _LARGE else ""
-    host = bound_by_host(view.run).removeprefix("bound by ") or host
+    bound = bound_by_host(view.run).removeprefix("bound by ")
+    on_cpu = [words for words in view.run.info.on_cpu[:1] if bound and not words.endswith(HIDDEN)]
+    longest = [f"CPU work of the hosts: {text.printable(words)}" for words in on_cpu]
     late = waiting(view.run, view.kept_steps, _LEAST_COST) or _straggler(view)
-    said = [host or largest_part(view.run, view.step), late]
+    said = [bound or host or largest_part(view.run, view.step), *longest, late]
     if any(said):
         yield Fact("limited by", "\n".join(filter(None, said)))
 

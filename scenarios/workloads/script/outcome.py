@@ -128,15 +128,11 @@ class Outcomes:
     @property
     def left_out(self) -> tuple[str, ...]:
         """Descriptions of the work that the prediction leaves out."""
-        more = self._on_cpu() if self._scenario.workload.launching.cuda_graphs else ()
-        return (*self._left_out, *self.cpu_work.words(self._steps, beside=True), *more)
+        return (*self._left_out, *self.cpu_work.words(self._steps, beside=True))
 
     @property
     def on_cpu(self) -> tuple[str, ...]:
-        """Descriptions of the predicted CPU work next to the GPU; empty with CUDA graphs, which leave it out."""
-        return () if self._scenario.workload.launching.cuda_graphs else self._on_cpu()
-
-    def _on_cpu(self) -> tuple[str, ...]:
+        """Descriptions of the predicted CPU work next to the GPU."""
         return tuple(self.cpu_work.words(self._steps, beside=False))
 
     def judge(self) -> None:

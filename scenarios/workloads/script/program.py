@@ -17,7 +17,7 @@ from typing import Any, cast
 from scenarios.config.host_classes import simulated_ranks
 from scenarios.config.scenario import Scenario
 from scenarios.seam.backend import StepGivenUp
-from scenarios.seam.errors import CollectiveError, ProgramError, ScenarioError, tell_error
+from scenarios.seam.errors import CollectiveError, ProgramError, ScenarioError, ScriptError, tell_error
 from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.program import Program
@@ -27,7 +27,7 @@ from scenarios.workloads.recording.events.calls import IssueCall, NewGroup, Repl
 from scenarios.workloads.recording.events.event import Request
 from scenarios.workloads.recording.events.notes import FoundPlan, MemoryPeak, RecordMetric, ScriptEnd, StepEnd
 from scenarios.workloads.recording.events.waits import Elapsed, HostWait, Sleep
-from scenarios.workloads.recording.events.work import ComputeOnCpu, GradientReady, Label, Spent, part_of
+from scenarios.workloads.recording.events.work import ComputeOnCpu, GradientReady, Label, Spent, Turn, part_of
 from scenarios.workloads.recording.file import NAME, read
 from scenarios.workloads.recording.lines import Logs, RankLog
 from scenarios.workloads.recording.packed import Packed, nothing
@@ -250,7 +250,7 @@ class _Played:
         while True:
             if is_beside_others:  # they compute meanwhile, each in its process; on a CPU its time is measured
                 await cast(Meeting, self._rank.backend).let_others()
-            turn = self._player.next()
+            turn = self._next_turn()
             request = turn.request
             if self._log is not None and not isinstance(request, Elapsed):
                 self._log.note(turn)
@@ -273,6 +273,20 @@ class _Played:
         if self._log is not None:
             self._log.is_whole = True
         return Outcome(steps=self.steps, seen=seen, has_called=self._has_called)
+
+    def _next_turn(self) -> Turn:
+        """Return the process's next turn.
+
+        Raises:
+            ScriptError: the script failed; the message says how many steps can be predicted nevertheless.
+        """
+        try:
+            return self._player.next()
+        except ScriptError as error:
+            whole = self.steps - 1
+            if whole < 1:
+                raise
+            raise ScriptError(f"{error}\n  (--steps {whole} predicts the steps before)") from None
 
     async def _respond(self, request: Request) -> Any:
         match request:

@@ -62,6 +62,8 @@ losses += [loss.item(), loss.detach().cpu().item(), loss.tolist(), float(loss)]
 print(loss, f"{loss:.3f} {loss.item():.4f}", round(loss.item(), 4), int(loss), sum(losses) / len(losses))
 assert not math.isnan(loss)
 assert not torch.isnan(loss).any()
+with torch.autograd.set_detect_anomaly(True):  # looks for nan in all gradients, here 20 million numbers
+    torch.randn(5_000, 4_000, device=dev, requires_grad=True).square().mean().backward()
 best = min(best, loss)
 json.dumps({"loss": loss.item(), "best": best.item()})
 right = (torch.randn(32, 10, device=dev).argmax(1) == torch.randint(10, (32,), device=dev)).float().mean()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import pytest
 import torch
 
 from reports.run import Run
@@ -12,6 +13,7 @@ from reports.sections.model import Facts
 from reports.sections.run.glance import GLANCE
 from reports.sections.run.headline import bound_by_host
 from reports.sections.run.subject import RunView
+from reports.sections.run.summary import verdict
 from scenarios.config.hardware import Cluster
 from scenarios.seam.host_work import HostWork
 from scenarios.seam.kernel import Kernel
@@ -175,3 +177,17 @@ def test_a_step_that_its_host_bounds_says_so() -> None:
     assert shown is not None
     notes = [fact.note for block in shown.blocks if isinstance(block, Facts) for fact in block.items]
     assert "100.0 % of a step, mean rank, launching included" in notes
+
+
+@pytest.mark.parametrize(("on_cpu", "is_named"), [("4 ms of data loading", True), ("data loading, hidden", False)])
+def test_the_longest_cpu_work_of_a_host_that_bounds_its_step_is_named(on_cpu: str, is_named: bool) -> None:
+    async def body(rank: Rank) -> None:
+        with rank.step(0):
+            await rank.compute(dataclasses.replace(SHORT, host=HostWork(turns=40_000)), lambda: None)
+
+    made = simulate(scenario(eager()), Play(body))
+    made = dataclasses.replace(made, info=dataclasses.replace(made.info, on_cpu=(on_cpu, "other work")))
+    (limits,) = [fact.value for fact in verdict(RunView.of(Run.of(made))) if fact.name == "limited by"]
+    idle, *more = limits.split("\n")
+    assert idle.startswith("the host: GPU idle ")
+    assert more == [f"CPU work of the hosts: {on_cpu}"] * is_named

@@ -18,6 +18,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, TypeVar
 
+import numpy as np
+
 from scenarios.config.host_costs import LOOP_TURNS
 from scenarios.modules.describing.host import HostCounter
 
@@ -38,6 +40,9 @@ _OURS = tuple(f"{Path(__file__).parents[4] / room}/" for room in ("scenarios", "
 LEAST_NS = 20_000
 # If a stretch's own time is below this share of the profile function's time in it, its calls are counted instead.
 _LEAST_SHARE = 0.25
+# Under a function mode, as the simulation's, torch reads each element of NumPy arrays that index a tensor, which takes
+# about this many turns.
+_READ_TURNS = 25
 # Reading a thread's CPU time is a system call, ten times as expensive as the clock: it is read at this interval.
 _CPU_TIME_EVERY_NS = 200_000
 _REPEATS = 5
@@ -81,7 +86,7 @@ def _counting(counter: HostCounter, stretches: Stretches) -> _Profile:
         if now_ns - stretches.mark_ns < LEAST_NS:
             stretches.mark_ns, stretches.seen = now_ns, 0
         else:
-            stretches.end(now_ns, frame.f_back if is_call else frame)
+            stretches.end(now_ns, frame.f_back if is_call else frame, _read_elements(frame) if is_call else 0)
         if is_call:
             # By code object, not name: one dict look-up is all that a call costs.
             kind = kinds[frame.f_code]
@@ -92,6 +97,18 @@ def _counting(counter: HostCounter, stretches: Stretches) -> _Profile:
 
     count.is_of_calls = True  # type: ignore[attr-defined]
     return count
+
+
+def _read_elements(called: FrameType) -> int:
+    """Return how many elements of NumPy arrays torch has read because a function mode is called for an indexing."""
+    if called.f_code.co_name != "__torch_function__":
+        return 0
+    given = called.f_locals
+    if getattr(given["func"], "__name__", "") not in ("__getitem__", "__setitem__"):
+        return 0
+    index = given["args"][1]
+    arrays = [each for each in (index if isinstance(index, tuple) else (index,)) if isinstance(each, np.ndarray)]
+    return sum(len(each) for each in arrays if each.ndim)
 
 
 def passes_through(function: _Function) -> _Function:
@@ -181,8 +198,8 @@ class Stretches:
         if now_ns - self._read_ns > _CPU_TIME_EVERY_NS:
             self._read_ns, self._cpu_ns = now_ns, time.thread_time_ns()
 
-    def end(self, now_ns: int, frame: FrameType | None) -> None:
-        """End a stretch in a frame, and start the next one."""
+    def end(self, now_ns: int, frame: FrameType | None, read: int = 0) -> None:
+        """End a stretch in a frame, and start the next one; `read`: elements that torch read for the simulation."""
         took_ns, seen = now_ns - self.mark_ns, self.seen
         self.mark_ns, self.seen = now_ns, 0
         if took_ns < LEAST_NS or self._is_paused:
@@ -190,7 +207,7 @@ class Stretches:
         took_ns -= self._off_cpu_ns(now_ns)
         if took_ns < LEAST_NS:
             return
-        seeing_ns = seen * self._event_ns
+        seeing_ns = seen * self._event_ns + read * _READ_TURNS * turn_ns()
         own_ns = took_ns - seeing_ns
         if own_ns < _LEAST_SHARE * seeing_ns:  # a call of a C function, two events, takes about two turns
             own_ns = seen * turn_ns()

@@ -62,18 +62,24 @@ class CpuWork:
         return sum(counts.total() for counts in self._ns.values())
 
     def words(self, steps: int, *, beside: bool) -> Iterator[str]:
-        """Yield sentences about the mean work per step: predicted, or (`beside`) in other threads and not predicted."""
+        """Yield sentences about the mean work per step: predicted, or (`beside`) in other threads and not predicted.
+
+        The work for which the host takes longest comes first.
+        """
+        found = list[tuple[float, str]]()
         for what, by_place in self._ns.items():
             took_ns = by_place.total() / max(steps, 1)
             how = ", measured here" if what in self._measured else ""
             if (what == BESIDE) == beside and took_ns >= _LEAST_NS:
-                yield f"{format_ns(took_ns)} per step of {what}{_where(by_place)}{how}"
+                found.append((took_ns, f"{format_ns(took_ns)} per step of {what}{_where(by_place)}{how}"))
         for place, batches in () if beside else self._batches.items():
             workers = f"{batches.workers} worker{'s' if batches.workers > 1 else ''}"
             waits_ns = batches.waits_ns / max(steps, 1)
             hidden = f", for which a step waits {format_ns(waits_ns)}" if waits_ns >= 1 else ", hidden"
             batch = format_ns(batches.takes_ns / batches.count)
-            yield f"data loading of {batch} per batch in {workers} ({place}), measured here{hidden}"
+            words = f"data loading of {batch} per batch in {workers} ({place}), measured here{hidden}"
+            found.append((waits_ns, words))
+        yield from (words for _, words in sorted(found, key=lambda one: -one[0]))
 
 
 def _where(by_place: Counter[str]) -> str:

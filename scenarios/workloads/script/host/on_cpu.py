@@ -63,8 +63,9 @@ class OnCpu:
             self._since = {}
         if self._is_counting:
             self._recurring.end_step()
-        self._is_counting = True
-        self._freeing.end_step(self._link.host.all_dispatches)
+            self._freeing.end_step(self._link.host.all_dispatches)
+        else:
+            self._is_counting, self._freeing = True, Freeing(self._link.host.all_dispatches)
 
     def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call an operator on CPU tensors, and count its work on a core unless the simulation itself called it."""
@@ -110,6 +111,11 @@ class OnCpu:
                 after = self._link.host.counts()
                 spent = HostWork(*(max(0, now - then) for now, then in zip(after, before, strict=True)))
                 self._name(LOADING, users_line(sys._getframe()), spent)
+
+    def count_loaded(self, cpu_ns: int) -> None:
+        """Count a batch that the data loader took in this process in `cpu_ns`, measured without the simulation."""
+        if self._is_counting:
+            self._link.host.count_work(HostWork(turns=turns_of(cpu_ns)))
 
     def _add(self, what: str, work: HostWork, frame: FrameType | None = None) -> None:
         if not any(work):
@@ -167,11 +173,14 @@ class Recurring:
 
 
 class Freeing:
-    """A budget of CPU time for freeing the results of this and the last step; only work beyond the budget counts."""
+    """A budget of CPU time for freeing the results of this and the last step; only work beyond the budget counts.
 
-    def __init__(self) -> None:
+    `dispatched`: operators dispatched before the first step, by set-up and evaluations; they add nothing to the budget.
+    """
+
+    def __init__(self, dispatched: int = 0) -> None:
         self._last_ns = self._now_ns = 0.0
-        self._dispatched = 0
+        self._dispatched = dispatched
 
     def add(self, computed_ns: float) -> None:
         """Extend the budget for operators and copies that took `computed_ns`."""

@@ -19,7 +19,7 @@ from scenarios.workloads.recording.events.notes import RecordMetric, ScriptEnd, 
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.gpu.cuda.properties import SeenGpu, install_smi
 from scenarios.workloads.script.host.calls import passes_through
-from scenarios.workloads.script.host.loading import LeftOut, watch_loaders
+from scenarios.workloads.script.host.loading import LeftOut, watch_loaders, watch_queues
 from scenarios.workloads.script.host.on_cpu import OnCpu
 from scenarios.workloads.script.meeting.guard import NO_RPC
 from scenarios.workloads.script.meeting.launchers import install_agents, install_spawn, run_as_main, watch_commands
@@ -76,6 +76,7 @@ def main(connection: Connection, script: Script, env: Mapping[str, str], folder:
             Labels(link.computed.turn)
         if isinstance(on_cpu, OnCpu):
             watch_loaders(link, on_cpu)
+        watch_queues(link)
         rpc.init_rpc = partial(_refuse_rpc, link)
         if script.is_on_default and gpu is None:
             refuse_cuda(link)

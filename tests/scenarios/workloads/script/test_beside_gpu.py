@@ -79,14 +79,14 @@ def test_workers_beyond_the_cores_share_them() -> None:
     assert sum(shared) == pytest.approx(2 * sum(alone), rel=0.01)
 
 
-def test_words_are_means_over_steps() -> None:
+def test_words_are_means_over_steps_the_longest_first() -> None:
     work = CpuWork(Eager(loop_ns=LOADS_NS))
     for waited_ns in (0, 2_000_000):
         work.note_batch("train.py:7", 4, LOADS_NS, waited_ns)
     computed: Any = HostWork(cpu_bytes=12_000_000)
     work.note([("operators on CPU tensors", "train.py:9", computed), ("other work", "", HostWork(turns=100))])
     assert list(work.words(2, beside=False)) == [
-        "500 us per step of operators on CPU tensors (train.py:9)",
         "data loading of 4 ms per batch in 4 workers (train.py:7), measured here, for which a step waits 1 ms",
+        "500 us per step of operators on CPU tensors (train.py:9)",
     ]
     assert list(work.words(2, beside=True)) == []

@@ -9,7 +9,10 @@ from contextlib import nullcontext
 from types import FrameType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from torch.overrides import BaseTorchFunctionMode, _get_current_function_mode_stack
 from torch.utils.data import DataLoader, Dataset, _utils, dataloader
 
 from scenarios.config.host_costs import LOOP_TURNS
@@ -37,6 +40,13 @@ def call(count: int) -> None:
         loop(1)
 
 
+def index(count: int) -> None:
+    places = np.zeros(count, int)
+    with BaseTorchFunctionMode():
+        for _ in range(5):
+            torch.zeros(1)[places]
+
+
 def collected_elsewhere(threads: int) -> None:
     for _ in range(threads):
         thread = threading.Thread(target=gc.collect)
@@ -48,8 +58,24 @@ class Samples(Dataset[int]):
     def __len__(self) -> int:
         return 1_000
 
+    launched: list[str] | None = None
+
     def __getitem__(self, place: int) -> int:
+        if self.launched is not None:
+            self.launched.append("kernel")
         return place
+
+
+class Modes(Dataset[int]):
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, place: int) -> int:
+        return len(_get_current_function_mode_stack())
+
+
+class _Simulations(BaseTorchFunctionMode):
+    __module__ = "scenarios.of_a_test"
 
 
 def load(batch_size: int) -> None:
@@ -99,18 +125,50 @@ def test_seeing_calls_of_c_functions_is_not_what_they_take(measured: Any) -> Non
     assert 0.5 * count < turns_of(found["append"]) < 15 * count
 
 
+def test_indexing_by_arrays_does_not_take_what_function_modes_add(measured: Any) -> None:
+    """Torch reads their elements one by one where such a mode, as the simulation's, is on."""
+    found, _ = measured(index, LOOP_TURNS)
+    assert turns_of(found.get("index", 0)) < 5 * 5 * LOOP_TURNS
+
+
 def test_garbage_collected_in_another_thread_is_not_measured(measured: Any) -> None:
     """Else all CPU time of this thread since it began would be a stretch: the other thread's clock is new."""
     found, _ = measured(collected_elsewhere, 3)
     assert turns_of(sum(found.values())) < 1_000 * LOOP_TURNS
 
 
-def test_calls_of_a_data_set_are_counted(measured: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The loader's method is the simulation's, which is not counted; what it calls is the script's."""
+@pytest.fixture
+def loaded_ns(monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], list[str]]:
+    """Watch loaders for a test; return the ns of batches that are timed, and what is launched."""
     own, workers = dataloader._SingleProcessDataLoaderIter, dataloader._MultiProcessingDataLoaderIter
-    patched = ((own, "_next_data"), (workers, "_process_data"), (workers, "_reset"), (_utils.worker, "_worker_loop"))
+    patched = [(own, "_next_data"), (workers, "_process_data"), (workers, "_reset"), (_utils.worker, "_worker_loop")]
+    patched += [(kind, "fetch") for kind in (_utils.fetch._MapDatasetFetcher, _utils.fetch._IterableDatasetFetcher)]
     for owner, name in patched:
         monkeypatch.setattr(owner, name, getattr(owner, name))  # restored afterwards
-    on_cpu: Any = SimpleNamespace(loading=nullcontext)
+    timed_ns, launched = list[int](), list[str]()
+    on_cpu: Any = SimpleNamespace(loading=nullcontext, launched=launched, count_loaded=timed_ns.append)
     watch_loaders(on_cpu, on_cpu)
+    return timed_ns, launched
+
+
+def test_batches_after_a_loaders_first_are_timed_not_counted(measured: Any, loaded_ns: Any) -> None:
+    """The loader's method is the simulation's, which is not counted; what it calls is the script's."""
+    assert 100 <= measured(load, 100)[1] < 1_000
+    assert len(loaded_ns[0]) == 9
+    assert all(each > 0 for each in loaded_ns[0])
+
+
+def test_calls_of_a_data_set_that_launches_kernels_are_counted(
+    measured: Any, loaded_ns: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Samples, "launched", loaded_ns[1])
     assert measured(load, 100)[1] >= 1_000
+    assert not loaded_ns[0]
+
+
+def test_a_batch_is_timed_with_the_scripts_function_modes_alone(loaded_ns: Any) -> None:
+    """The simulation's modes, one of which is around that of the script here, see the first batch only."""
+    with BaseTorchFunctionMode() as scripts, _Simulations() as ours:
+        seen = [each.tolist() for each in DataLoader(Modes(), 1)]
+        assert _get_current_function_mode_stack() == [scripts, ours]
+    assert seen == [[2], [1], [1]]

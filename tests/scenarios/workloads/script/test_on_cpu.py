@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from scenarios.workloads.script.host.on_cpu import Recurring
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from scenarios.modules.describing.host import HostCounter
+from scenarios.workloads.script.host.calls import turns_of
+from scenarios.workloads.script.host.on_cpu import OnCpu, Recurring
+from scenarios.workloads.script.process.simulated import SimulatedLink
 
 HERE, THERE = ("train.py", 7), ("train.py", 9)
 
@@ -34,3 +42,15 @@ def test_long_work_counts_though_it_never_recurs() -> None:
     recurring = Recurring()
     recurring.end_step()
     assert [recurring.add(HERE, 9_000_000), recurring.add(HERE, 9_000_000)] == [0, 18_000_000]
+
+
+def test_operators_before_the_first_step_hide_no_loading_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "0")
+    host = HostCounter()
+    on_cpu = OnCpu(cast(SimulatedLink, SimpleNamespace(host=host, is_busy=False)))
+    host.all_dispatches = 20_000  # of an evaluation
+    on_cpu.end_step()
+    host.all_dispatches += 2_000
+    with on_cpu.loading():
+        on_cpu.count_measured(2_000_000, None)
+    assert host.counts().turns == turns_of(1_700_000)

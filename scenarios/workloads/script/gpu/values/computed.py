@@ -15,7 +15,6 @@ from scenarios.modules.operators import tensors_in
 from scenarios.workloads.script.gpu.cuda.generators import GpuGenerator, of_gpu
 from scenarios.workloads.script.gpu.known_values import (
     MOST_FLOATS,
-    MOST_INTEGERS,
     UNKNOWN,
     Shadows,
     fill_shape,
@@ -29,7 +28,8 @@ EVENLY = "unknown values (such as a router's experts) are counted as if they wer
 _aten = torch.ops.aten
 _MASKED = (_aten.index.Tensor, _aten.masked_select.default)
 _COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isposinf", "isneginf"}
-_OF_DATA = {"isnan", "isinf"}
+# Checks of data of any size, such as those of detect_anomaly; their results are kept up to this size.
+_OF_DATA, _MOST_CHECKED = {"isnan", "isinf"}, 1 << 28
 # Operators that overwrite all elements of their first argument, or draw by it, whatever its values.
 _FILLS = {"zero_", "fill_", "random_", "bernoulli_", "multinomial"}
 # Operators that use only the shape of their first argument.
@@ -126,7 +126,8 @@ class ValueComputer:
         return made
 
     def _may_be_kept(self, name: str, tensor: Tensor) -> bool:
-        return self._shadows.keeps(tensor) or (name in _DRAWN and tensor.numel() <= _MOST_DRAWN)
+        most = _MOST_DRAWN if name in _DRAWN else _MOST_CHECKED if name in _OF_DATA else 0
+        return self._shadows.keeps(tensor) or tensor.numel() <= most
 
     def _beside_floats(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], found: dict[int, Any], made: Sequence[Tensor]
@@ -200,7 +201,7 @@ def is_view(func: Any) -> bool:
 
 def _is_comparison(name: str, unknown: Sequence[Tensor]) -> bool:
     """Return whether an operator compares floats, few enough for a script to branch on the result."""
-    most = MOST_INTEGERS if name in _OF_DATA else MOST_FLOATS
+    most = _MOST_CHECKED if name in _OF_DATA else MOST_FLOATS
     return name in _COMPARISONS and all(each.is_floating_point() and each.numel() <= most for each in unknown)
 
 

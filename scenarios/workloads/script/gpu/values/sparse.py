@@ -154,6 +154,8 @@ class Sparse:
             raise RuntimeError(
                 "products with a sparse right operand have no price on simulated GPUs: expected a dense one"
             )
+        if not sparse.is_coalesced():  # as after each transposition, such as a backward pass's
+            sparse = self._coalesce(sparse)
         rows, columns = _indices(sparse)
         picked = dense.index_select(0, columns) * _values(sparse).unsqueeze(1)
         return dense.new_zeros(sparse.shape[0], dense.shape[1]).index_add_(0, rows, picked)
