@@ -24,6 +24,7 @@ from scenarios.modules.describing.host import HostCounter
 from scenarios.modules.recorder import is_recomputed
 from scenarios.seam.host_work import NO_WORK, HostWork
 from scenarios.seam.kernel import Kernel
+from scenarios.seam.program import COMPILED_STEP
 from scenarios.workloads.recording.events.calls import IssueCall, NewGroup, WaitCall
 from scenarios.workloads.recording.events.event import Request
 from scenarios.workloads.recording.events.notes import CompiledStep, MemoryPeak, RecordMetric, ReservedPeak, StepEnd
@@ -51,9 +52,6 @@ from scenarios.workloads.script.process.labels import Labels
 from scenarios.workloads.script.process.process_group import ScriptGroup, TorchCall
 from scenarios.workloads.script.requests import Asking
 from scenarios.workloads.script.script_streams import KIND
-
-# The step that is also noted as torch.compile would have it: the first one's host is not yet ahead.
-_AS_COMPILED = 2
 
 
 class SimulatedLink:
@@ -138,7 +136,7 @@ class SimulatedLink:
         self._steps += 1
         if self.launched is not None:
             self._calls.begin()
-        is_noted = self._steps == _AS_COMPILED and self.launched is not None and not self.has_own_code
+        is_noted = self._steps - 1 == COMPILED_STEP and self.launched is not None and not self.has_own_code
         self.as_compiled = AsCompiled() if is_noted else None
 
     def busy(self) -> AbstractContextManager[None]:
