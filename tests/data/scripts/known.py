@@ -52,8 +52,11 @@ assert offsets[-1].item() == drawn.sum().item()
 assert (drawn > 4).nonzero().numel() == torch.where(drawn > 4)[0].numel() == (drawn > 4).sum().item()
 assert torch.repeat_interleave(torch.randn(1000, 8, device=dev), drawn, dim=0).shape[0] == offsets[-1].item()
 assert [len(part) for part in data[:18].split([3, 15])] == [3, 15]
-assert torch.equal(ids, ids.clone()) and not torch.equal(ids, ids + 1) and not torch.equal(ids, ids[1:])
-assert torch.allclose(drawn, drawn) and not torch.allclose(drawn, drawn + 1)
+assert torch.equal(ids, ids.clone())
+assert not torch.equal(ids, ids + 1)
+assert not torch.equal(ids, ids[1:])
+assert torch.allclose(drawn, drawn)
+assert not torch.allclose(drawn, drawn + 1)
 
 # Rejected samples are drawn in the same kernel.
 torch.nn.init.trunc_normal_(torch.empty(256, 256, device=dev), std=1.0)
