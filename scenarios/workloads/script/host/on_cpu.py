@@ -22,7 +22,7 @@ from scenarios.workloads.script.host.calls import turns_of
 from scenarios.workloads.script.host.cpu_work import BESIDE, COPIES, LOADING, MEASURED, OPERATORS
 from scenarios.workloads.script.host.operators import work_of
 from scenarios.workloads.script.process.simulated import SimulatedLink
-from scenarios.workloads.script.users_lines import INSTALLED, is_users_file, users_line
+from scenarios.workloads.script.users_lines import is_users_file, package_of, users_line
 
 # Shorter work is reported without its line, as the lookup of a line takes time.
 _LEAST_NS = 20_000
@@ -33,7 +33,7 @@ _LEAST_MEASURED_NS, _LEAST_STRETCH_NS, _LEAST_ELSEWHERE_NS = 200_000, 50_000, 1_
 # whose CPU time includes what the host takes from it; from this many ns on it counts, as a checkpoint's would. In the
 # first step, which has none before it, less is enough.
 _MOST_OF_EARLIER, _LEAST_ONCE_NS, _LEAST_AT_FIRST_NS = 2, 10_000_000, 1_000_000
-_OF_TORCH = ("/site-packages/torch", "/site-packages/fbgemm_gpu")  # also torchrec's
+_OF_TORCH = ("torch", "fbgemm_gpu")  # beginnings of packages' names, also torchrec's
 _USUAL = Eager()
 # Freeing memory takes up to this share of the CPU time of operators and copies (page by page), and this many ns per
 # dispatched operator (tensors and autograd nodes).
@@ -133,8 +133,8 @@ class OnCpu:
 @cache
 def _is_opaque(file: str) -> bool:
     """Return whether a file belongs to the script or to a package other than torch and Python's library."""
-    is_packages = INSTALLED in file and not any(each in file for each in _OF_TORCH)
-    return is_packages or is_users_file(file)
+    package = package_of(file)
+    return not package.startswith(_OF_TORCH) if package else is_users_file(file)
 
 
 class Recurring:
