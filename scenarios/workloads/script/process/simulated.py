@@ -98,17 +98,21 @@ class SimulatedLink:
         """Return how many steps have begun."""
         return self._steps
 
-    def ask(self, request: Request | Callable[[], Request], *, is_cut: bool = True) -> Any:
+    def ask(self, request: Request | Callable[[], Request], *, is_cut: bool = True, is_beside: bool = False) -> Any:
         """Return the answer to a request, or to one that a function makes in time that is not charged.
 
-        `is_cut` is False where nothing was computed since the last one.
+        `is_cut` is False where nothing was computed since the last one. `is_beside`: a poll of another thread than the
+        one that makes steps, whose compiled code it does not cut.
         """
         if isinstance(request, RecordMetric):
             request = replace(request, value=float(request.value))
         with self._lock:
             if not isinstance(request, Query | Sleep):
                 self.polls.end()
-            self.compiled.flush()
+            if not is_beside:
+                self.compiled.flush()
+            if isinstance(request, StepEnd):
+                self.polls.stepping = threading.current_thread()
             if self.shadows is not None and isinstance(request, StepEnd):
                 self._tell(MemoryPeak(self.shadows.memory.highest_bytes))
                 self._tell(ReservedPeak(self.shadows.memory.allocator.highest_bytes))
@@ -116,7 +120,7 @@ class SimulatedLink:
                 self._idle.clear()
             with self.busy():
                 spent = self._take_spent(is_cut=is_cut)
-                if self.as_compiled is not None:
+                if self.as_compiled is not None and not is_beside:
                     self._asking.ask(Turn((), CompiledStep(self.as_compiled.take())), is_on_gpu=True)
                 request = request() if callable(request) else request
             answer = self._asking.ask(Turn(spent, request), is_on_gpu=self.launched is not None)
@@ -334,6 +338,8 @@ class SimulatedWork(dist.Work):
         """Wait in simulated time until the call is over, and fill its outputs."""
         if not self._is_done:
             self._is_done = True
+            if self._asked.library or all(self._link.values_of(each) is not None for each in self._asked.inputs):
+                self._link.polls.wait_beside(self._number)  # the host waits for such a call, not a stream alone
             outputs, found = self._asked.outputs, self._wait(self._number, is_cut=self._asked.is_async)
             with torch.no_grad(), self._link.busy():
                 parts = [packed.tensor(torch.device("meta")) for packed in found]
