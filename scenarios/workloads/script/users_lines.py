@@ -8,8 +8,8 @@ from functools import cache
 from pathlib import Path
 from types import FrameType
 
-# The folders of installed packages; Debian's Python, which NVIDIA's containers have, names them dist-packages.
-_ROOMS_OF_PACKAGES = tuple(f"{os.sep}{kind}-packages{os.sep}" for kind in ("site", "dist"))
+from scenarios.seam.errors import package_of
+
 _ROOMS = ("scenarios/seam", "scenarios/workloads", "scenarios/modules", "real", "twinstep")
 _OWN = tuple(f"{Path(__file__).parents[3] / room}{os.sep}" for room in _ROOMS)
 _OTHERS = (*_OWN, sysconfig.get_paths()["stdlib"], "<")
@@ -19,13 +19,6 @@ _OTHERS = (*_OWN, sysconfig.get_paths()["stdlib"], "<")
 def is_users_file(name: str) -> bool:
     """Return whether a file is the user's: not of Python, an installed package or this project."""
     return not name.startswith(_OTHERS) and package_of(name) == ""
-
-
-@cache
-def package_of(name: str) -> str:
-    """Return the top-level name of the installed package to which a file belongs; "" if it is not installed."""
-    room = max(_ROOMS_OF_PACKAGES, key=name.rfind)
-    return name.rpartition(room)[2].partition(os.sep)[0] if room in name else ""
 
 
 def is_own_file(name: str) -> bool:

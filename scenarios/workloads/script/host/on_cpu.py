@@ -16,13 +16,14 @@ from types import FrameType
 from typing import Any
 
 from scenarios.config.host_costs import Eager
+from scenarios.seam.errors import package_of
 from scenarios.seam.host_work import NO_WORK, HostWork, total
 from scenarios.workloads.recording.events.notes import NoteCpuWork
 from scenarios.workloads.script.host.calls import turns_of
 from scenarios.workloads.script.host.cpu_work import BESIDE, COPIES, LOADING, MEASURED, OPERATORS
 from scenarios.workloads.script.host.operators import work_of
 from scenarios.workloads.script.process.simulated import SimulatedLink
-from scenarios.workloads.script.users_lines import is_users_file, package_of, users_line
+from scenarios.workloads.script.users_lines import is_users_file, users_line
 
 # Shorter work is reported without its line, as the lookup of a line takes time.
 _LEAST_NS = 20_000
