@@ -158,3 +158,39 @@ for step in range(4):
     )
     run = play_script(file, profile=profile, ranks=(1, 2), steps=3)
     assert len(steps_ns(run)) == 3
+
+
+@pytest.mark.parametrize("profile", ["emulated_200mbit", "dgx_h100"])
+def test_a_comm_hook_may_wait_for_the_future_of_its_call(profile: str, tmp_path: Path) -> None:
+    (file := tmp_path / "waits.py").write_text(
+        """import torch
+import torch.distributed as dist
+from torch.distributed.optim import _apply_optimizer_in_backward
+from torch.nn.parallel import DistributedDataParallel
+dist.init_process_group()
+device = torch.device("cuda", dist.get_rank()) if torch.cuda.is_available() else torch.device("cpu")
+
+
+def hook(state, bucket):
+    summed = dist.all_reduce(bucket.buffer(), async_op=True).get_future().wait()[0]
+    done = torch.futures.Future()
+    done.set_result(summed / 2)
+    return done
+
+
+first, second = (torch.nn.Linear(4, 4, bias=False, device=device) for _ in range(2))
+optimizer = torch.optim.SGD(first.parameters(), lr=0.1)
+if device.type == "cuda":  # torch's hook for it waits, too, and needs a GPU
+    _apply_optimizer_in_backward(torch.optim.SGD, second.parameters(), {"lr": 1.0})
+first, second = DistributedDataParallel(first), DistributedDataParallel(second)
+first.register_comm_hook(None, hook)
+for _ in range(3):
+    x = torch.full((1, 4), 1.0 + 2 * dist.get_rank(), device=device)
+    optimizer.zero_grad()
+    (first(x) + second(x)).sum().backward()
+    if device.type == "cpu":
+        assert torch.equal(first.module.weight.grad, torch.full((4, 4), 2.0))
+    optimizer.step()
+"""
+    )
+    assert len(steps_ns(play_script(file, profile=profile, ranks=(1, 2), steps=2))) == 2

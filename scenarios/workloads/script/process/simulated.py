@@ -75,6 +75,7 @@ class SimulatedLink:
         self.has_own_code = False  # whether the script compiles or captures code itself
         self._told_bytes: dict[str, int] = {}
         self.polls = Polls(self)
+        self.promised: dict[int, SimulatedWork] = {}  # by number, those of futures that a backward pass's end fulfils
         self.is_busy = False  # with what is not the script's own
         self._idle: set[int | None] = set()  # streams, or all, for which the host waited since anything was given
         self._here = threading.local()  # each thread has its own stream
@@ -279,6 +280,11 @@ class SimulatedLink:
             values = None if factor is None else (values * factor).to(values.dtype)
         return Packed.shape_of(tensor) if values is None else Packed.of(values)
 
+    def fulfil(self) -> None:
+        """Wait for the calls of all futures that are not done: the script waits for one within a backward pass."""
+        for work in list(self.promised.values()):
+            work.wait()
+
     def begin(self) -> None:
         """Do nothing: the simulator needs no announcement."""
 
@@ -354,6 +360,7 @@ class SimulatedWork(dist.Work):
                     shadows.note_choices(outputs)
             self._link.computed.restart()
             if self._future is not None:
+                self._link.promised.pop(self._number, None)
                 self._future.set_result(self._asked.result)
         return True
 
@@ -380,6 +387,7 @@ class SimulatedWork(dist.Work):
             if self._is_done:
                 self._future.set_result(self._asked.result)
             elif torch._C._current_autograd_node() is not None:
+                self._link.promised[self._number] = self
                 Variable._execution_engine.queue_callback(self.wait)
             else:
                 self.wait()
