@@ -15,7 +15,9 @@ from scenarios.progress_line import print_notes
 
 _PACKAGES = Path(__file__).resolve().parents[2]
 _OURS = tuple(f"{_PACKAGES / name}/" for name in ("scenarios", "sim", "real", "reports", "twinstep"))
-_INSTALLED = tuple(f"{sysconfig.get_path(name)}/" for name in ("purelib", "platlib"))
+# The folders of installed packages, of any environment; Debian's Python, which NVIDIA's containers have, names them
+# dist-packages.
+_INSTALLED = tuple(f"{os.sep}{kind}-packages{os.sep}" for kind in ("site", "dist"))
 _STDLIB = f"{sysconfig.get_path('stdlib')}/"
 
 
@@ -88,12 +90,19 @@ def place_of(error: BaseException) -> str:
 
 def is_installed(filename: str) -> bool:
     """Return whether a source file is installed, part of Python, or part of this project."""
-    return is_ours_or_pythons(filename) or filename.startswith(_INSTALLED)
+    return is_ours_or_pythons(filename) or package_of(filename) != ""
+
+
+@cache
+def package_of(filename: str) -> str:
+    """Return the top-level name of the installed package to which a file belongs; "" if it is not installed."""
+    folder = max(_INSTALLED, key=filename.rfind)
+    return filename.rpartition(folder)[2].partition(os.sep)[0] if folder in filename else ""
 
 
 def is_ours_or_pythons(filename: str) -> bool:
     """Return whether a source file is part of this project or of Python's standard library."""
-    is_pythons = filename.startswith(_STDLIB) and not filename.startswith(_INSTALLED)
+    is_pythons = filename.startswith(_STDLIB) and not package_of(filename)
     return is_pythons or filename.startswith("<") or is_ours(filename)
 
 

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from scenarios.config.host_classes import HostClasses
     from scenarios.workloads.effort import Effort
 
+# The step of which a program with compiled modules repeats the work: in the first one hosts are not yet ahead.
+COMPILED_STEP = 1
+
 
 class Program(ABC):
     """A workload: one object per process, called once per rank; each call runs as a coroutine.
@@ -87,8 +90,8 @@ class Program(ABC):
         return ""
 
     def compiled(self) -> Program | None:
-        """Return the program with its modules run as torch.compile would run them; None if unknown, or where
-        `launching.fusion` does it.
+        """Return the program with its modules run as torch.compile would run them, each of its steps being step
+        `COMPILED_STEP` of this program; None if unknown, or where `launching.fusion` does it.
         """
         return None
 

@@ -15,6 +15,7 @@ from scenarios.config.kernel_kinds import TRACED_KINDS
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.host_work import NO_WORK, HostWork
 from scenarios.seam.kernel import Kernel
+from sim.operators.products import EIGHT_BITS, EIGHT_BITS_FROM
 
 T = TypeVar("T")
 
@@ -96,6 +97,19 @@ def together(parts: Sequence[KernelCost], gpu: Gpu) -> KernelCost:
     )
 
 
+def _rate(kernel: Kernel, gpu: Gpu) -> float:
+    """Return the GPU's peak flop/s for a kernel's dtype."""
+    rates = gpu.flops_per_s
+    # A GPU without TF32 (before Ampere) computes such products in float32, as torch does there.
+    dtype = "float32" if kernel.dtype == "tf32" and "tf32" not in rates else kernel.dtype
+    if dtype in rates:
+        return rates[dtype]
+    if dtype in EIGHT_BITS and "bfloat16" in rates and gpu.compute_capability >= EIGHT_BITS_FROM:
+        return 2 * rates["bfloat16"]
+    known = ", ".join(sorted(rates))
+    raise ProgramError(f"{gpu.name}: no flop/s for dtype '{dtype}' of a {kernel.kind} kernel; has {known}")
+
+
 def _cost(kernel: Kernel, gpu: Gpu) -> KernelCost:
     for name in ("flops", "bytes_read", "bytes_written", "bytes_reread", "host_read", "host_written"):
         amount = getattr(kernel, name)
@@ -104,12 +118,7 @@ def _cost(kernel: Kernel, gpu: Gpu) -> KernelCost:
     efficiency = _of_kind(gpu.efficiency, kernel.kind, gpu.efficiency.get("default", 1.0))
     arithmetic_s = 0.0
     if kernel.flops:
-        # A GPU without TF32 (before Ampere) computes such products in float32, as torch does there.
-        dtype = "float32" if kernel.dtype == "tf32" and "tf32" not in gpu.flops_per_s else kernel.dtype
-        if dtype not in gpu.flops_per_s:
-            known = ", ".join(sorted(gpu.flops_per_s))
-            raise ProgramError(f"{gpu.name}: no flop/s for dtype '{dtype}' of a {kernel.kind} kernel; has {known}")
-        arithmetic_s = kernel.flops / (gpu.flops_per_s[dtype] * efficiency)
+        arithmetic_s = kernel.flops / (_rate(kernel, gpu) * efficiency)
     touched = kernel.bytes_read + kernel.bytes_written
     is_one_memory = not DEVICES[gpu.kind].has_own_memory  # not by the property: every kernel is priced here
     moved = touched - kernel.bytes_reread

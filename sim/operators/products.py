@@ -27,8 +27,8 @@ from sim.operators import pointwise as pointwise_law
 from sim.operators.chip import Chip, Generation, hit_rate, overlap
 
 # Types with twice the rate of bfloat16 by the data sheet, from this compute capability on.
-_EIGHT_BITS = frozenset({"float8_e4m3fn", "float8_e5m2", "int8"})
-_EIGHT_BITS_FROM = 89
+EIGHT_BITS = frozenset({"float8_e4m3fn", "float8_e5m2", "int8"})
+EIGHT_BITS_FROM = 89
 # Compute capability of Turing, whose boards are made for less power than Volta's.
 _TURING = 75
 
@@ -188,14 +188,14 @@ def _tensor_rate(product: Product, chip: Chip) -> float:
     """Return the data sheet's flop/s of tensor cores for `product`; 0 if it runs on CUDA cores."""
     if product.dtype in ("float32", "float64") or (product.dtype == "tf32" and 1 in (product.rows, product.columns)):
         return 0.0
-    if product.dtype in _EIGHT_BITS and chip.capability >= _EIGHT_BITS_FROM:
+    if product.dtype in EIGHT_BITS and chip.capability >= EIGHT_BITS_FROM:
         return 2 * chip.flops_per_s.get("bfloat16", 0.0)
     return chip.flops_per_s.get(product.dtype, 0.0)
 
 
 def _size(product: Product) -> int:
     """Return the bytes of an operand's element."""
-    return 1 if product.dtype in _EIGHT_BITS else ELEMENT_BYTES.get(product.dtype, 4)
+    return 1 if product.dtype in EIGHT_BITS else ELEMENT_BYTES.get(product.dtype, 4)
 
 
 def _lane_rate(dtype: str, chip: Chip) -> float:

@@ -116,3 +116,81 @@ def test_a_single_rank_of_a_class_may_read_a_value(tmp_path: Path) -> None:
     )
     made = play(make(file, world=(16, 8), profile="dgx_h100", steps=2))
     assert {span.rank for span in made.spans} == set(range(128))
+
+
+@pytest.mark.parametrize("profile", ["emulated_200mbit", "dgx_h100"])
+def test_a_thread_that_waits_for_a_call_holds_the_steps_of_its_rank_not_back(profile: str, tmp_path: Path) -> None:
+    """As a checkpoint in a thread of its own: rank 1's thread begins its call after both ranks' next steps."""
+    (file := tmp_path / "beside.py").write_text(
+        """import threading
+import torch
+import torch.distributed as dist
+dist.init_process_group("cpu:gloo,cuda:nccl")
+device = torch.device("cuda", dist.get_rank()) if torch.cuda.is_available() else torch.device("cpu")
+model = torch.nn.Linear(8, 8).to(device)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+beside, begun, may_begin = dist.new_group(backend="gloo"), threading.Event(), threading.Event()
+
+
+def call():
+    if dist.get_rank() == 1:
+        may_begin.wait()
+    work = dist.all_reduce(torch.ones(4), group=beside, async_op=True)
+    begun.set()
+    work.wait()
+
+
+thread = threading.Thread(target=call)
+for step in range(4):
+    model(torch.ones(2, 8, device=device)).sum().backward()
+    if step == 1:
+        thread.start()
+        if dist.get_rank() == 0:
+            begun.wait()
+            threading.Event().wait(0.05)  # until its thread waits for the other rank's
+    dist.all_reduce(model.weight.grad)
+    print(model.weight.grad.sum().item())
+    optimizer.step()
+    if step == 2:
+        may_begin.set()
+        thread.join()
+"""
+    )
+    run = play_script(file, profile=profile, ranks=(1, 2), steps=3)
+    assert len(steps_ns(run)) == 3
+
+
+@pytest.mark.parametrize("profile", ["emulated_200mbit", "dgx_h100"])
+def test_a_comm_hook_may_wait_for_the_future_of_its_call(profile: str, tmp_path: Path) -> None:
+    (file := tmp_path / "waits.py").write_text(
+        """import torch
+import torch.distributed as dist
+from torch.distributed.optim import _apply_optimizer_in_backward
+from torch.nn.parallel import DistributedDataParallel
+dist.init_process_group()
+device = torch.device("cuda", dist.get_rank()) if torch.cuda.is_available() else torch.device("cpu")
+
+
+def hook(state, bucket):
+    summed = dist.all_reduce(bucket.buffer(), async_op=True).get_future().wait()[0]
+    done = torch.futures.Future()
+    done.set_result(summed / 2)
+    return done
+
+
+first, second = (torch.nn.Linear(4, 4, bias=False, device=device) for _ in range(2))
+optimizer = torch.optim.SGD(first.parameters(), lr=0.1)
+if device.type == "cuda":  # torch's hook for it waits, too, and needs a GPU
+    _apply_optimizer_in_backward(torch.optim.SGD, second.parameters(), {"lr": 1.0})
+first, second = DistributedDataParallel(first), DistributedDataParallel(second)
+first.register_comm_hook(None, hook)
+for _ in range(3):
+    x = torch.full((1, 4), 1.0 + 2 * dist.get_rank(), device=device)
+    optimizer.zero_grad()
+    (first(x) + second(x)).sum().backward()
+    if device.type == "cpu":
+        assert torch.equal(first.module.weight.grad, torch.full((4, 4), 2.0))
+    optimizer.step()
+"""
+    )
+    assert len(steps_ns(play_script(file, profile=profile, ranks=(1, 2), steps=2))) == 2

@@ -33,6 +33,7 @@ class Counterfactual:
         rewrite: makes kernels in place of the program's; None: none are changed.
         program: is simulated in place of the scenario's program; None: that.
         made_by: how a user changes the program, in words; "" where `values` state it.
+        repeats: the step whose work each step has with the change, and which alone compares with it; None: its own.
         replays: whether the program that was simulated can be simulated again with the change.
         saves_at_most_ns: an upper bound on its saving per step, in ns.
         barred: why the program cannot have it, in words; "": it can.
@@ -46,6 +47,7 @@ class Counterfactual:
     rewrite: Rewrite | None = None
     program: Program | None = None
     made_by: str = ""
+    repeats: int | None = None
     replays: bool = False
     saves_at_most_ns: float = math.inf
     barred: str = ""

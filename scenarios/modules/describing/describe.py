@@ -9,7 +9,7 @@ from scenarios.modules.describing.call import Operations, OperatorCall
 from scenarios.seam.operations.operation import Operation
 
 _BY_NAMES: dict[Callable[[OperatorCall], Operations], str] = {
-    products.product: "mm addmm addmm_ bmm baddbmm mv dot vdot",
+    products.product: "mm addmm addmm_ bmm baddbmm mv dot vdot _int_mm _scaled_mm",
     products.convolution: "convolution _convolution cudnn_convolution convolution_overrideable",
     products.convolution_backward: "convolution_backward",
     recurrent.forward: "_cudnn_rnn",

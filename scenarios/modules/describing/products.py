@@ -22,7 +22,8 @@ def product(call: OperatorCall) -> Operations:
     """Return the product of `mm`, `addmm`, `bmm`, `baddbmm` etc.; a vector counts as one column."""
     left = call[_LEFT.get(call.name, "self")]
     right = call[_RIGHT[call.name]] if call.name in _RIGHT else _first(call, _RIGHT_NAMES)
-    return product_of(left, right, call.dtype)
+    is_of_bytes = left.element_size() == 1  # `_scaled_mm` and `_int_mm`, whose results have other types
+    return product_of(left, right, dtype_name(left) if is_of_bytes else call.dtype)
 
 
 def attention(call: OperatorCall) -> Operations:

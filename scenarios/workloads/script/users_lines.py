@@ -8,8 +8,8 @@ from functools import cache
 from pathlib import Path
 from types import FrameType
 
-# A part of the paths of installed packages.
-INSTALLED = f"{os.sep}site-packages{os.sep}"
+from scenarios.seam.errors import package_of
+
 _ROOMS = ("scenarios/seam", "scenarios/workloads", "scenarios/modules", "real", "twinstep")
 _OWN = tuple(f"{Path(__file__).parents[3] / room}{os.sep}" for room in _ROOMS)
 _OTHERS = (*_OWN, sysconfig.get_paths()["stdlib"], "<")
@@ -18,7 +18,7 @@ _OTHERS = (*_OWN, sysconfig.get_paths()["stdlib"], "<")
 @cache
 def is_users_file(name: str) -> bool:
     """Return whether a file is the user's: not of Python, an installed package or this project."""
-    return not name.startswith(_OTHERS) and INSTALLED not in name
+    return not name.startswith(_OTHERS) and package_of(name) == ""
 
 
 def is_own_file(name: str) -> bool:

@@ -52,6 +52,11 @@ assert offsets[-1].item() == drawn.sum().item()
 assert (drawn > 4).nonzero().numel() == torch.where(drawn > 4)[0].numel() == (drawn > 4).sum().item()
 assert torch.repeat_interleave(torch.randn(1000, 8, device=dev), drawn, dim=0).shape[0] == offsets[-1].item()
 assert [len(part) for part in data[:18].split([3, 15])] == [3, 15]
+assert torch.equal(ids, ids.clone())
+assert not torch.equal(ids, ids + 1)
+assert not torch.equal(ids, ids[1:])
+assert torch.allclose(drawn, drawn)
+assert not torch.allclose(drawn, drawn + 1)
 
 # Rejected samples are drawn in the same kernel.
 torch.nn.init.trunc_normal_(torch.empty(256, 256, device=dev), std=1.0)
@@ -66,5 +71,6 @@ with torch.autograd.set_detect_anomaly(True):  # looks for nan in all gradients,
     torch.randn(5_000, 4_000, device=dev, requires_grad=True).square().mean().backward()
 best = min(best, loss)
 json.dumps({"loss": loss.item(), "best": best.item()})
+torch.allclose(data, data + 1), torch.equal(data, data + 1)  # of unknown values, as torchmetrics compares states
 right = (torch.randn(32, 10, device=dev).argmax(1) == torch.randint(10, (32,), device=dev)).float().mean()
 print(right.item() * 100, loss.detach().cpu().numpy())

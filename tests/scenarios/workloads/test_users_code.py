@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from scenarios.config.load import load
-from scenarios.seam.errors import ProgramError
+from scenarios.seam.errors import ProgramError, is_installed, package_of
 from scenarios.workloads.build import build
+from scenarios.workloads.script.users_lines import is_users_file
 from sim.run import simulate
 from tests.scenarios.workloads.own import sentences, stepless, train, write_scenario
 
@@ -130,3 +131,10 @@ def test_a_run_without_steps_says_how_to_enter_one(tmp_path: Path) -> None:
     assert "no rank completed a step; the program enters none: expected 'with rank.step(index):'" in (
         " ".join(done.stdout.split())
     )
+
+
+@pytest.mark.parametrize("folder", ["site-packages", "dist-packages"])  # dist-packages: Debian, NVIDIA's containers
+def test_installed_packages_are_not_the_users_code(folder: str) -> None:
+    installed, own = f"/usr/local/lib/python3.12/{folder}/torch/nn/modules/linear.py", "/home/me/torch/train.py"
+    assert (package_of(installed), is_users_file(installed), is_installed(installed)) == ("torch", False, True)
+    assert (package_of(own), is_users_file(own), is_installed(own)) == ("", True, False)

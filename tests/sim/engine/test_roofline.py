@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 
 from scenarios.config.load import load_profile
+from scenarios.seam.errors import ProgramError
 from scenarios.seam.kernel import Kernel, attention, gemm, together
 from sim.engine.roofline import alone_ns, cost
 from tests.small import CORE
@@ -62,6 +63,15 @@ def test_tf32_is_float32_where_the_profile_has_no_rate_of_its_own() -> None:
     assert cost(rounded, GPU) == cost(kernel, GPU)
     quick = dataclasses.replace(GPU, flops_per_s={"float32": 5e10, "tf32": 2e11})
     assert cost(rounded, quick).arithmetic_s == pytest.approx(cost(kernel, quick).arithmetic_s / 4)
+
+
+def test_products_of_eight_bits_take_half_of_bfloat16s_time_on_gpus_that_have_them() -> None:
+    kernel = dataclasses.replace(gemm(64, 32, 16), dtype="float8_e4m3fn")
+    h100, a100 = (load_profile(name).host.gpu for name in ("dgx_h100", "dgx_a100"))
+    as_bfloat16 = cost(dataclasses.replace(kernel, dtype="bfloat16"), h100)
+    assert cost(kernel, h100).arithmetic_s == pytest.approx(as_bfloat16.arithmetic_s / 2)
+    with pytest.raises(ProgramError, match="no flop/s for dtype 'float8_e4m3fn' of a gemm kernel"):
+        cost(kernel, a100)
 
 
 def test_bytes_in_l2_take_l2_time_and_no_memory_time() -> None:

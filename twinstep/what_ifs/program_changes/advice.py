@@ -85,7 +85,8 @@ def _simulate_changes(
         if not recording.info.complete:
             return
         new_ns = new.ns
-        saved_ns = median(old_ns - new_ns[step] for step, old_ns in steps_ns.items())
+        both = {step: (old_ns, new_ns[step]) for step, old_ns in steps_ns.items() if one.repeats in (None, step)}
+        saved_ns = median(old - new for old, new in both.values())
         share = saved_ns / step_ns
         if share >= LEAST_SHARE:
             yield Advice(change=one.name, made_by=one.made_by, saved_ns=float(saved_ns), share=share)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from scenarios.config.scenario import Scenario
-from scenarios.seam.program import Program
+from scenarios.seam.program import COMPILED_STEP, Program
 from twinstep.what_ifs.counterfactuals import Counterfactual
 from twinstep.what_ifs.program_changes.kernels import OF_LIBRARIES, Step, tables_of
 
@@ -25,6 +25,7 @@ def proposals(scenario: Scenario, program: Program, step: Step) -> Iterator[Coun
             name=_NAME,
             group="setting",
             program=made,
+            repeats=COMPILED_STEP,
             replays=True,
             made_by="torch.compile(model)",
             saves_at_most_ns=step.host_ns + step.ns(fused),

@@ -81,6 +81,11 @@ class Meta(TorchFunctionMode):
 
 
 _aten = torch.ops.aten
+# Operators that read a comparison within their C++, where a meta tensor has no values.
+_READS: dict[Any, Callable[..., Any]] = {
+    _aten.allclose.default: lambda *args, **kwargs: torch.isclose(*args, **kwargs).all().item(),
+    _aten.equal.default: lambda one, other: one.shape == other.shape and (one == other).all().item(),
+}
 _PLAIN = Tensor.__torch_dispatch__
 _IN_HOST = {f"fbgemm::new_{kind}_tensor" for kind in ("managed", "vanilla_managed", "host_mapped", "unified")}
 _COPIES = (_aten.copy_.default, _aten._to_copy.default)
@@ -187,7 +192,7 @@ class OnGpu(TorchDispatchMode):
         if is_composite(func):  # in inference mode autograd does not decompose it
             found: Callable[..., Any] = FUSED.get(func, func.decompose)
             return found
-        return _written_in_python(func)
+        return _READS.get(func) or _written_in_python(func)
 
     def _on_gpu(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, leaves_gpu: bool) -> Any:
         if leaves_gpu and func not in _COPIES:  # uses only the shape of its GPU tensor

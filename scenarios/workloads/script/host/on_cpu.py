@@ -16,13 +16,14 @@ from types import FrameType
 from typing import Any
 
 from scenarios.config.host_costs import Eager
+from scenarios.seam.errors import package_of
 from scenarios.seam.host_work import NO_WORK, HostWork, total
 from scenarios.workloads.recording.events.notes import NoteCpuWork
 from scenarios.workloads.script.host.calls import turns_of
 from scenarios.workloads.script.host.cpu_work import BESIDE, COPIES, LOADING, MEASURED, OPERATORS
 from scenarios.workloads.script.host.operators import work_of
 from scenarios.workloads.script.process.simulated import SimulatedLink
-from scenarios.workloads.script.users_lines import INSTALLED, is_users_file, users_line
+from scenarios.workloads.script.users_lines import is_users_file, users_line
 
 # Shorter work is reported without its line, as the lookup of a line takes time.
 _LEAST_NS = 20_000
@@ -33,7 +34,7 @@ _LEAST_MEASURED_NS, _LEAST_STRETCH_NS, _LEAST_ELSEWHERE_NS = 200_000, 50_000, 1_
 # whose CPU time includes what the host takes from it; from this many ns on it counts, as a checkpoint's would. In the
 # first step, which has none before it, less is enough.
 _MOST_OF_EARLIER, _LEAST_ONCE_NS, _LEAST_AT_FIRST_NS = 2, 10_000_000, 1_000_000
-_OF_TORCH = ("/site-packages/torch", "/site-packages/fbgemm_gpu")  # also torchrec's
+_OF_TORCH = ("torch", "fbgemm_gpu")  # beginnings of packages' names, also torchrec's
 _USUAL = Eager()
 # Freeing memory takes up to this share of the CPU time of operators and copies (page by page), and this many ns per
 # dispatched operator (tensors and autograd nodes).
@@ -139,8 +140,8 @@ class OnCpu:
 @cache
 def _is_opaque(file: str) -> bool:
     """Return whether a file belongs to the script or to a package other than torch and Python's library."""
-    is_packages = INSTALLED in file and not any(each in file for each in _OF_TORCH)
-    return is_packages or is_users_file(file)
+    package = package_of(file)
+    return not package.startswith(_OF_TORCH) if package else is_users_file(file)
 
 
 class Recurring:

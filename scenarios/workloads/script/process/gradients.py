@@ -33,6 +33,15 @@ def watch_gradients(link: SimulatedLink) -> None:
 
     DistributedDataParallel.__init__ = create_watched  # type: ignore[method-assign]
     DistributedDataParallel.register_comm_hook = register_hook  # type: ignore[method-assign]
+    future: Any = torch._C.Future
+    wait = future.wait
+
+    def wait_within_pass(self: Any) -> Any:
+        """Wait as torch does, for a call whose future only the end of the backward pass would fulfil: a hook waits."""
+        link.fulfil()
+        return wait(self)
+
+    future.wait = wait_within_pass
 
 
 def _accumulating(parameter: Tensor) -> Any:

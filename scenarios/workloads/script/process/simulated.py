@@ -24,6 +24,7 @@ from scenarios.modules.describing.host import HostCounter
 from scenarios.modules.recorder import is_recomputed
 from scenarios.seam.host_work import NO_WORK, HostWork
 from scenarios.seam.kernel import Kernel
+from scenarios.seam.program import COMPILED_STEP
 from scenarios.workloads.recording.events.calls import IssueCall, NewGroup, WaitCall
 from scenarios.workloads.recording.events.event import Request
 from scenarios.workloads.recording.events.notes import CompiledStep, MemoryPeak, RecordMetric, ReservedPeak, StepEnd
@@ -52,9 +53,6 @@ from scenarios.workloads.script.process.process_group import ScriptGroup, TorchC
 from scenarios.workloads.script.requests import Asking
 from scenarios.workloads.script.script_streams import KIND
 
-# The step that is also noted as torch.compile would have it: the first one's host is not yet ahead.
-_AS_COMPILED = 2
-
 
 class SimulatedLink:
     """A rank's connection to the simulator; each request carries the process's work since the previous one."""
@@ -77,6 +75,7 @@ class SimulatedLink:
         self.has_own_code = False  # whether the script compiles or captures code itself
         self._told_bytes: dict[str, int] = {}
         self.polls = Polls(self)
+        self.promised: dict[int, SimulatedWork] = {}  # by number, those of futures that a backward pass's end fulfils
         self.is_busy = False  # with what is not the script's own
         self._idle: set[int | None] = set()  # streams, or all, for which the host waited since anything was given
         self._here = threading.local()  # each thread has its own stream
@@ -100,17 +99,21 @@ class SimulatedLink:
         """Return how many steps have begun."""
         return self._steps
 
-    def ask(self, request: Request | Callable[[], Request], *, is_cut: bool = True) -> Any:
+    def ask(self, request: Request | Callable[[], Request], *, is_cut: bool = True, is_beside: bool = False) -> Any:
         """Return the answer to a request, or to one that a function makes in time that is not charged.
 
-        `is_cut` is False where nothing was computed since the last one.
+        `is_cut` is False where nothing was computed since the last one. `is_beside`: a poll of another thread than the
+        one that makes steps, whose compiled code it does not cut.
         """
         if isinstance(request, RecordMetric):
             request = replace(request, value=float(request.value))
         with self._lock:
             if not isinstance(request, Query | Sleep):
                 self.polls.end()
-            self.compiled.flush()
+            if not is_beside:
+                self.compiled.flush()
+            if isinstance(request, StepEnd):
+                self.polls.stepping = threading.current_thread()
             if self.shadows is not None and isinstance(request, StepEnd):
                 self._tell(MemoryPeak(self.shadows.memory.highest_bytes))
                 self._tell(ReservedPeak(self.shadows.memory.allocator.highest_bytes))
@@ -118,7 +121,7 @@ class SimulatedLink:
                 self._idle.clear()
             with self.busy():
                 spent = self._take_spent(is_cut=is_cut)
-                if self.as_compiled is not None:
+                if self.as_compiled is not None and not is_beside:
                     self._asking.ask(Turn((), CompiledStep(self.as_compiled.take())), is_on_gpu=True)
                 request = request() if callable(request) else request
             answer = self._asking.ask(Turn(spent, request), is_on_gpu=self.launched is not None)
@@ -138,7 +141,7 @@ class SimulatedLink:
         self._steps += 1
         if self.launched is not None:
             self._calls.begin()
-        is_noted = self._steps == _AS_COMPILED and self.launched is not None and not self.has_own_code
+        is_noted = self._steps - 1 == COMPILED_STEP and self.launched is not None and not self.has_own_code
         self.as_compiled = AsCompiled() if is_noted else None
 
     def busy(self) -> AbstractContextManager[None]:
@@ -277,6 +280,11 @@ class SimulatedLink:
             values = None if factor is None else (values * factor).to(values.dtype)
         return Packed.shape_of(tensor) if values is None else Packed.of(values)
 
+    def fulfil(self) -> None:
+        """Wait for the calls of all futures that are not done: the script waits for one within a backward pass."""
+        for work in list(self.promised.values()):
+            work.wait()
+
     def begin(self) -> None:
         """Do nothing: the simulator needs no announcement."""
 
@@ -336,6 +344,8 @@ class SimulatedWork(dist.Work):
         """Wait in simulated time until the call is over, and fill its outputs."""
         if not self._is_done:
             self._is_done = True
+            if self._asked.library or all(self._link.values_of(each) is not None for each in self._asked.inputs):
+                self._link.polls.wait_beside(self._number)  # the host waits for such a call, not a stream alone
             outputs, found = self._asked.outputs, self._wait(self._number, is_cut=self._asked.is_async)
             with torch.no_grad(), self._link.busy():
                 parts = [packed.tensor(torch.device("meta")) for packed in found]
@@ -350,6 +360,7 @@ class SimulatedWork(dist.Work):
                     shadows.note_choices(outputs)
             self._link.computed.restart()
             if self._future is not None:
+                self._link.promised.pop(self._number, None)
                 self._future.set_result(self._asked.result)
         return True
 
@@ -376,6 +387,7 @@ class SimulatedWork(dist.Work):
             if self._is_done:
                 self._future.set_result(self._asked.result)
             elif torch._C._current_autograd_node() is not None:
+                self._link.promised[self._number] = self
                 Variable._execution_engine.queue_callback(self.wait)
             else:
                 self.wait()

@@ -76,6 +76,20 @@ CALLS: dict[str, tuple[Callable[[], object], Operation]] = {
         lambda: torch.bmm(meta(5, 27, 128), meta(5, 27, 128).transpose(1, 2)),
         Product(batch=5, rows=27, columns=27, inner=128, dtype=F32, right_is_transposed=True, result_alignment=4),
     ),
+    "a product of bytes": (
+        lambda: torch._int_mm(meta(64, 32, dtype=torch.int8), meta(32, 16, dtype=torch.int8)),
+        Product(rows=64, columns=16, inner=32, dtype="int8", result_alignment=16),
+    ),
+    "a scaled product": (
+        lambda: torch._scaled_mm(
+            meta(64, 32, dtype=torch.float8_e4m3fn),
+            meta(16, 32, dtype=torch.float8_e4m3fn).t(),
+            meta(),
+            meta(),
+            out_dtype=torch.bfloat16,
+        ),
+        Product(rows=64, columns=16, inner=32, dtype="float8_e4m3fn", right_is_transposed=True, result_alignment=16),
+    ),
     "relu": (
         lambda: torch.relu(meta(64, 64)),
         Pointwise(name="relu", elements=4096, inputs=(ONE,), outputs=(ONE,)),

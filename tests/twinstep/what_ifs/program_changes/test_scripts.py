@@ -24,13 +24,16 @@ call = torch.compile(model) if IS_COMPILED else model
 fused = True if OPTIMIZER == "fused" else None
 optimizer = torch.optim.Adam(model.parameters(), lr=0.1, fused=fused, foreach=False if OPTIMIZER == "loop" else None)
 x = torch.ones(int(sys.argv[5]), WIDTH, device=device)
-for _ in range(6):
+for step in range(6):
     optimizer.zero_grad()
     loss = call(x).square().mean()
     if READS:
         print(loss.item())
     loss.backward()
     optimizer.step()
+    if sys.argv[4] == "validates" and step > 1:
+        for _ in range(20):
+            call(x)
 """
 NAMES = {
     "pad": "products of 479 padded to 480",
@@ -87,6 +90,13 @@ def test_a_compiled_model_takes_what_the_script_that_compiles_takes(
     compiled = predict(tmp_path, 479, "foreach", "compiled", "silent")
     assert last_ns(run) - saved_ns(run, "compile") == pytest.approx(last_ns(compiled), rel=0.02)
     assert NAMES["compile"] not in {each["change"] for each in compiled["advice"]}  # it is made already
+
+
+def test_a_compiled_model_saves_what_it_does_in_the_step_that_was_compiled(tmp_path: Path) -> None:
+    runs = [predict(tmp_path / mode, 480, "fused", "eager", mode, batch=IDLE) for mode in ("silent", "validates")]
+    plain, validates = (saved_ns(each, "compile") for each in runs)
+    assert last_ns(runs[1]) > 3 * last_ns(runs[0])
+    assert validates == pytest.approx(plain, rel=0.05)
 
 
 def test_changes_without_savings_on_a_busy_gpu_are_left_out(bound_by_gpu: tuple[Path, dict[str, Any]]) -> None:
