@@ -130,7 +130,8 @@ def test_a_job_that_slurm_cannot_take_is_a_sentence(
 @pytest.mark.timeout(90)
 def test_jobs_of_slurm_are_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = f"{tmp_path}/job.sh"
-    submit = f'[ "$1" = --test-only ] && exit\ncp "$1" {job}; setsid bash {job} > {job}.log 2>&1 & echo "Submitted batch job $!"'
+    submit = f'cp "$1" {job}; setsid bash {job} > {job}.log 2>&1 & echo "Submitted batch job $!"'
+    submit = f'[ "$1" = --test-only ] && exit\n{submit}'
     for name, line in (("sbatch", submit), ("scancel", 'kill -- "-$1"')):
         script = tmp_path / name
         script.write_text(f"#!/bin/bash\n{line}\n")
