@@ -17,7 +17,8 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
-_SCRATCH = "twinstep-"
+# No name that a person gives a folder: one so named is removed.
+_SCRATCH = ".twinstep-scratch-"
 # By this age a scratch folder is locked, if its process lives.
 _YOUNG_S = 60.0
 

@@ -80,8 +80,7 @@ def clone(tmp_path: Path) -> Path:
         shutil.copy2(ROOT / name, folder / name)
     for op, name in (("all_reduce", "all_reduce.txt"), ("all_to_all", "alltoall.txt")):
         (folder / name).write_text(log(op, measure(DGX, ops=(op,))))
-    shutil.copy(ROOT / "tests/data/kineto/gpu_rank0.json", folder / "trace.json")
-    shutil.copy(ROOT / "tests/data/kineto_h200/rec_base.json.gz", folder / "steps.json.gz")
+    shutil.copy(ROOT / "tests/data/kineto_h200/rec_base.json.gz", folder / "gpu_trace.json.gz")
     for name in ("twinstep", "python"):
         command = tmp_path / "bin" / name
         command.parent.mkdir(exist_ok=True)

@@ -105,10 +105,10 @@ class ScenarioDraft:
         dims = {repr(table.get("dim", USUAL_DIM)): table.get("dim", USUAL_DIM) for table in self.tables}
         equal = len(dims) == 1
         width = _number(next(iter(dims.values())), USUAL_DIM) if equal else USUAL_DIM
-        other = '"cat", "dcn"' if equal else '"dcn"; "dot" if all dims are equal'
+        other = '"cat"' if equal else '"dot" if dims are equal'
         yield _line("dense_features", 13, f"{CHECK}: dense inputs per sample")
         yield _line("bottom", [512, 256, width], f"{CHECK}: widths of the layers over dense inputs")
-        about = f"{CHECK}: how dense and sparse features meet; or {other}"
+        about = f'{CHECK}: or {{kind="dcn", layers=3, low_rank=512}}, {other}'
         yield _line("interaction", {"kind": "dot" if equal else "cat"}, about)
         yield _line("top", [1024, 1024, 512, 256, 1], f"{CHECK}: widths of the layers over the interaction")
         yield _line("# dense", "./my_model.py:Dense", "your own module instead of these three")

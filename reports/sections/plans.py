@@ -31,7 +31,7 @@ from scenarios.sharding_kind import COPIED_TYPES
 
 YOURS, PLANNERS, BEST = "your plan", "TorchRec's planner", "best found"
 _NAMED = 3
-_LISTED = 2  # more ranks are counted
+_LISTED = 2  # more ranks are counted, unless they follow each other
 _SHOWN = Most(16, 400)
 # A rank's memory changes by more than this share, or the change is no reason.
 _NOTABLE = 0.01
@@ -236,7 +236,8 @@ def _place(plan: SimulatedPlan, table: str) -> str:
     """Return "TW 14": the table's sharding type in short, and the ranks."""
     run, shards = plan.placed, _shards(plan, table)
     ranks, kind = sorted({*shards["rank"].tolist()}), str(shards["sharding_type"].iloc[0])
-    where = on_ranks(ranks, run.info.world_size) if len(ranks) <= _LISTED else f"{len(ranks):,} ranks"
+    is_listed = len(ranks) <= _LISTED or ranks[-1] - ranks[0] < len(ranks)
+    where = on_ranks(ranks, run.info.world_size) if is_listed else f"{len(ranks):,} ranks"
     return f"{_SHORT.get(kind, kind)} {'all' if kind in COPIED_TYPES else where}"
 
 
@@ -253,8 +254,7 @@ def verdict(view: PlansView) -> str:
         return f"{said[0]}, and no other plan was simulated"
     if best in others:
         slower = [words for one, words in zip(others, said, strict=True) if one is not best]
-        fastest = f"{best.name} {text.duration(best.step_ns)} is the fastest of {view.tried:,} simulated"
-        return ", ".join([fastest, *slower])
+        return ", ".join([f"{best.name} {text.duration(best.step_ns)} is the fastest of {view.tried:,} simulated", *slower])
     change = best.step_ns / view.first.step_ns - 1
     words = ", ".join([*said, f"{best.name} {text.duration(best.step_ns)} ({100 * change:+.0f} %)"])
     names, cost_ns = view.culprits

@@ -266,11 +266,27 @@ def _plans(view: StudyView) -> list[model.Words]:
     return [model.Words(said)] if (said := plans(view.frame)) else []
 
 
+def notes(frame: pd.DataFrame) -> list[str]:
+    """Return sentences on points with a result that may not mean what it seems."""
+    noted = frame[((frame["status"] == "done") & (frame["sentence"] != "")).to_numpy(bool)]
+    return [
+        f"note: {text.count_words(row['points'], 'point')}, such as #{row['index']}: {row['sentence']}"
+        for row in records(_by_sentence(noted))
+    ]
+
+
+def _notes(view: StudyView) -> list[model.Words]:
+    return [model.Words(sentence) for sentence in notes(view.frame)]
+
+
 def failures(frame: pd.DataFrame) -> pd.DataFrame:
     """`status`, `points` (how many), `index` (of the first) and its `sentence`, by sentences but for their numbers."""
-    failed = frame[(frame["status"] != "done").to_numpy(bool)]
-    alike = failed["sentence"].map(lambda sentence: _NUMBERS.sub("#", sentence))
-    grouped = failed.groupby([failed["status"], alike], sort=False)
+    return _by_sentence(frame[(frame["status"] != "done").to_numpy(bool)])
+
+
+def _by_sentence(rows: pd.DataFrame) -> pd.DataFrame:
+    alike = rows["sentence"].map(lambda sentence: _NUMBERS.sub("#", sentence))
+    grouped = rows.groupby([rows["status"], alike], sort=False)
     found = grouped.agg(points=("index", "size"), index=("index", "first"), said=("sentence", "first"))
     found = found.reset_index(level=0).rename(columns={"said": "sentence"})
     return found.sort_values("points", ascending=False, kind="stable").reset_index(drop=True)
@@ -328,6 +344,7 @@ STUDY = model.Report(
                 model.on_page(_best),
                 model.on_terminal(_beside_baseline),
                 model.on_terminal(_plans),
+                _notes,
             ],
             absent=lambda view: "" if view.has_results else _NOTHING,
             absent_in=model.PAGE,

@@ -75,7 +75,7 @@ def print_run(view: RunView, options: Namespace, folder: str) -> None:
     """Print a run's first screen and what to type next; with `--full` all tables, with `--json` everything."""
     print_report(RUN if options.json or options.full else SUMMARY, view, as_json=options.json)
     if not (options.json or options.full):
-        print(next_line(folder))
+        print(next_line(folder, "all changes and tables" if len(view.run.what_if) else "all tables"))
         if len(view.run.plan) and view.run.info.world == "sim":
             print(PLANS)
 

@@ -99,7 +99,7 @@ def straggler_sentence(row: dict[str, Any]) -> str:
 def why_late(row: dict[str, Any]) -> str:
     """Return how the GPU of a row of `stragglers` differs from its peers."""
     if row["cause"] == STRAGGLER:
-        return f"its computations take {row['ratio']:.1f} times as long as equal ones on other GPUs"
+        return f"its computations take {row['ratio']:.1f} times as long as equal ones on other ranks"
     touched = f"{text.size(row['bytes'])} per step, none"
     if row["median_bytes"]:
         touched = f"{row['bytes'] / row['median_bytes']:.1f} times as many bytes as"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,7 @@ def load(
     own = own_figures(document, mistakes.tree)
     rests_on = _rests_on(document, own, made.cluster.profile, measured)
     counting = [path for path in own if path[0] not in BETWEEN_HOSTS or made.cluster.hosts > 1]
-    errors = _known_errors(measured, sets_figures=bool(set(counting) - SWITCHES))
+    errors = _known_errors(measured, set(counting) - SWITCHES)
     folder, sources = _code(mistakes.tree, have(program))
     cluster = _with_own_prices(made.cluster, mistakes.tree)
     return dataclasses.replace(
@@ -142,10 +142,11 @@ def _absolute(tree: Tree, path: KeyPath, names: Any) -> Any:
     return os.path.abspath(file) if is_file else names
 
 
-def _known_errors(measured: Measured | None, *, sets_figures: bool) -> KnownErrors:
+def _known_errors(measured: Measured | None, own: Collection[KeyPath]) -> KnownErrors:
     return KnownErrors(
         typical_errors={group.name: group.typical_error for group in measured.groups} if measured else {},
-        sets_figures=sets_figures,
+        sets_figures=bool(own),
+        sets_prices=any(path[0] not in {*BETWEEN_HOSTS, "inside"} for path in own),
     )
 
 

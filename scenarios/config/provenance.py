@@ -59,11 +59,12 @@ class KnownErrors:
     """The errors of a prediction that are known before it is made.
 
     `typical_errors` are those of the calibration's groups. `sets_figures`: the scenario changes figures of its profile,
-    and the changed figures were never validated.
+    and the changed figures were never validated. `sets_prices`: among them are others than those of links.
     """
 
     typical_errors: Mapping[str, float] = field(default_factory=dict)
     sets_figures: bool = False
+    sets_prices: bool = False
 
 
 def come_from(measured: Measured | None) -> str:

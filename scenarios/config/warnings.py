@@ -26,15 +26,9 @@ def notes(scenario: Scenario, classes: HostClasses | None = None, effort: Effort
 
     `classes` are the host classes, if only representatives run; `effort` is the cost of simulating.
     """
-    compression, gpu = scenario.workload.compression, scenario.cluster.host.gpu
-    if compression.kind != "none" and compression.start_powerSGD_iter >= scenario.run.steps:
-        least = LEAST_POWERSGD_START if compression.use_error_feedback or compression.warm_start else 0
-        smaller = f" or a value from {least} to {scenario.run.steps - 1}" if least < scenario.run.steps else ""
-        yield (
-            f"{scenario.path}: compression.start_powerSGD_iter = {compression.start_powerSGD_iter}: nothing is"
-            f" compressed in {scenario.run.steps} steps; to see compression, use more than"
-            f" {compression.start_powerSGD_iter} steps{smaller}"
-        )
+    gpu = scenario.cluster.host.gpu
+    if uncompressed := note_of_compression(scenario):
+        yield uncompressed
     if (library := LIBRARIES[scenario.run.library]).device != gpu.kind:
         yield f"{scenario.path}: run.library = '{scenario.run.library}': {library.limits}"
     if scenario.run.chosen:
@@ -55,6 +49,20 @@ def notes(scenario: Scenario, classes: HostClasses | None = None, effort: Effort
             f"{scenario.path}: run.ranks = 'alike': the cluster has more than {len(classes.representatives)} classes of"
             f" hosts; expected loads in a class differ by up to {100 * classes.spread:.2g} % of the largest load"
         )
+
+
+def note_of_compression(scenario: Scenario) -> str:
+    """Return the sentence of a scenario whose compression begins after its last step; "" if it begins before."""
+    compression, steps = scenario.workload.compression, scenario.run.steps
+    start = compression.start_powerSGD_iter
+    if compression.kind == "none" or start < steps:
+        return ""
+    least = LEAST_POWERSGD_START if compression.use_error_feedback or compression.warm_start else 0
+    values = f"a value from {least} to {steps - 1}" if least < steps - 1 else f"the value {least}"
+    return (
+        f"{scenario.path}: compression.start_powerSGD_iter = {start}: nothing is compressed in {steps} steps; to see"
+        f" compression, use more than {start} steps{f' or {values}' if least < steps else ''}"
+    )
 
 
 def notes_of_measuring(scenario: Scenario, cores: int = 0, cpu: str = "") -> Iterator[str]:

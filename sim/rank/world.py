@@ -13,7 +13,7 @@ from scenarios.config.compute_times import ComputeCounter
 from scenarios.config.host_classes import HostClasses
 from scenarios.config.interconnect import LibraryName
 from scenarios.config.scenario import Scenario
-from scenarios.seam.errors import ProgramError, tell_error, users_traceback
+from scenarios.seam.errors import ProgramError, ScenarioError, tell_error, users_traceback
 from scenarios.seam.group import Group
 from scenarios.seam.trace import Metric
 from sim.engine.machine import Machine
@@ -238,7 +238,7 @@ async def _name_task(rank: int, begin: Callable[[], Coroutine[Any, Any, None]]) 
 
 def error_of_rank(rank: int, error: BaseException) -> ProgramError:
     """Return the error for a program's own exception, naming the rank; verbs' messages name it already."""
-    if str(error).startswith(f"rank {rank}: "):
-        # Verbs' messages begin so: a traceback would add nothing that their sentence lacks.
+    if isinstance(error, ScenarioError) or str(error).startswith(f"rank {rank}: "):
+        # A mistake in a file has its sentence, and verbs' messages begin so: a traceback would add nothing.
         return ProgramError(str(error))
     return ProgramError("\n".join([f"rank {rank} raised {tell_error(error)}", *users_traceback(error)]))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from scenarios.owned_folder import OwnedError, _remove_leftovers, clear, own, scratch_folder
+from scenarios.owned_folder import _SCRATCH, OwnedError, _remove_leftovers, clear, own, scratch_folder
 
 
 def test_a_folder_in_the_making_has_one_owner(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_folders_of_killed_processes_are_taken_over(tmp_path: Path) -> None:
 def test_scratch_folders_of_killed_processes_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    old, young = tmp_path / "twinstep-old", tmp_path / "twinstep-young"
+    old, young = tmp_path / f"{_SCRATCH}old", tmp_path / f"{_SCRATCH}young"
     for path in (old, young):
         path.mkdir()
     os.utime(old, (time.time() - 3600, time.time() - 3600))
@@ -64,10 +64,23 @@ def test_scratch_folders_of_killed_processes_are_removed(tmp_path: Path, monkeyp
     assert not mine.exists()
 
 
+@pytest.mark.parametrize("name", ["twinstep-check-a1b2", "twinstep-results", "twinstep"])
+def test_other_folders_of_the_temporary_folder_are_kept(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`real check` keeps its outcomes in such a folder, and a user may keep a clone there."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (kept := tmp_path / name).mkdir()
+    os.utime(kept, (time.time() - 3600, time.time() - 3600))
+    _remove_leftovers.cache_clear()
+    with scratch_folder():
+        assert kept.is_dir()
+
+
 def test_a_process_looks_for_scratch_folders_of_others_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with scratch_folder():
-        (later := tmp_path / "twinstep-later").mkdir()
+        (later := tmp_path / f"{_SCRATCH}later").mkdir()
         os.utime(later, (time.time() - 3600, time.time() - 3600))
         with scratch_folder():
             assert later.is_dir()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -96,6 +97,15 @@ def test_every_key_that_is_commented_out_can_be_used(profile: str) -> None:
             Path("tried.toml").write_text("\n".join([*lines[:number], lines[number][2:], *lines[number + 1 :]]))
             assert scenario("tried.toml") != scenario()
     assert max(map(len, lines)) <= 110
+
+
+@pytest.mark.parametrize("table", [TABLES, MIXED])
+def test_the_interaction_of_dcnv2_can_be_copied_from_its_comment(table: str) -> None:
+    _, text = make(table)
+    (line,) = (line for line in text.splitlines() if line.startswith("interaction"))
+    (dcn,) = re.findall(r"or (\{kind=.*?\})", line)
+    Path("tried.toml").write_text(text.replace(line, f"interaction = {dcn}"))
+    assert Recommender.of(scenario("tried.toml").workload).model.interaction.kind == "dcn"
 
 
 def test_tables_that_do_not_fit_say_how_many_hosts_do() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 import signal
+import subprocess
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -160,8 +161,23 @@ def _slurm(options: Mapping[str, Any], jobs: int) -> Any:
         cluster = slurm_cluster(**settings, worker_extra_args=["--preload", PRELOAD], silence_logs=logging.CRITICAL)
     except (TypeError, ValueError) as error:
         raise ScenarioError(f"--slurm: expected options of dask_jobqueue.SLURMCluster: {error}") from None
+    try:
+        _check_job(cluster.job_script())
+    except ScenarioError:
+        cluster.close()
+        raise
     cluster.scale(jobs=jobs)
     return cluster
+
+
+def _check_job(script: str) -> None:
+    """Have Slurm check a worker's job: dask-jobqueue submits a refused one again and again, and never says so."""
+    try:
+        checked = subprocess.run(["sbatch", "--test-only"], input=script, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise ScenarioError("--slurm: expected Slurm's sbatch on this machine; there is none in PATH") from None
+    if checked.returncode:
+        raise ScenarioError(f"--slurm: expected options of a job that Slurm takes: {checked.stderr.strip()}")
 
 
 def play_all(

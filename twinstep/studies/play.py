@@ -22,6 +22,7 @@ from reports.store import run_folder
 from reports.study.measures import estimated_measures, measures_of, speeds_of, with_draws
 from reports.writer import write
 from scenarios.config.scenario import Recommender
+from scenarios.config.warnings import note_of_compression
 from scenarios.owned_folder import scratch_folder
 from scenarios.seam.errors import Note, ProgramError, ScenarioError, tell_error
 from scenarios.seam.program import Program
@@ -135,6 +136,7 @@ def _play(task: Task, began_s: float) -> Result:
         measures |= job_measures(scenario, job, program, run)
     return Result(
         status="done",
+        sentence=note_of_compression(scenario),
         measures=measures,
         folder=_folder(task, program, recording),
         speeds=speeds_of(runs),

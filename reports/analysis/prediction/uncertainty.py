@@ -103,7 +103,8 @@ def _of_hardware(run: Run, known: Mapping[str, Any], by: Mapping[str, float]) ->
     is_eager = on_gpus(run) and not (run.info.scenario.get("launching") or {}).get("cuda_graphs")
     residuals = {} if is_eager else known.get("typical_errors") or {}
     typical = {name: error for name, error in residuals.items() if name != _EAGER_HOST}
-    if known.get("sets_figures") and (by or typical):
+    # Prices of transfers hold for links of any rate; those of kernels and of the host with the profile's figures only.
+    if known.get("sets_figures") and (typical or (by and known.get("sets_prices", True))):
         return _not_known("the scenario sets its own hardware figures")
     if typical:
         return _of_residuals(run, typical)

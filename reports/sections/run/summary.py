@@ -56,10 +56,10 @@ _LAYERS = 5  # named by a page
 PLANS = "      twinstep plan SCENARIO (looks for a faster plan of the tables)"
 
 
-def next_line(folder: str) -> str:
+def next_line(folder: str, shows: str = "all tables") -> str:
     """Return the command that shows more of a run, in one line, with as many words around it as there is room for."""
     command = f"twinstep report {shlex.quote(folder)} --full"
-    lines = (f"next: {command} (all tables, a page)", f"next: {command}")
+    lines = (f"next: {command} ({shows}, a page)", f"next: {command}")
     return next((line for line in lines if len(line) <= text.WIDTH), command)
 
 

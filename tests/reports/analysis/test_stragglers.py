@@ -70,7 +70,7 @@ def nic(name: str, carried: float, gb_per_s: float = 50.0, **changes: Any) -> Li
 def test_a_gpu_whose_computations_take_longer_than_the_same_ones_elsewhere():
     run = record(compute(3, [8] * STEPS))
     assert sentences(run) == [
-        "GPU 1 of host 1 (rank 3): its computations take 1.8 times as long as equal ones on other GPUs; "
+        "GPU 1 of host 1 (rank 3): its computations take 1.8 times as long as equal ones on other ranks; "
         "4.00 ms of a 20.0 ms step"
     ]
     (row,) = run.stragglers.dropna(axis="columns").to_dict("records")
@@ -167,7 +167,7 @@ def test_work_of_a_slow_gpu_alone_is_compared_at_the_others_speed():
     others = [update(rank, 1, 10 + rank) for rank in range(RANKS - 1)]
     run = record(*others, update(3, 2.5, 30, slower=2))
     assert sentences(run) == [
-        "GPU 1 of host 1 (rank 3): its computations take 2.0 times as long as equal ones on other GPUs; "
+        "GPU 1 of host 1 (rank 3): its computations take 2.0 times as long as equal ones on other ranks; "
         "5.00 ms of a 20.0 ms step",
         "GPU 1 of host 1 (rank 3): update touches 2.7 times as many bytes as on the median rank; "
         "it computes 1.50 ms longer than the median rank, of a 20.0 ms step",

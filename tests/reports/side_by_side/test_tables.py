@@ -158,7 +158,7 @@ def test_a_step_that_waits_for_a_slow_rank_says_so():
     assert sentences(of(with_rank_1_at(25), with_rank_1_at(75))) == [
         "run1: the same settings; the step takes 2.67 times as long (80 ns instead of 30 ns), mostly waiting for other"
         " ranks (+38 ns), 100.0 % of that for rank 1: its computations take 3.0 times as long as equal ones on other"
-        " GPUs."
+        " ranks."
     ]
 
 

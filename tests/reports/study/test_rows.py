@@ -12,7 +12,7 @@ import pytest
 
 from reports.errors import ReportError
 from reports.json_document import document
-from reports.sections.study import STUDY, StudyView, failures, headline, plans
+from reports.sections.study import STUDY, StudyView, failures, headline, notes, plans
 from reports.study import rows as rowing
 from reports.study.frame import Goal, best_first, front_of, goals_of, pareto, short_names, study_frame
 from reports.study.rows import open_rows, parts_of, stored_rows
@@ -79,6 +79,14 @@ def test_points_whose_tables_lie_elsewhere_than_in_the_baseline_are_counted(tmp_
     )
     keep(tmp_path / "alike", row(0, plan="a"), row(1, plan="a"))
     assert plans(study_frame(tmp_path / "alike")) == ""
+
+
+def test_points_that_may_not_mean_what_they_seem_are_noted_once(tmp_path: Path) -> None:
+    said = "a.toml: nothing is compressed in 3 steps"
+    keep(tmp_path / "s", row(0), row(1, sentence=said), row(2, sentence=said), row(3, sentence="odd", status="error"))
+    frame = study_frame(tmp_path / "s")
+    assert notes(frame) == [f"note: 2 points, such as #1: {said}"]
+    assert failures(frame)["sentence"].tolist() == ["odd"]
 
 
 def test_rows_of_a_release_that_did_not_know_a_column_are_read(tmp_path: Path) -> None:

@@ -95,6 +95,7 @@ def test_equal_values_are_equal(key: str, value: object, hosts: int, is_own: boo
     made = load("criteo_dlrm_2x4", {"cluster.hosts": hosts, f"cluster.{key}": value})
     assert (f"set by the scenario: {key}" in made.rests_on) == is_own
     assert made.known_errors.sets_figures == counts
+    assert made.known_errors.sets_prices == (counts and key.startswith("gpu."))
 
 
 def test_missing_keys_are_named(plain: str) -> None:

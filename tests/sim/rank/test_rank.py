@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from scenarios.seam.errors import CollectiveError, DeadlockError, ProgramError
+from scenarios.seam.errors import CollectiveError, DeadlockError, ProgramError, ScenarioError
 from scenarios.seam.kernel import Kernel
 from scenarios.seam.rank import Rank
 from scenarios.seam.trace import Recording
@@ -191,6 +191,14 @@ def test_exceptions_on_another_stream_win_over_the_deadlock_they_cause() -> None
     with pytest.raises(ProgramError) as caught:
         play(program)
     assert str(caught.value).startswith(f"rank 1 raised ValueError: no such table (at {__file__}:")
+
+
+def test_a_mistake_in_a_file_that_ranks_read_is_its_sentence_alone() -> None:
+    async def program(rank: Rank) -> None:
+        raise ScenarioError("trace.json: no kernels of a GPU")
+
+    with pytest.raises(ProgramError, match=r"\Atrace.json: no kernels of a GPU\Z"):
+        play(program)
 
 
 @pytest.mark.parametrize("flops", [-1.0, float("nan"), float("inf")])

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import twinstep
 from reports.analysis.step_breakdown import step_time_ns, typical_step
 from reports.errors import ReportError
-from reports.sections.plans import BEST, PLANNERS, YOURS, PlansView, verdict
+from reports.sections.plans import BEST, PLANNERS, YOURS, PlansView, _place, verdict
 from reports.terminal import text
 from scenarios.config.load import load
 from scenarios.config.scenario import Scenario
@@ -51,6 +53,22 @@ def compare(scenario: Scenario, times: Iterator[float], seconds: float = 60.0) -
 
 def job_of(scenario: Scenario) -> ScenarioJob:
     return ScenarioJob(scenario.path, {"run.steps": scenario.run.steps}, None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "ranks", "said"),
+    [
+        ("table_row_wise", range(8, 16), "TWRW 8-15"),
+        ("row_wise", range(16), "RW all"),
+        ("column_wise", [0, 7], "CW 0, 7"),
+        ("column_wise", [1, 4, 9], "CW 3 ranks"),
+        ("data_parallel", range(16), "DP all"),
+    ],
+)
+def test_ranks_of_a_table_are_named_if_few_words_do(kind: str, ranks: Iterable[int], said: str) -> None:
+    plan = pd.DataFrame({"table": "a", "sharding_type": kind, "rank": list(ranks)})
+    placed = SimpleNamespace(plan=plan, info=SimpleNamespace(world_size=16))
+    assert _place(SimpleNamespace(placed=placed), "a") == said  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")

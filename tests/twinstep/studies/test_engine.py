@@ -105,10 +105,33 @@ def test_options_that_slurms_jobs_do_not_have_are_a_sentence() -> None:
 
 
 @needs_jobqueue
+@pytest.mark.parametrize(
+    ("sbatch", "sentence"),
+    [
+        ("", "--slurm: expected Slurm's sbatch on this machine; there is none in PATH"),
+        ("echo 'invalid partition: cpu' >&2; exit 1", "--slurm: expected options .*: invalid partition: cpu"),
+    ],
+)
+def test_a_job_that_slurm_cannot_take_is_a_sentence(
+    sbatch: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if sbatch:
+        (script := tmp_path / "sbatch").write_text(f"#!/bin/bash\n{sbatch}\n")
+        script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin" if sbatch else str(tmp_path))
+    with (
+        pytest.raises(ScenarioError, match=f"^{sentence}$"),
+        workers(Where(jobs=1, slurm={"queue": "cpu", "interface": "lo"})),
+    ):
+        pass
+
+
+@needs_jobqueue
 @pytest.mark.timeout(90)
 def test_jobs_of_slurm_are_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = f"{tmp_path}/job.sh"
     submit = f'cp "$1" {job}; setsid bash {job} > {job}.log 2>&1 & echo "Submitted batch job $!"'
+    submit = f'[ "$1" = --test-only ] && exit\n{submit}'
     for name, line in (("sbatch", submit), ("scancel", 'kill -- "-$1"')):
         script = tmp_path / name
         script.write_text(f"#!/bin/bash\n{line}\n")

@@ -49,6 +49,15 @@ def test_a_points_numbers_are_those_of_a_prediction(small: Scenario) -> None:
     assert 0 < result.seconds < 60
 
 
+def test_a_point_that_compresses_after_its_last_step_says_so(small: Scenario) -> None:
+    late = dataclasses.replace(small.workload.compression, start_powerSGD_iter=small.run.steps)
+    result = play(small.with_workload(compression=late))
+    assert result.status == "done"
+    assert (
+        "nothing is compressed in 3 steps; to see compression, use more than 3 steps or the value 2" in result.sentence
+    )
+
+
 def test_a_points_step_is_the_median_of_all_its_draws() -> None:
     """On gloo between two hosts, where wake-ups vary, so that no two draws are alike."""
     scenario = twinstep.scenario("all_reduce_4x1_200mbit", steps=4)

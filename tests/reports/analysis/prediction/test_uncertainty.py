@@ -97,6 +97,15 @@ def test_the_range_of_a_step_follows_from_what_prices_it(
     assert measures_of(run)["uncertainty_share"] == pytest.approx(1.645 * math.sqrt(squares))
 
 
+def test_links_of_ones_own_leave_a_range_and_other_figures_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A profile of one's own with the same NIC has that range, too."""
+    monkeypatch.setattr("reports.analysis.prediction.uncertainty.measured_steps", lambda: measure(*[0.02] * 5))
+    links = {"sets_figures": True, "sets_prices": False}
+    assert of_hardware(with_kernels(GPUS, links)) == of_hardware(with_kernels(GPUS))
+    for known in ({**links, "sets_prices": True}, {"sets_figures": True}):  # the latter: of a run of 0.3.0
+        assert of_hardware(with_kernels(GPUS, known)).words == "unknown: the scenario sets its own hardware figures"
+
+
 def test_kernels_measured_one_by_one_need_no_other_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """By hand: half of the path is kernels that were measured; with less than that, they count as kernels of a law."""
     monkeypatch.setattr("reports.analysis.prediction.uncertainty._BY_MEASURED", 0.48)

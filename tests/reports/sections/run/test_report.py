@@ -121,7 +121,7 @@ def test_a_headline_says_for_whom_ranks_wait_and_why():
     spans = [one for rank in range(4) for one in of_rank(rank, 50 if rank == 2 else 25)]
     summary = " ".join(render(with_spans(by_hand(world_size=4), *spans)).split())
     said = "ranks wait 19 ns of a step (31.2 %) for others to arrive, 100.0 % of that for rank 2: its computations take"
-    assert f"{said} 2.0 times as long as equal ones on other GPUs memory: fits" in summary
+    assert f"{said} 2.0 times as long as equal ones on other ranks memory: fits" in summary
     assert "waiting for other ranks 19 ns 31.2 % 25 ns 0 1.33" in summary
     assert "wait" not in render(by_hand()).splitlines()[2]
     late = tables.as_json(Run.of(with_spans(by_hand(world_size=4), *spans)))["late_ranks"]

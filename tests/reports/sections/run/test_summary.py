@@ -13,7 +13,7 @@ from reports.run import Run
 from reports.sections.run.subject import RunView
 from reports.sections.run.summary import SUMMARY, next_line
 from reports.terminal import text
-from reports.terminal.present import present
+from reports.terminal.present import present, print_run
 from reports.terminal.render import render_report
 from scenarios.seam.memory import ACTIVATIONS
 from scenarios.seam.trace import Advice, MemoryRow, Recording
@@ -41,7 +41,7 @@ def test_the_first_screen_says_what_a_user_asks_first() -> None:
         "memory      fits with 4.00 KiB to spare on the fullest rank (1)",
         "limited by  gemm (matrix products): 60.0 % of the step",
         "            GPU 0 of host 1 (rank 1): its computations take 1.5 times as long as",
-        "            equal ones on other GPUs; 20 ns of a 100 ns step",
+        "            equal ones on other ranks; 20 ns of a 100 ns step",
         "would help  not simulated; --what-if tries settings, hardware and the program",
         "",
         "Critical path of step 1 by kind of work, 100 ns",
@@ -76,6 +76,12 @@ def test_memory_that_does_not_fit_is_said_with_a_remedy() -> None:
 def test_the_best_change_of_each_group_stands_alone_and_says_whether_it_is_free() -> None:
     changed = with_changes(by_hand())
     assert fact(screen(changed), "would help") == "bought: GPUs twice as fast, +25.0 % throughput"
+
+
+def test_a_run_with_changes_says_which_command_lists_them_all() -> None:
+    with redirect_stdout(io.StringIO()) as said:
+        print_run(RunView.of(Run.of(with_changes(by_hand()))), Namespace(json=False, full=False), "w")
+    assert "next: twinstep report w --full (all changes and tables, a page)" in said.getvalue().splitlines()
 
 
 def test_changes_of_the_program_that_every_prediction_simulates_are_named_unasked() -> None:
