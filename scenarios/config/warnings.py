@@ -19,6 +19,14 @@ _CALIBRATE = (
     "to predict this machine, run `twinstep calibrate --out here.toml --ranks-per-host 2` and use --profile here.toml"
 )
 _MOST_NAMES = 8  # in a sentence
+# Keys of [cluster] on which no prediction with a library depends: NCCL's latency inside a host is its own law's.
+_UNUSED = {
+    "nccl": (("inside", "latency"), ("tcp",)),
+    "gloo": (
+        ("network", "sharp"),
+        *((f"nccl_{key}",) for key in ("efficiency", "start", "floor", "sockets", "p2p_share")),
+    ),
+}
 
 
 def notes(scenario: Scenario, classes: HostClasses | None = None, effort: Effort | None = None) -> Iterator[str]:
@@ -37,6 +45,7 @@ def notes(scenario: Scenario, classes: HostClasses | None = None, effort: Effort
         )
     if (library := LIBRARIES[scenario.run.library]).device != gpu.kind:
         yield f"{scenario.path}: run.library = '{scenario.run.library}': {library.limits}"
+    yield from _notes_of_unused(scenario)
     if scenario.run.chosen:
         yield (
             f"{scenario.path}: run.ranks = '{scenario.run.ranks}', run.fidelity = '{scenario.run.fidelity}': chosen"
@@ -55,6 +64,24 @@ def notes(scenario: Scenario, classes: HostClasses | None = None, effort: Effort
             f"{scenario.path}: run.ranks = 'alike': the cluster has more than {len(classes.representatives)} classes of"
             f" hosts; expected loads in a class differ by up to {100 * classes.spread:.2g} % of the largest load"
         )
+
+
+def _notes_of_unused(scenario: Scenario) -> Iterator[str]:
+    """Yield the keys that the scenario sets beside its profile although its prediction does not depend on them."""
+    own = scenario.own_keys.get("cluster", {}) if scenario.cluster.profile else {}
+    for path in _UNUSED[scenario.run.library]:
+        table = own
+        for key in path[:-1]:
+            table = table.get(key, {})
+        if path[-1] in table:
+            key = ".".join(("cluster", *path))
+            yield f"{scenario.path}: {key}: has no effect with run.library = '{scenario.run.library}'"
+    workload = scenario.workload
+    flags = {"launching.cuda_graphs": workload.launching.cuda_graphs, "launching.fusion": workload.launching.fusion}
+    if isinstance(workload, Recommender):
+        flags["model.tf32"] = workload.model.tf32
+    for key in [key for key, is_set in flags.items() if is_set and not scenario.cluster.host.gpu.device.is_launched]:
+        yield f"{scenario.path}: {key} = true: has no effect with cluster.gpu.kind = '{scenario.cluster.host.gpu.kind}'"
 
 
 def notes_of_measuring(scenario: Scenario, cores: int = 0, cpu: str = "") -> Iterator[str]:
