@@ -73,7 +73,7 @@ class Inside:
         Inline(
             bytes_per_s="Rate of one GPU in each direction, such as '450 GB/s'; with 'nvlink_mesh' the rate of one"
             " NVLink. Required.",
-            latency_ns="One-way latency between two GPUs, such as '1 us'. Required.",
+            latency_ns="One-way latency between two GPUs, such as '1 us', for gloo; NCCL's law has its own. Required.",
         ),
     ]
     bridge_bytes_per_s: Annotated[

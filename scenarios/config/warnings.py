@@ -19,6 +19,14 @@ _CALIBRATE = (
     "to predict this machine, run `twinstep calibrate --out here.toml --ranks-per-host 2` and use --profile here.toml"
 )
 _MOST_NAMES = 8  # in a sentence
+# Keys of [cluster] on which no prediction with a library depends: NCCL's latency inside a host is its own law's.
+_UNUSED = {
+    "nccl": (("inside", "latency"), ("tcp",)),
+    "gloo": (
+        ("network", "sharp"),
+        *((f"nccl_{key}",) for key in ("efficiency", "start", "floor", "sockets", "p2p_share")),
+    ),
+}
 
 
 def notes(scenario: Scenario, classes: HostClasses | None = None, effort: Effort | None = None) -> Iterator[str]:
@@ -31,6 +39,7 @@ def notes(scenario: Scenario, classes: HostClasses | None = None, effort: Effort
         yield uncompressed
     if (library := LIBRARIES[scenario.run.library]).device != gpu.kind:
         yield f"{scenario.path}: run.library = '{scenario.run.library}': {library.limits}"
+    yield from _notes_of_unused(scenario)
     if scenario.run.chosen:
         yield (
             f"{scenario.path}: run.ranks = '{scenario.run.ranks}', run.fidelity = '{scenario.run.fidelity}': chosen"
@@ -63,6 +72,27 @@ def note_of_compression(scenario: Scenario) -> str:
         f"{scenario.path}: compression.start_powerSGD_iter = {start}: nothing is compressed in {steps} steps; to see"
         f" compression, use more than {start} steps{f' or {values}' if least < steps else ''}"
     )
+
+
+def _notes_of_unused(scenario: Scenario) -> Iterator[str]:
+    """Yield the keys that the scenario sets beside its profile although its prediction does not depend on them."""
+    own = scenario.own_keys.get("cluster", {}) if scenario.cluster.profile else {}
+    for path in _UNUSED[scenario.run.library]:
+        table = own
+        for key in path[:-1]:
+            table = table.get(key, {})
+        if path[-1] in table:
+            key = ".".join(("cluster", *path))
+            yield f"{scenario.path}: {key}: has no effect with run.library = '{scenario.run.library}'"
+    workload = scenario.workload
+    flags = {"launching.cuda_graphs": workload.launching.cuda_graphs, "launching.fusion": workload.launching.fusion}
+    if isinstance(workload, Recommender):
+        flags["model.tf32"] = workload.model.tf32
+    gpu = scenario.cluster.host.gpu
+    for key, value in flags.items():
+        if value and not gpu.device.is_launched:
+            told = "true" if value is True else f"'{value}'"
+            yield f"{scenario.path}: {key} = {told}: has no effect with cluster.gpu.kind = '{gpu.kind}'"
 
 
 def notes_of_measuring(scenario: Scenario, cores: int = 0, cpu: str = "") -> Iterator[str]:

@@ -78,8 +78,16 @@ def tell_error(error: BaseException) -> str:
     """Return the error's type and message in one line, with the user's line that raised it."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{type(error).__name__}: {error.msg} (at {error.filename}:{error.lineno})"
-    text = " ".join(str(error).split())
+    text = " ".join(text_of(error).split())
     return f"{type(error).__name__}{': ' if text else ''}{text}{place_of(error)}"
+
+
+def text_of(error: BaseException) -> str:
+    """Return the error's message; that of Python's tracebacks where a user's `__str__` raises an error itself."""
+    try:
+        return str(error)
+    except Exception:
+        return "<exception str() failed>"
 
 
 def place_of(error: BaseException) -> str:

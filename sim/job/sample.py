@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from importlib import import_module
 from multiprocessing import get_context
 
 from sim.job.closed_form import goodput
@@ -24,10 +25,14 @@ def sample(
     pieces = _pieces(model, draws, workers)
     if len(pieces) == 1:
         return [_tell(play(model, seed, draw), tell, draw + 1) for draw in range(draws)]
+    from scenarios.workloads.script.forking import without_main  # noqa: PLC0415 - loads a scenario's classes
+
     found: list[Played] = []
-    # Spawned, because this process may have threads.
-    with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-        for played in pool.map(partial(_play_all, model, seed), pieces):
+    # Spawned, because this process may have threads. Twinstep comes first, as a user's folder may have its own `sim`.
+    with ProcessPoolExecutor(workers, get_context("spawn"), import_module, ("twinstep",)) as pool:
+        with without_main():  # a user's script must not run again in each process; they all start here
+            pieces_played = pool.map(partial(_play_all, model, seed), pieces)
+        for played in pieces_played:
             found += played
             tell(len(found))
     return found

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import operator
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -41,7 +42,9 @@ def is_bounds(expected: object) -> TypeGuard[dict[str, Any]]:
 
 def is_constraint(expected: object) -> bool:
     """Return whether a table bounds a measure, by numbers."""
-    return is_bounds(expected) and all(name in _BOUNDS and _is_number(bound) for name, bound in expected.items())
+    return is_bounds(expected) and all(
+        name in _BOUNDS and _is_number(bound) and abs(bound) <= sys.float_info.max for name, bound in expected.items()
+    )
 
 
 def mistakes_of(condition: Values, values_of: Callable[[str], Sequence[object]]) -> Iterator[tuple[str, str]]:

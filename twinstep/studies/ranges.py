@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 
 _QUANTITY = re.compile(r"\s*([0-9][0-9_.eE+-]*)\s*(\D.*)?")
 _KEYS = {"from", "to", "step", "times"}
@@ -34,8 +35,11 @@ def values_of(value: object) -> tuple[object, ...]:
     (first, unit), (last, _) = ends["from"], ends["to"]
     if last < first:
         raise ValueError("a range whose end is not below its beginning")
-    numbers = _steps(first, last, ends["step"][0]) if "step" in ends else _factors(first, last, value["times"])
-    return tuple(f"{number:g} {unit}" if unit else number for number in numbers)
+    try:
+        numbers = _steps(first, last, ends["step"][0]) if "step" in ends else _factors(first, last, value["times"])
+    except OverflowError:
+        raise ValueError("a range whose ends are closer together") from None
+    return tuple(f"{number:.12g} {unit}" if unit else number for number in numbers)
 
 
 def number_of(value: object) -> tuple[int | float, str]:
@@ -44,15 +48,18 @@ def number_of(value: object) -> tuple[int | float, str]:
     Raises:
         ValueError: the value is neither; with a phrase that says what was expected.
     """
-    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max:
         return value, ""
     match = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
     if match is None or not match[2]:
         raise ValueError("numbers or quantities in a range")
     try:
-        return float(match[1]), match[2].strip()
+        number = float(match[1])
     except ValueError:
-        raise ValueError("numbers or quantities in a range") from None
+        number = math.inf
+    if number == math.inf:
+        raise ValueError("numbers or quantities in a range")
+    return number, match[2].strip()
 
 
 def _steps(first: float, last: float, step: float) -> list[int | float]:

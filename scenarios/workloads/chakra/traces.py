@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import os
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -96,7 +97,7 @@ def files_of(named: Path) -> list[Path]:
     Raises:
         TraceError: there are none, or those of several names, or a rank's file is missing.
     """
-    folder, prefix = (named, None) if named.is_dir() else (named.parent, named.name)
+    folder, prefix = (named, None) if os.path.isdir(named) else (named.parent, named.name)
     found = [each for each in map(_FILE.fullmatch, sorted(path.name for path in folder.glob("*.et"))) if each]
     names = sorted({each["name"] for each in found} if prefix is None else {prefix})
     if len(names) > 1:

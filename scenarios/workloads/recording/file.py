@@ -6,6 +6,7 @@ Values are checked one by one; only a replay shows whether events of several ran
 
 from __future__ import annotations
 
+import os
 import reprlib
 from collections.abc import Iterator
 from dataclasses import MISSING, fields
@@ -37,7 +38,7 @@ NAME = "recording.json.gz"
 
 def recording_in(path: Path) -> Path:
     """Return the recording's file: `path` itself, or the one in the run folder `path`."""
-    return path / NAME if path.is_dir() else path
+    return path / NAME if os.path.isdir(path) else path
 
 
 def read(path: Path, of: Literal["script", "program"] = "script") -> Recorded:

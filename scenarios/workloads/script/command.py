@@ -160,7 +160,7 @@ def load_given(
     for name, value in options.items():
         if value is not None:
             raise ScenarioError(f"--{name}: expected a script (a .py file) with it, but {given} is none")
-    if (given / NAME).is_file():
+    if os.path.isfile(given / NAME):
         tables, script = _of_recording(given, overrides.get("profile") or overrides.get("cluster.profile"))
         return _load_tables(tables, given, Path(script).stem, overrides, overrides_file)
     return load(given, overrides, overrides_file=overrides_file)
@@ -193,7 +193,7 @@ def _load_script(
 
 def is_script(given: Path) -> bool:
     """Return whether a path is a script or a script's run folder, not a scenario's file or name."""
-    return given.suffix == ".py" or (given / NAME).is_file()
+    return given.suffix == ".py" or os.path.isfile(given / NAME)
 
 
 def tree_given(given: Path, overrides: Mapping[str, object], scenario: Scenario) -> Tree:

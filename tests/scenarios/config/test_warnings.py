@@ -1,4 +1,4 @@
-"""What a user is told before a real run: here, whose operators a GPU's tables are."""
+"""Notes before a run: keys without effect, and whose operators a GPU's tables are."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from scenarios.config import warnings
 from scenarios.config.load import load
-from scenarios.config.warnings import notes_of_measuring
+from scenarios.config.warnings import notes, notes_of_measuring
 from tests.scenarios.config.test_load import MODEL, TABLE, write
 
 BEGIN = (
@@ -51,3 +51,26 @@ def test_rows_that_fbgemm_does_not_take_have_a_note(
     more: str, reason: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert describe(folder, monkeypatch, is_there=True, profile="dgx_h100", more=more) == [BEGIN + reason]
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "unused"),
+    [
+        (
+            "criteo_dlrm_2x4",
+            {"cluster.inside.latency": "1 ms"},
+            "cluster.inside.latency: has no effect with run.library = 'nccl'",
+        ),
+        ("twrw_2x2", {"cluster.nccl_start": "1 us"}, "cluster.nccl_start: has no effect with run.library = 'gloo'"),
+        ("twrw_2x2", {"cluster.network.sharp": True}, "cluster.network.sharp: has no effect with run.library = 'gloo'"),
+        ("twrw_2x2", {"model.tf32": True}, "model.tf32 = true: has no effect with cluster.gpu.kind = 'cpu'"),
+        (
+            "twrw_2x2",
+            {"launching.fusion": True},
+            "launching.fusion = true: has no effect with cluster.gpu.kind = 'cpu'",
+        ),
+    ],
+)
+def test_a_key_without_effect_has_a_note(name: str, values: dict[str, object], unused: str) -> None:
+    scenario = load(name, values)
+    assert list(notes(scenario)) == [*notes(load(name)), f"{scenario.path}: {unused}"]

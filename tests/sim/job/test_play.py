@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -272,13 +275,19 @@ def test_a_job_that_loses_every_host_waits_for_repairs() -> None:
     assert played.lost_s["replacement"] > played.seconds / 2
 
 
-def test_failures_follow_the_seed_and_the_draw_on_any_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failures_follow_the_seed_and_the_draw_on_any_number_of_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = job(interruptions=(failure(0.5), LOST_HOST), interval_steps=100, horizon_s=DAY)
     alone = sample(model, 6, 1)
     assert alone == [play(model, 1, draw) for draw in range(6)]
     assert len({one.steps for one in alone}) == 6
     assert sample(model, 2, 2) != alone[:2]
     monkeypatch.setattr("sim.job.sample._WORTH_A_PROCESS", 1)
+    (tmp_path / "main.py").write_text("raise SystemExit('workers ran the script again')")
+    script = ModuleType("__main__")
+    script.__file__ = str(tmp_path / "main.py")
+    monkeypatch.setitem(sys.modules, "__main__", script)
     done: list[int] = []
     assert sample(model, 6, 1, workers=2, tell=done.append) == alone
     assert done == [1, 2, 3, 4, 5, 6]

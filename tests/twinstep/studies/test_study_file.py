@@ -126,6 +126,7 @@ baseline = false
         ({"from": 0.1, "to": 0.3, "step": 0.1}, (0.1, 0.2, 0.3)),
         ({"from": "100 Gbit/s", "to": "400 Gbit/s", "times": 2}, ("100 Gbit/s", "200 Gbit/s", "400 Gbit/s")),
         ({"from": "0.5 MiB", "to": "1.5 MiB", "step": "0.5 MiB"}, ("0.5 MiB", "1 MiB", "1.5 MiB")),
+        ({"from": "2097152 B", "to": "4194304 B", "times": 2}, ("2097152 B", "4194304 B")),
     ],
 )
 def test_range_includes_its_ends_and_keeps_its_unit(given: object, expected: tuple[object, ...]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -42,7 +43,7 @@ def _places(names: Sequence[str], mistakes: Mistakes) -> Iterator[tuple[KeyPath,
 def _check(path: KeyPath, name: str, mistakes: Mistakes) -> None:
     if name.endswith(TABLE_FILES):
         file = named_file(mistakes, path, name)
-        if not file.is_file():
+        if not os.path.isfile(file):
             mistakes.add(path, f"{file} to be a file")
         return
     ready = [file.stem for file in kernel_tables()]

@@ -23,8 +23,10 @@ ALIASES: Mapping[str, str] = {
     **{"compute_kernel": "kernel", "compute_kernels": "kernel"},
 }
 _TEXTS = ("name", "kernel")
+_COUNTS = ("rows", "dim", "count")
 _LISTS = ("sharding", "features", "ranks", "hosts")
 _BETWEEN = re.compile(r"[\s,;|]+")
+_MAYBE_THOUSANDS = re.compile(r"[1-9]\d{0,2}(\.\d{3})+")  # 1.000, which some countries write for 1000
 Values = dict[str, Any]
 
 
@@ -66,6 +68,8 @@ def _value(key: str, cell: object) -> Any:
 def _of_text(key: str, text: str) -> Any:
     if key in _TEXTS or not text:
         return text.lower() if key == "kernel" else text
+    if key in _COUNTS and _MAYBE_THOUSANDS.fullmatch(text):
+        return text  # refused
     if key in (*_LISTS, "ids_per_sample") and text[0] not in "[{":
         found = [one if key == "features" else _whole(value_of(one)) for one in _BETWEEN.split(text) if one]
         return found[0] if len(found) == 1 else found

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from scenarios.seam.errors import is_installed, is_ours_or_pythons
+from scenarios.seam.errors import is_installed, is_ours_or_pythons, text_of
 from scenarios.workloads.recording.events.notes import ScriptFailure
 from scenarios.workloads.script.config import Script
 from scenarios.workloads.script.process.simulated import SimulatedGroup, SimulatedLink
@@ -30,7 +30,7 @@ _TORCHS = os.path.dirname(torch.__file__) + os.sep
 
 def error_message(script: Script, error: BaseException) -> str:
     """Return the message for an exception: a sentence that begins with the script's line, and the frames."""
-    first, *more = str(error).strip().splitlines() or [""]
+    first, *more = text_of(error).strip().splitlines() or [""]
     sentence = f"{place_of(script, error)}: {type(error).__name__}{': ' if first else ''}{first}"
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == "triton":
         sentence += " (pip install triton: no GPU is needed, as its kernels are priced by the bytes of their arguments)"
@@ -60,7 +60,7 @@ def _show_traceback(script: Script, error: BaseException) -> list[str]:
     lines = "".join(traceback.format_list(frames)).rstrip().splitlines()
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     if cause is not None:
-        first = (str(cause).strip().splitlines() or [""])[0]
+        first = (text_of(cause).strip().splitlines() or [""])[0]
         lines.append(f"  after {type(cause).__name__}{': ' if first else ''}{first} ({place_of(script, cause)})")
     return [*lines, "  (--traceback shows torch's frames, too)"] if lines else []
 

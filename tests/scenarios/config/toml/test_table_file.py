@@ -215,6 +215,7 @@ def test_tables_alike_have_features_of_their_own() -> None:
         (f"{IDS},count\na,-1,1,40\n", [f"line 2: rows = -1: {AT_LEAST_1}"]),
         (f"{IDS},count\na,1,1,0\n", [f"line 2: count = 0: {AT_LEAST_1}"]),
         (f"{IDS},count\na,1,1,100001\n", ["line 2: count = 100001: expected a whole number of at most 100000"]),
+        (f"{IDS},dim\na,1.000,1.000,8\n", [f"line 2: rows = '1.000': {AT_LEAST_1}"]),  # perhaps 1000, as in Germany
     ],
 )
 def test_a_bad_file_is_described_by_exactly_these_sentences(content: str, wanted: list[str]) -> None:

@@ -37,3 +37,12 @@ def test_options_after_the_script_are_its_own_and_a_note_has_them_before_it(
         "note: --hosts and --profile after the script: the script gets what follows it; expected --hosts 2 --profile"
         f" dgx_h100 {script} 2 --lr 0.1"
     )
+
+
+@pytest.mark.parametrize("key", ["recording.file", "script.recording", "chakra.traces", "cluster.gpu.kernel_table"])
+def test_a_path_about_which_the_system_answers_only_with_an_error_is_a_sentence(key: str) -> None:
+    unasked = f"{'x' * 300}.parquet"  # the file system takes 255 letters; a folder without permission is refused alike
+    with pytest.raises(ScenarioError, match=r"no such file|name too long"):
+        load_given(Path(unasked), {})
+    with pytest.raises(ScenarioError, match=f"--set {key} = 'xxx"):
+        load_given(Path("twrw_2x2"), {key: unasked})
