@@ -186,7 +186,8 @@ def of_records(clone: Path | None) -> Iterator[dict[str, Any]]:
     """Yield a row for each record of `benchmarks.records` in a clone; without one, as the file has them."""
     if clone is None:
         rows = pd.read_csv(FILE, comment="#")
-        yield from rows[rows["source"] == "speedrun"].to_dict("records")
+        for row in rows[rows["source"] == "speedrun"].to_dict("records"):
+            yield {str(key): value for key, value in row.items()}
         return
     for record in records.read(clone):
         with TemporaryDirectory() as folder:

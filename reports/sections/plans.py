@@ -254,9 +254,8 @@ def verdict(view: PlansView) -> str:
         return f"{said[0]}, and no other plan was simulated"
     if best in others:
         slower = [words for one, words in zip(others, said, strict=True) if one is not best]
-        return ", ".join(
-            [f"{best.name} {text.duration(best.step_ns)} is the fastest of {view.tried:,} simulated", *slower]
-        )
+        fastest = f"{best.name} {text.duration(best.step_ns)} is the fastest of {view.tried:,} simulated"
+        return ", ".join([fastest, *slower])
     change = best.step_ns / view.first.step_ns - 1
     words = ", ".join([*said, f"{best.name} {text.duration(best.step_ns)} ({100 * change:+.0f} %)"])
     names, cost_ns = view.culprits

@@ -85,7 +85,8 @@ def _notes_of_unused(scenario: Scenario) -> Iterator[str]:
             key = ".".join(("cluster", *path))
             yield f"{scenario.path}: {key}: has no effect with run.library = '{scenario.run.library}'"
     workload = scenario.workload
-    flags = {"launching.cuda_graphs": workload.launching.cuda_graphs, "launching.fusion": workload.launching.fusion}
+    launching = workload.launching
+    flags: dict[str, object] = {"launching.cuda_graphs": launching.cuda_graphs, "launching.fusion": launching.fusion}
     if isinstance(workload, Recommender):
         flags["model.tf32"] = workload.model.tf32
     gpu = scenario.cluster.host.gpu
