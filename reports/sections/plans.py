@@ -253,9 +253,8 @@ def verdict(view: PlansView) -> str:
     if view.tried == 1:
         return f"{said[0]}, and no other plan was simulated"
     if best in others:
-        slower = [words for one, words in zip(others, said, strict=True) if one is not best]
-        fastest = f"{best.name} {text.duration(best.step_ns)} is the fastest of {view.tried:,} simulated"
-        return ", ".join([fastest, *slower])
+        slower = (f", {words}" for one, words in zip(others, said, strict=True) if one is not best)
+        return f"{best.name} {text.duration(best.step_ns)} is the fastest of {view.tried:,} simulated{''.join(slower)}"
     change = best.step_ns / view.first.step_ns - 1
     words = ", ".join([*said, f"{best.name} {text.duration(best.step_ns)} ({100 * change:+.0f} %)"])
     names, cost_ns = view.culprits
