@@ -79,7 +79,7 @@ def _notes_of_unused(scenario: Scenario) -> Iterator[str]:
     workload = scenario.workload
     flags = {"launching.cuda_graphs": workload.launching.cuda_graphs, "launching.fusion": workload.launching.fusion}
     if isinstance(workload, Recommender):
-        flags["model.tf32"] = workload.model.tf32
+        flags["model.tf32"] = bool(workload.model.tf32)
     for key in [key for key, is_set in flags.items() if is_set and not scenario.cluster.host.gpu.device.is_launched]:
         yield f"{scenario.path}: {key} = true: has no effect with cluster.gpu.kind = '{scenario.cluster.host.gpu.kind}'"
 
