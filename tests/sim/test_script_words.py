@@ -139,7 +139,7 @@ def test_an_error_after_steps_says_how_to_predict_these(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "ValueError: no validation set" in done.stderr
     assert "(--steps 3 predicts the steps before)" in done.stderr
-    assert run(tmp_path, file, "--out", tmp_path / "again", steps=3).returncode == 0
+    assert run(tmp_path, file, "--out", str(tmp_path / "again"), steps=3).returncode == 0
 
 
 @pytest.mark.parametrize("is_elsewhere", [False, True])
