@@ -146,7 +146,7 @@ class _Kinds(dict[CodeType, int]):
 
 
 @cache
-def turn_ns(*, is_seen: bool = True) -> float:
+def turn_ns(*, is_seen: bool) -> float:
     """Return the CPU time in ns of one turn of a Python loop on this machine, the unit of measured work.
 
     `is_seen`: whether a profile function sees the work, which makes Python 3.11 nearly twice as slow.
@@ -193,7 +193,7 @@ class Stretches:
 
     def begin(self) -> None:
         """Start measuring this thread, after timing the profile function, which must be set already."""
-        turn_ns(), turn_ns(is_seen=False)  # now: within the profile function neither would be seen
+        turn_ns(is_seen=True), turn_ns(is_seen=False)  # now: within the profile function neither would be seen
         began_ns = time.thread_time_ns()
         for _ in range(LOOP_TURNS // 10):
             len(())
@@ -222,7 +222,7 @@ class Stretches:
         seeing_ns = seen * self._event_ns + read * _READ_TURNS * turn_ns(is_seen=False)
         own_ns = took_ns - seeing_ns
         if own_ns < _LEAST_SHARE * seeing_ns:  # a call of a C function, two events, takes about two turns
-            own_ns = seen * turn_ns()
+            own_ns = seen * turn_ns(is_seen=True)
         if own_ns >= LEAST_NS:
             self._note(own_ns, frame)
             self.start()
