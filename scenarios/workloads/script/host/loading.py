@@ -100,7 +100,7 @@ def watch_loaders(link: SimulatedLink, on_cpu: OnCpu) -> None:
 
     def process_timed(self: Any, data: Any, *rest: Any, **more: Any) -> Any:
         if isinstance(data, Timed):
-            data, turns = data.data, turns_of(data.cpu_ns)
+            data, turns = data.data, turns_of(data.cpu_ns, is_seen=False)
             if os.getpid() == pid:
                 place = users_line(sys._getframe())
                 link.ask(LoadedBatch(self._number, self._num_workers, self._prefetch_factor, turns, place))

@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset, _utils, dataloader
 
 from scenarios.config.host_costs import LOOP_TURNS
 from scenarios.modules.describing.host import HostCounter
+from scenarios.workloads.script.host import calls
 from scenarios.workloads.script.host.calls import CountedCalls, Stretches, turn_ns, turns_of
 from scenarios.workloads.script.host.loading import watch_loaders
 
@@ -112,10 +113,34 @@ def test_a_loop_takes_its_turns(measured: Any) -> None:
     assert max(calls) < 10
 
 
+def test_work_that_no_profile_function_sees_has_turns_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers and timed batches are such work, also where a profile function is set when their turns are computed."""
+    profiles = list[object]()
+
+    def time_loop() -> int:
+        profiles.append(sys.getprofile())
+        return LOOP_TURNS
+
+    monkeypatch.setattr(calls, "_loop_ns", time_loop)
+    sys.setprofile(see := lambda *_: None)
+    try:
+        calls.turn_ns.__wrapped__(is_seen=False)
+        calls.turn_ns.__wrapped__(is_seen=True)
+        assert sys.getprofile() is see
+    finally:
+        sys.setprofile(None)
+    calls.turn_ns.__wrapped__(is_seen=True)
+    assert {*map(type, profiles[:5])} == {type(None)}
+    assert None not in profiles[5:]
+    assert sys.getprofile() is None
+
+
 def test_calls_that_are_counted_are_not_measured(measured: Any) -> None:
     found, calls = measured(call, 10_000)
     assert calls >= 10_000
-    assert sum(found.values()) < 10_000 * 5 * turn_ns()  # of more than 50 turns that they take, being counted
+    assert sum(found.values()) < 10_000 * 5 * turn_ns(
+        is_seen=True
+    )  # of more than 50 turns that they take, being counted
 
 
 def test_seeing_calls_of_c_functions_is_not_what_they_take(measured: Any) -> None:
