@@ -9,7 +9,7 @@ import pytest
 
 from scenarios.seam.errors import ProgramError
 from scenarios.seam.trace import CACHED, Recording, Span
-from tests.sim.test_gpu_script import SCRIPTS, play_script
+from tests.sim.test_gpu_script import SCRIPTS, play_script, steps_ns
 
 HABITS = SCRIPTS / "habits.py"
 
@@ -298,3 +298,20 @@ with torch.cuda.graph(torch.cuda.CUDAGraph()):
     )
     with pytest.raises(ProgramError, match=r"captures.py:6: .* expected no collective while a CUDA graph is captured"):
         play_script(file, ranks=(1, 1))
+
+
+@pytest.mark.parametrize("payload", ["sizes", "values"])
+def test_attention_has_a_gradient_of_a_learned_bias(payload: str, tmp_path: Path) -> None:
+    """As in T5."""
+    (file := tmp_path / "biased.py").write_text(
+        """import torch
+bias = torch.nn.Parameter(torch.zeros(1, 4, 8, 8, device="cuda"))
+optimizer = torch.optim.SGD([bias], lr=0.1)
+for _ in range(3):
+    x = torch.ones(2, 4, 8, 16, device="cuda", requires_grad=True)
+    torch.nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=bias.expand(2, 4, 8, 8)).sum().backward()
+    assert bias.grad.shape == bias.shape and x.grad.shape == x.shape
+    optimizer.step()
+"""
+    )
+    assert len(steps_ns(play_script(file, ranks=(1, 1), payload=payload))) == 2

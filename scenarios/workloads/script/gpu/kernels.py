@@ -71,7 +71,7 @@ def _attend(
     made: Tensor
     if wraps(query) and attn_mask is None and query.dtype in _OF_FLASH:  # DTensor supports both of a GPU's kernels
         made = _FLASH(query, key, value, dropout_p, is_causal, scale=scale)[0]
-    elif wraps(query):
+    elif wraps(query) or (attn_mask is not None and attn_mask.requires_grad):  # a learned bias: only this one has it
         made = _EFFICIENT(query, key, value, attn_mask, True, dropout_p, is_causal, scale=scale)[0]
     else:
         made = _STANDS(query, key, value, 0.0, is_causal, attn_mask=attn_mask, scale=scale)[0]
