@@ -194,8 +194,7 @@ class PlansView(Printed):
 
 def _shards(plan: SimulatedPlan, table: str) -> pd.DataFrame:
     """Return the rows of a table's shards."""
-    placed = plan.placed.plan
-    return placed[(placed["table"] == table).to_numpy(bool)]
+    return plan.placed.plan[(plan.placed.plan["table"] == table).to_numpy(bool)]
 
 
 def _why(
@@ -234,10 +233,10 @@ def _change(before: str, after: str) -> str:
 
 def _place(plan: SimulatedPlan, table: str) -> str:
     """Return "TW 14": the table's sharding type in short, and the ranks."""
-    run, shards = plan.placed, _shards(plan, table)
+    shards = _shards(plan, table)
     ranks, kind = sorted({*shards["rank"].tolist()}), str(shards["sharding_type"].iloc[0])
-    is_listed = len(ranks) <= _LISTED or ranks[-1] - ranks[0] < len(ranks)
-    where = on_ranks(ranks, run.info.world_size) if is_listed else f"{len(ranks):,} ranks"
+    few = len(ranks) <= _LISTED or ranks[-1] - ranks[0] < len(ranks)
+    where = on_ranks(ranks, plan.placed.info.world_size) if few else f"{len(ranks):,} ranks"
     return f"{_SHORT.get(kind, kind)} {'all' if kind in COPIED_TYPES else where}"
 
 
@@ -254,7 +253,8 @@ def verdict(view: PlansView) -> str:
         return f"{said[0]}, and no other plan was simulated"
     if best in others:
         slower = [words for one, words in zip(others, said, strict=True) if one is not best]
-        return ", ".join([f"{best.name} {text.duration(best.step_ns)} is the fastest of {view.tried:,} simulated", *slower])
+        fastest = f"{best.name} {text.duration(best.step_ns)} is the fastest of {view.tried:,} simulated"
+        return ", ".join([fastest, *slower])
     change = best.step_ns / view.first.step_ns - 1
     words = ", ".join([*said, f"{best.name} {text.duration(best.step_ns)} ({100 * change:+.0f} %)"])
     names, cost_ns = view.culprits
