@@ -163,7 +163,7 @@ def _stragglers(view: RunView) -> Iterator[Words]:
     found = view.run.stragglers_of(view.kept_steps) if view.kept_steps else view.run.stragglers.iloc[:0]
     shown = [f"{straggler_sentence(row)}." for row in records(found.head(_STRAGGLERS_SHOWN))]
     more = f"; {len(found) - len(shown)} more not shown" if len(found) > len(shown) else ""
-    title = f"Stragglers and hot spots, and what they cost per step{view.phrase_on_ranks}{more}"
+    title = f"Stragglers and hot spots, and what they cost a step at most{view.phrase_on_ranks}{more}"
     yield Words(title, shown) if shown else Words(_NO_STRAGGLERS)
 
 

@@ -308,7 +308,7 @@ def test_the_summary_shows_the_worst_five_and_json_all():
     run = record(*slow, *identical, world_size=20)
     summary = text.as_text(tables.summarize(run))
     shown = summary[summary.index("Stragglers") :].split("\n\n")[0]
-    assert shown.splitlines()[0] == "Stragglers and hot spots, and what they cost per step; 1 more not shown"
+    assert shown.splitlines()[0] == "Stragglers and hot spots, and what they cost a step at most; 1 more not shown"
     assert [line.split(":")[0] for line in shown.splitlines() if ". GPU" in line] == [
         "1. GPU 1 of host 1 (rank 3)",
         "2. GPU 1 of host 2 (rank 5)",
