@@ -115,6 +115,18 @@ def watch_loaders(link: SimulatedLink, on_cpu: OnCpu) -> None:
         with on_cpu.loading():
             return advance(self)
 
+    base: Any = dataloader._BaseDataLoaderIter
+    next_index = base._next_index
+
+    @without_counting  # a sampler's generator, once per sample, is no call of a function
+    def next_index_timed(self: Any) -> Any:
+        began_ns = time.thread_time_ns()
+        try:
+            return next_index(self)
+        finally:
+            on_cpu.count_loaded(time.thread_time_ns() - began_ns)
+
+    base._next_index = next_index_timed
     loader._process_data, loader._reset = process_timed, reset_numbered
     own._next_data = advance_labelled
     for fetcher in (_utils.fetch._MapDatasetFetcher, _utils.fetch._IterableDatasetFetcher):

@@ -115,7 +115,7 @@ class OnCpu:
 
     def count_loaded(self, cpu_ns: int) -> None:
         """Count a batch that the data loader took in this process in `cpu_ns`, measured without the simulation."""
-        if self._is_counting:
+        if self._is_counting and cpu_ns >= _LEAST_STRETCH_NS:
             self._link.host.count_work(HostWork(turns=turns_of(cpu_ns, is_seen=False)))
 
     def _add(self, what: str, work: HostWork, frame: FrameType | None = None) -> None:

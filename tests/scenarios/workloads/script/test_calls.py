@@ -80,7 +80,7 @@ class _Simulations(BaseTorchFunctionMode):
 
 
 def load(batch_size: int) -> None:
-    for _ in DataLoader(Samples(), batch_size):
+    for _ in DataLoader(Samples(), batch_size, shuffle=True):
         pass
 
 
@@ -168,6 +168,7 @@ def loaded_ns(monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], list[str]]:
     own, workers = dataloader._SingleProcessDataLoaderIter, dataloader._MultiProcessingDataLoaderIter
     patched = [(own, "_next_data"), (workers, "_process_data"), (workers, "_reset"), (_utils.worker, "_worker_loop")]
     patched += [(kind, "fetch") for kind in (_utils.fetch._MapDatasetFetcher, _utils.fetch._IterableDatasetFetcher)]
+    patched += [(dataloader._BaseDataLoaderIter, "_next_index")]
     for owner, name in patched:
         monkeypatch.setattr(owner, name, getattr(owner, name))  # restored afterwards
     timed_ns, launched = list[int](), list[str]()
@@ -179,7 +180,7 @@ def loaded_ns(monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], list[str]]:
 def test_batches_after_a_loaders_first_are_timed_not_counted(measured: Any, loaded_ns: Any) -> None:
     """The loader's method is the simulation's, which is not counted; what it calls is the script's."""
     assert 100 <= measured(load, 100)[1] < 1_000
-    assert len(loaded_ns[0]) == 9
+    assert len(loaded_ns[0]) == 9 + 11  # and indices of 10 batches, and their end
     assert all(each > 0 for each in loaded_ns[0])
 
 
@@ -188,7 +189,7 @@ def test_calls_of_a_data_set_that_launches_kernels_are_counted(
 ) -> None:
     monkeypatch.setattr(Samples, "launched", loaded_ns[1])
     assert measured(load, 100)[1] >= 1_000
-    assert not loaded_ns[0]
+    assert len(loaded_ns[0]) == 11
 
 
 def test_a_batch_is_timed_with_the_scripts_function_modes_alone(loaded_ns: Any) -> None:
