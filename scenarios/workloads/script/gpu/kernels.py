@@ -128,7 +128,8 @@ def _reduce_gradients(_grad: Tensor, _input: Tensor, mean: Tensor, *_: Any) -> t
 def _grouped_product(left: Tensor, right: Tensor, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Tensor:
     """Return the result of products by expert; torch's own function takes bfloat16 alone, unlike its kernels."""
     halves = (torch.empty_like(each, dtype=torch.bfloat16) for each in (left, right))
-    found: Tensor = meta_grouped_mm(*halves, offs, bias)
+    of_halves: Any = meta_grouped_mm  # its decorator hides its arguments' types
+    found: Tensor = of_halves(*halves, offs, bias)
     return torch.empty_like(found, dtype=out_dtype or left.dtype)
 
 
