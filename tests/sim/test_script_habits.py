@@ -315,3 +315,22 @@ for _ in range(3):
 """
     )
     assert len(steps_ns(play_script(file, ranks=(1, 1), payload=payload))) == 2
+
+
+def test_products_by_expert_take_all_types_of_torchs_kernels(tmp_path: Path) -> None:
+    (file := tmp_path / "experts.py").write_text(
+        """import torch
+device = torch.device("cuda")
+experts = torch.nn.Parameter(torch.zeros(2, 16, 8, device=device))
+optimizer = torch.optim.SGD([experts], lr=0.1)
+ends = torch.tensor([2, 8], dtype=torch.int32, device=device)
+for dtype in (torch.float32, torch.float16, torch.bfloat16):
+    x = torch.ones(8, 16, device=device, dtype=dtype, requires_grad=True)
+    y = torch._grouped_mm(x, experts.to(dtype), offs=ends)
+    assert (y.shape, y.dtype) == ((8, 8), dtype)
+    y.backward(torch.ones_like(y))
+    assert x.grad.shape == x.shape and experts.grad.shape == experts.shape
+    optimizer.step()
+"""
+    )
+    assert len(steps_ns(play_script(file, ranks=(1, 1)))) == 2

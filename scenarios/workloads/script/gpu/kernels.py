@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._meta_registrations import meta_grouped_mm
 from torch.utils import checkpoint
 from torch.utils._pytree import tree_map_only
 
@@ -124,11 +125,20 @@ def _reduce_gradients(_grad: Tensor, _input: Tensor, mean: Tensor, *_: Any) -> t
 
 # Operators that torch does not implement for meta tensors: those that only change their arguments, and result shapes of
 # batch norm's.
+def _grouped_product(left: Tensor, right: Tensor, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Tensor:
+    """Return the result of products by expert; torch's own function takes bfloat16 alone, unlike its kernels."""
+    halves = (torch.empty_like(each, dtype=torch.bfloat16) for each in (left, right))
+    of_halves: Any = meta_grouped_mm  # its decorator hides its arguments' types
+    found: Tensor = of_halves(*halves, offs, bias)
+    return torch.empty_like(found, dtype=out_dtype or left.dtype)
+
+
 _OF_SHAPES: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("_fused_sgd_", "_fused_sgd_.tensor_lr", "_fused_adagrad_"), do_nothing),
     **dict.fromkeys(map("fake_quantize_{}_affine_cachemask".format, ("per_tensor", "per_channel")), _fake_quantized),
     **recurrent.SHAPES,
     "_ctc_loss_backward": lambda _, log_probs, *__: torch.empty_like(log_probs),
+    "_grouped_mm": _grouped_product,
     "batch_norm_stats": _statistics,
     "batch_norm_gather_stats_with_counts": _gather_statistics,
     "batch_norm_elemt": lambda input, *_, **__: torch.empty_like(input),
