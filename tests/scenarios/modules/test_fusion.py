@@ -59,7 +59,7 @@ def test_fused_kernels_write_what_is_kept_for_the_backward_pass() -> None:
     assert written == 2 * SIZE + 4, "x itself is there anyway"
 
 
-def test_what_the_backward_pass_can_recompute_is_not_kept() -> None:
+def test_recomputed_results_are_not_kept() -> None:
     """tanh and sin are computed again from x, which is there anyway."""
     found = trace(
         lambda: lambda x: (x.tanh() * x.sin()).sum(), "f", ((rows(wants=True),), {}), on_gpu=True, fuses="compiled"
