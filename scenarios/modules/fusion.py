@@ -78,7 +78,9 @@ def fusing_groups(operators: Sequence[Operator], *, epilogues: bool = False) -> 
     user: dict[int, int] = {}  # tensor -> the last group that read or wrote it
     summed: set[int] = set()  # results of sums that are complete only at the end of their kernel
     for operator in operators:
-        can_fuse = fuses(operator) and not _holds(operator, BatchNorm) and (epilogues or not _sums_columns(operator))
+        can_fuse = fuses(operator) and not _holds(operator, BatchNorm)
+        if not epilogues and any(map(_is_sum_of_columns, operator.kernel.operations)):
+            can_fuse = False
         rows = _summed_rows(operator) if can_fuse else 0
         place = _place(operator, rows, groups, writer, user, summed) if can_fuse else len(groups)
         if place == len(groups):
@@ -115,8 +117,8 @@ def _summed_rows(operator: Operator) -> int | None:
     return None
 
 
-def _sums_columns(operator: Operator) -> bool:
-    return any(isinstance(each, Reduction) and each.inner > 1 for each in operator.kernel.operations)
+def _is_sum_of_columns(operation: Operation) -> bool:
+    return isinstance(operation, Reduction) and operation.inner > 1
 
 
 def _place(
@@ -153,9 +155,9 @@ def recompute(forward: Sequence[Operator], backward: Sequence[Operator], outputs
     """
     found = FusedRuns(forward).recomputed({tensor for each in backward for tensor in each.reads}, outputs)
     for tensor in found:
-        maker = next(each for each in forward if tensor in each.writes)
-        maker.freed.add(tensor)
-        maker.uses[tensor] = [each for each in maker.uses[tensor] if each.number < len(forward)]
+        uses, freed = forward[0].uses, forward[0].freed  # those of the whole recording
+        freed.add(tensor)
+        uses[tensor] = [each for each in uses[tensor] if each.number < len(forward)]
     return tuple(_reads_instead(each, found) for each in backward)
 
 
@@ -218,8 +220,7 @@ def _fused_kernel(operators: Sequence[Operator]) -> Kernel:
 
 def _is_library_call(operation: Operation) -> bool:
     """Return whether an operator keeps its law in a compiled step: a library runs it, or its memory passes stay."""
-    is_of_columns = isinstance(operation, Reduction) and operation.inner > 1
-    return is_of_columns or isinstance(operation, (Product, Attention, Convolution, BatchNorm))
+    return isinstance(operation, (Product, Attention, Convolution, BatchNorm)) or _is_sum_of_columns(operation)
 
 
 def _pad(operation: Operation) -> Operation:

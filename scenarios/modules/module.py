@@ -146,7 +146,7 @@ class Module:
 
     @property
     def fuses(self) -> Fusion:
-        """How the module's operators are fused in costs."""
+        """The way in which the module's operators are fused in costs; "" if they are not."""
         fusion = self._on_gpu and self._launching.fusion
         return "compiled" if fusion is True else fusion or ""
 

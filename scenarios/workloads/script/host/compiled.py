@@ -123,7 +123,7 @@ class Compiled:
     def _flush(self, outputs: frozenset[int] | None) -> None:
         # Taken before anything is launched: a launch may buffer again, or flush.
         operators, after = self._operators, self._after
-        if operators or self._memory is not None:
+        if outputs is not None or self._memory is not None:
             self._keep(FusedRuns(operators), outputs)
         if not operators:
             return
@@ -171,9 +171,10 @@ class Compiled:
     def _number(self, storage: Any) -> int:
         key = storage._cdata
         if key not in self._numbers:
-            if key not in self._kept:
-                self._numbered += 1
-            self._numbers[key] = self._kept.get(key, self._numbered)
+            number = self._kept.get(key)
+            if number is None:
+                number = self._numbered = self._numbered + 1
+            self._numbers[key] = number
             weakref.finalize(storage, _forget, key, self._numbers, self._freed, (self._recomputed, self._kept))
         return self._numbers[key]
 
